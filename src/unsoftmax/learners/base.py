@@ -1,0 +1,65 @@
+"""What a learner is: hyper-parameters, a closed-form forecast, and a program.
+
+A program is a generator. It yields probes, receives answers, returns an `Outcome`. It never sees an oracle, so it
+cannot do I/O and cannot look at the target; one engine counts, resumes, batches and distributes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.result import Claim
+from unsoftmax.spec import OracleSpec
+
+T = TypeVar("T")
+Asking = Generator[Probes | LazyProbes, Array, T]
+"""A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program returns: the model, what it found on the way, and what it can promise."""
+
+    model: Model
+    notes: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+Program = Asking[Outcome]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Queries by phase as the theory states them, and what adaptive phases may add.
+
+    `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
+    """
+
+    phases: dict[str, int] = field(default_factory=dict)
+    extra: int | None = None
+    tokens_per_query: int = 2
+
+    @property
+    def minimum(self) -> int:
+        """Fewest queries with which the learner can finish."""
+        return sum(self.phases.values())
+
+
+class Learner(Protocol):
+    """Frozen dataclass of hyper-parameters with these two methods."""
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        """Closed-form query counts for an oracle of this spec; raises if the spec cannot be served."""
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        """The learner as a generator; deterministic in (hyper-parameters, seed, answers)."""
+
+
+def configuration(learner: Any) -> dict[str, Any]:
+    """Name and hyper-parameters of a learner, as plain data for provenance and ledgers."""
+    values = {name: getattr(learner, name) for name in getattr(learner, "__dataclass_fields__", {})}
+    return {"learner": type(learner).__name__, **values}

@@ -1,0 +1,105 @@
+"""Sub-programs every single-head learner shares: v, the size of W, and a matrix of logits with its repairs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import logits
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.pairs import Pairs, paired
+from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
+from unsoftmax.spec import OracleSpec
+
+READABLE = 7.0
+"""Largest |t| taken as it comes: sigma' there is 1e-3, so three digits are lost on the largest entries at most."""
+
+_ESTIMABLE = 12.0
+"""Largest |t| that still tells its own size, also in float32."""
+
+_PILOT = 6
+_REFINED = 16
+_LARGEST_EXPONENT = 200
+
+
+def read_values(spec: OracleSpec) -> Asking[Array]:
+    """v (d,) from d one-row queries; the unit vectors are shortened only if the domain demands it."""
+    s = power_of_two(min(1.0, spec.domain.norm_limit))
+    y = yield one_row(np.eye(spec.dim) * s, phase="values")
+    v = y / s
+    if not v.any():
+        raise NotIdentifiable(
+            "every one-token query answered 0, so v = 0: the head's output is identically 0 and no query shows W."
+        )
+    return v
+
+
+def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+    """Estimate ||W||_F from random pairs, E (a'Wb)^2 = ||W||_F^2 / d^2 for unit a, b; 0.0 if no score is visible."""
+    d = spec.dim
+    largest = spec.domain.norm_limit**2 / 4
+    product = min(float(d), largest)
+    lower, upper = 0.0, largest
+    size = _PILOT
+    while True:
+        t, real = yield from _random_pairs(product, size, v, spec, rng)
+        readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
+        if np.mean(readable) <= 0.5:
+            upper = product
+            product = product * 2.0**-12 if lower == 0 else float(np.sqrt(lower * upper))
+        elif np.abs(t[readable]).max() < 1e-4 and product < upper and product < 2.0**_LARGEST_EXPONENT:
+            lower = product
+            product = min(product * 2.0**12, upper if np.isinf(upper) or upper == largest else np.sqrt(lower * upper))
+            if lower == product:
+                return float(d * np.sqrt(np.mean(t[readable] ** 2)) / real)
+        else:
+            estimate = float(d * np.sqrt(np.mean(t[readable] ** 2)) / real)
+            if size == _REFINED or estimate == 0:
+                return estimate
+            size = _REFINED
+            product = min(d / estimate, largest)
+        if product < 2.0**-_LARGEST_EXPONENT:
+            raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does that.")
+
+
+def _random_pairs(
+    product: float, size: int, v: Array, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[tuple[Array, float]]:
+    """Logits of `size` random pairs with |a| |b| near `product` (returned as it was realised)."""
+    length_a, length_b = lengths_for(product, spec.domain)
+    b = _unit(rng.standard_normal((size, spec.dim))) * (0.99 * length_b)
+    a = _unit(rng.standard_normal((size, spec.dim)))
+    # Half of a along v: a.v is then never small. The sign keeps a's mean from favouring W'v.
+    a = _unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v))) * (0.99 * length_a)
+    a, b = (on_grid(x, length_a + length_b, spec.dtype) for x in (a, b))
+    y = yield paired(a, b, phase="pilot")
+    return logits(y, a @ v, b @ v).t, 0.99**2 * length_a * length_b
+
+
+def _unit(x: Array) -> Array:
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+def read_logits(design: Pairs, v: Array, *, phase: str = "main") -> Asking[Array]:
+    """A W B' (m, n) for the design's pairs; saturated entries are asked again, shortened, as phase "repair"."""
+    y = yield design.probes(phase)
+    av, bv = design.A @ v, design.B @ v
+    T = logits(design.matrix(y), av[:, None], bv[None, :]).t
+    shrink = np.ones(T.shape)
+    for _ in range(40):
+        rows, columns = np.nonzero(~(np.abs(T) <= READABLE * shrink**-2))
+        if len(rows) == 0:
+            return T
+        old = shrink[rows, columns]
+        seen = np.abs(T[rows, columns]) * old**2
+        # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.
+        factor = np.where(seen < _ESTIMABLE, 0.25, 1 / 16)
+        new = old * factor
+        shrink[rows, columns] = new
+        y = yield design.at(rows, columns, new, "repair")
+        T[rows, columns] = logits(y, av[rows] * new, bv[columns] * new).t / new**2
+    raise ModelMismatch(
+        f"{len(rows)} of {T.size} answers stay outside the open interval between b.v and (a+b).v however small the "
+        "tokens are; a single softmax head answers inside it. Choose a wider class, or diagnose the target."
+    )

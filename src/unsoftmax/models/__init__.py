@@ -1,0 +1,20 @@
+"""Reference models: frozen callables on (batch, N, d), their files, and their distance modulo symmetries."""
+
+from unsoftmax.models.base import Model
+from unsoftmax.models.distance import distance
+from unsoftmax.models.files import load
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.models.transformer import Transformer
+
+__all__ = [
+    "LowRankHead",
+    "Model",
+    "MultiHead",
+    "ReluNetwork",
+    "SingleHead",
+    "Transformer",
+    "distance",
+    "load",
+]

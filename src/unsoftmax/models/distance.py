@@ -1,0 +1,106 @@
+"""How far apart two models' parameters are, modulo what no query can tell apart."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.models.base import Array, Model
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.models.transformer import Transformer
+
+
+@singledispatch
+def distance(model: Model, other: Model) -> float:
+    """Max relative (Frobenius) parameter error of `model` against `other`, modulo the class's symmetries."""
+    raise InvalidArgument(f"no distance is defined for {type(model).__name__}.")
+
+
+def relative(a: Array, b: Array) -> float:
+    """||a - b|| / ||b||; 0 if both vanish, inf if only b does."""
+    gap, size = float(np.linalg.norm(np.asarray(a) - b)), float(np.linalg.norm(b))
+    return gap / size if size else (0.0 if gap == 0 else np.inf)
+
+
+def _offset_gap(a: Array | None, b: Array | None, like: Array) -> float:
+    zero = np.zeros_like(like)
+    return 0.0 if a is None and b is None else relative(zero if a is None else a, zero if b is None else b)
+
+
+@distance.register
+def _(model: SingleHead, other: Model) -> float:
+    if not isinstance(other, (SingleHead, LowRankHead)):
+        raise InvalidArgument(f"a SingleHead cannot be compared with a {type(other).__name__}.")
+    return max(relative(model.W, other.W), _rest_of_head(model, other))
+
+
+@distance.register
+def _(model: LowRankHead, other: Model) -> float:
+    if isinstance(other, SingleHead):
+        return max(relative(model.W, other.W), _rest_of_head(model, other))
+    if not isinstance(other, LowRankHead):
+        raise InvalidArgument(f"a LowRankHead cannot be compared with a {type(other).__name__}.")
+    # ||K1 Q1' - K2 Q2'||_F through two thin QR factorisations: no d x d matrix is formed.
+    R = np.linalg.qr(np.hstack([model.K, -other.K]))[1] @ np.linalg.qr(np.hstack([model.Q, other.Q]))[1].T
+    size = np.linalg.norm(np.linalg.qr(other.K)[1] @ np.linalg.qr(other.Q)[1].T)
+    gap = float(np.linalg.norm(R))
+    return max(gap / float(size) if size else (0.0 if gap == 0 else np.inf), _rest_of_head(model, other))
+
+
+def _rest_of_head(model: SingleHead | LowRankHead, other: SingleHead | LowRankHead) -> float:
+    constant = (
+        0.0 if model.constant == other.constant else relative(np.array([model.constant]), np.array([other.constant]))
+    )
+    return max(relative(model.v, other.v), _offset_gap(model.c, other.c, other.v), constant)
+
+
+@distance.register
+def _(model: MultiHead, other: Model) -> float:
+    if not isinstance(other, MultiHead):
+        raise InvalidArgument(f"a MultiHead cannot be compared with a {type(other).__name__}.")
+    if model.heads != other.heads:
+        return float("inf")
+    if model.heads == 0:
+        return 0.0
+    cost = np.array(
+        [
+            [max(relative(W, W2), relative(v, v2)) for W2, v2 in zip(other.W, other.v, strict=True)]
+            for W, v in zip(model.W, model.v, strict=True)
+        ]
+    )
+    cost = np.minimum(cost, 1e300)
+    rows, columns = linear_sum_assignment(cost)
+    return float(cost[rows, columns].max())
+
+
+@distance.register
+def _(model: ReluNetwork, other: Model) -> float:
+    if not isinstance(other, ReluNetwork):
+        raise InvalidArgument(f"a ReluNetwork cannot be compared with a {type(other).__name__}.")
+    if model.width != other.width:
+        return float("inf")
+    cost = np.linalg.norm(_neurons(model)[:, None] - _neurons(other)[None], axis=2)
+    rows, columns = linear_sum_assignment(cost)
+    size = float(np.linalg.norm(_neurons(other))) or 1.0
+    linear = _offset_gap(model.lin, other.lin, other.A[:, 0] if other.width else np.zeros(other.dim))
+    return max(float(np.sqrt((cost[rows, columns] ** 2).sum())) / size, linear)
+
+
+def _neurons(network: ReluNetwork) -> Array:
+    """Neurons as rows |w_k| (A_k, b_k, 0) or |w_k| (0, 0, A_k, b_k) by sign of w_k: free of the positive scaling."""
+    b = np.zeros(network.width) if network.b is None else network.b
+    rows = np.column_stack([network.A.T, b]) * np.abs(network.w_o)[:, None]
+    positive = (network.w_o > 0)[:, None]
+    return np.hstack([rows * positive, rows * ~positive])
+
+
+@distance.register
+def _(model: Transformer, other: Model) -> float:
+    if not isinstance(other, Transformer):
+        raise InvalidArgument(f"a Transformer cannot be compared with a {type(other).__name__}.")
+    return max(relative(model.W, other.W), distance(model.network, other.network))

@@ -1,0 +1,67 @@
+"""Two-layer ReLU network on the query token: g(x) = w_o . ReLU(A'x + b) + lin . x + b_o."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.models.base import Array, Model, floating, tokens_of
+
+
+@dataclass(frozen=True, eq=False)
+class ReluNetwork(Model):
+    """A (d, m), w_o (m,); optional hidden biases b (m,), output bias b_o, and linear part lin (d,).
+
+    The paper's class is A and w_o alone. As a model of sequences it answers from the last token only.
+    """
+
+    A: Array
+    w_o: Array
+    b: Array | None = None
+    b_o: float = 0.0
+    lin: Array | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "A", floating(self.A, "A", 2))
+        object.__setattr__(self, "w_o", floating(self.w_o, "w_o", 1))
+        if self.A.shape[1] != self.width:
+            raise InvalidArgument(f"`A` must have shape (d, {self.width}) to go with w_o (got {self.A.shape}).")
+        for name, size in (("b", self.width), ("lin", self.dim)):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, floating(value, name, 1))
+                if len(value) != size:
+                    raise InvalidArgument(f"`{name}` must have shape ({size},) (got {np.shape(value)}).")
+
+    @property
+    def dim(self) -> int:
+        return self.A.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Number of neurons m."""
+        return len(self.w_o)
+
+    def of(self, x: Array) -> Array:
+        """The network on vectors: x (..., d) -> (...)."""
+        hidden = x @ self.A
+        if self.b is not None:
+            hidden = hidden + self.b
+        y = np.maximum(hidden, 0) @ self.w_o + self.b_o
+        return np.asarray(y if self.lin is None else y + x @ self.lin)
+
+    def __call__(self, tokens: Array, counts: Array | None = None) -> Array:
+        """(batch, N, d) -> (batch,), the network on the last token."""
+        return self.of(tokens_of(tokens, self.dim, self.A.dtype)[:, -1])
+
+    @classmethod
+    def random(cls, dim: int, width: int, *, bias: bool = False, seed: int = 0) -> Self:
+        """Gaussian A, w_o (and biases)."""
+        rng = np.random.default_rng(seed)
+        A, w_o = rng.standard_normal((dim, width)), rng.standard_normal(width)
+        if not bias:
+            return cls(A, w_o)
+        return cls(A, w_o, rng.standard_normal(width), float(rng.standard_normal()))

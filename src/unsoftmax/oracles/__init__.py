@@ -1,0 +1,21 @@
+"""Oracles: the one-method protocol, wrappers that change the meaning, stages that meter and record."""
+
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.recording import MemoryStore
+from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Thresholded
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.spec import Domain, OracleSpec
+
+__all__ = [
+    "Budget",
+    "Cast",
+    "Domain",
+    "MemoryStore",
+    "Oracle",
+    "OracleSpec",
+    "Perturbed",
+    "Rounded",
+    "Stack",
+    "Thresholded",
+]

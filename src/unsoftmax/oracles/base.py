@@ -1,0 +1,29 @@
+"""The one-method oracle. Sources and semantic wrappers implement it; metering works on streams of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
+
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Answers a chunk of sequences: (batch,) or (batch, outputs) float64. Pure: no counting, no caching."""
+
+    @property
+    def spec(self) -> OracleSpec: ...
+
+    def __call__(self, probes: Probes) -> Array: ...
+
+
+class Stage(Protocol):
+    """One stage of the metered stack: consumes chunks in order, gives their answers in the same order.
+
+    Streams, not calls, so that an executor can work ahead, an answer is recorded the moment it arrives, and a
+    failure in chunk k leaves chunks 0..k-1 paid for and kept.
+    """
+
+    def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]: ...

@@ -1,0 +1,131 @@
+"""Wrappers that change what the answers mean, and say so in the spec: noise, rounding, threshold, link."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit, logit
+
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+
+def digests(probes: Probes) -> list[bytes]:
+    """128-bit content address of every sequence: its token bytes and counts (-0.0 equals 0.0)."""
+    tokens = np.ascontiguousarray(probes.tokens + 0.0 if probes.tokens.dtype.kind == "f" else probes.tokens)
+    shape = repr((tokens.shape[1:], tokens.dtype.str)).encode()
+    head = hashlib.blake2b(shape, digest_size=16)
+    counts = None if probes.counts is None else np.ascontiguousarray(probes.counts, dtype=np.int64)
+    keys = []
+    for i in range(len(tokens)):
+        state = head.copy()
+        state.update(tokens[i])
+        if counts is not None and (counts[i] != 1).any():
+            state.update(counts[i])
+        keys.append(state.digest())
+    return keys
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """Adds noise in [-tolerance, tolerance], a function of the query's content and the seed.
+
+    The same sequence always gets the same answer (Section 6 requires it), whatever the batching.
+    `adversarial=True` uses only the two ends of the interval.
+    """
+
+    inner: Oracle
+    tolerance: float
+    seed: int = 0
+    adversarial: bool = False
+
+    @property
+    def spec(self) -> OracleSpec:
+        inner = self.inner.spec
+        return replace(inner, kind="approximate", tolerance=inner.tolerance + self.tolerance)
+
+    def __call__(self, probes: Probes) -> Array:
+        y = self.inner(probes)
+        width = y.shape[1] if y.ndim == 2 else 1
+        noise = np.array([_uniform(key, self.seed, width) for key in digests(probes)]).reshape(y.shape)
+        return y + self.tolerance * (np.sign(noise) if self.adversarial else noise)
+
+
+def _uniform(key: bytes, seed: int, width: int) -> Array:
+    words = np.frombuffer(key, dtype=np.uint32)
+    return np.random.default_rng([seed, *words]).uniform(-1.0, 1.0, width)
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Keeps `decimals` digits after the point, or `significant` digits (exactly one of the two)."""
+
+    inner: Oracle
+    decimals: int | None = None
+    significant: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.decimals is None) == (self.significant is None):
+            raise InvalidArgument("pass exactly one of `decimals` and `significant`.")
+
+    @property
+    def spec(self) -> OracleSpec:
+        inner = self.inner.spec
+        # Rounding to significant digits has no absolute bound: the learner has to measure it.
+        extra = 0.0 if self.decimals is None else 0.5 * 10.0**-self.decimals
+        return replace(inner, kind="approximate", tolerance=inner.tolerance + extra)
+
+    def __call__(self, probes: Probes) -> Array:
+        y = self.inner(probes)
+        if self.decimals is not None:
+            return np.round(y, self.decimals)
+        assert self.significant is not None
+        with np.errstate(divide="ignore"):
+            exponent = np.where(y == 0, 0.0, np.floor(np.log10(np.abs(y))))
+        unit = 10.0 ** (exponent - self.significant + 1)
+        return np.asarray(np.round(y / unit) * unit)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The target computes in another number format: tokens in, and answers out, are rounded to `dtype`."""
+
+    inner: Oracle
+    dtype: str
+
+    @property
+    def spec(self) -> OracleSpec:
+        return replace(self.inner.spec, dtype=self.dtype)
+
+    def __call__(self, probes: Probes) -> Array:
+        tokens = probes.tokens.astype(self.dtype).astype(np.float64)
+        y = self.inner(Probes(tokens, probes.counts, probes.phase, probes.offset))
+        return y.astype(self.dtype).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Thresholded:
+    """Shows only whether f(X) > 0, as 1.0 or 0.0 (a tie answers 0)."""
+
+    inner: Oracle
+
+    @property
+    def spec(self) -> OracleSpec:
+        return replace(self.inner.spec, kind="membership", tolerance=0.0)
+
+    def __call__(self, probes: Probes) -> Array:
+        return (self.inner(probes) > 0).astype(np.float64)
+
+
+LINKS: dict[str, Callable[[Array], Array]] = {"sigmoid": expit, "exp": np.exp, "log": np.log, "tanh": np.tanh}
+INVERSE_LINKS: dict[str, Callable[[Array], Array]] = {
+    "sigmoid": logit,
+    "exp": np.log,
+    "log": np.exp,
+    "tanh": np.arctanh,
+}

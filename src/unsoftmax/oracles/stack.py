@@ -1,0 +1,45 @@
+"""The order of the stages: position decides what is counted.
+
+source and semantic wrappers (one Oracle) <- dispatched <- counted <- budgeted <- guarded <- recorded
+
+A recorded answer costs no budget and is not billed; a probe outside the domain is refused before it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from unsoftmax.oracles.base import Oracle, Stage
+from unsoftmax.oracles.metering import Budget, Budgeted, Counted, Dispatched, Guarded, Meter
+from unsoftmax.oracles.recording import Recorded, Store
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+
+@dataclass
+class Stack:
+    """An oracle with its metering around it; what the engine talks to."""
+
+    oracle: Oracle
+    budget: Budget = field(default_factory=Budget)
+    store: Store | None = None
+    executor: Executor | None = None
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        stage: Stage = Dispatched(self.oracle, self.meter, self.executor)
+        stage = Counted(stage, self.meter)
+        stage = Budgeted(stage, self.budget, self.meter)
+        stage = Guarded(stage, self.spec)
+        if self.store is not None:
+            stage = Recorded(stage, self.store)
+        self._outermost = stage
+
+    @property
+    def spec(self) -> OracleSpec:
+        return self.oracle.spec
+
+    def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
+        return self._outermost.ask(chunks)

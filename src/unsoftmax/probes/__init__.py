@@ -1,0 +1,6 @@
+"""DESIGN: which sequences to ask. Pure: no oracle, no randomness that is not passed in."""
+
+from unsoftmax.probes.base import LazyProbes, Probes, one_row
+from unsoftmax.probes.pairs import Pairs, paired
+
+__all__ = ["LazyProbes", "Pairs", "Probes", "one_row", "paired"]

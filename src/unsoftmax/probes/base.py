@@ -1,0 +1,93 @@
+"""Probes: the sequences of one round, eager or lazy.
+
+A program yields one `Probes` (or `LazyProbes`) per round and receives one answer per sequence. Large designs are
+lazy: they know their size and build any slice on demand, so memory stays bounded while a round holds millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unsoftmax.errors import InvalidArgument
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Sequences to ask: `tokens` (batch, N, d) float64, or (batch, N) integer ids for a token oracle.
+
+    `counts` (batch, N) positive integers: how often each row is repeated in place; the last row is the query
+    token. `phase` names the line of the bill ("values", "pilot", "main", "repair", "verify").
+    `offset` is the position of the first sequence in its round, for error messages.
+    """
+
+    tokens: Array
+    counts: Array | None = None
+    phase: str = "main"
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tokens.ndim not in (2, 3) or self.tokens.shape[1] < 1:
+            raise InvalidArgument(
+                f"`tokens` must have shape (batch, N, d) or (batch, N) with N >= 1 (got {self.tokens.shape})."
+            )
+        if self.counts is not None and self.counts.shape != self.tokens.shape[:2]:
+            raise InvalidArgument(
+                f"`counts` must have shape {self.tokens.shape[:2]} like the tokens (got {self.counts.shape})."
+            )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice) -> Probes:
+        start, _, _ = rows.indices(len(self))
+        counts = None if self.counts is None else self.counts[rows]
+        return Probes(self.tokens[rows], counts, self.phase, self.offset + start)
+
+    def take(self, index: Array) -> Probes:
+        """The sequences at `index` (an integer or boolean array), in that order."""
+        counts = None if self.counts is None else self.counts[index]
+        return Probes(self.tokens[index], counts, self.phase, self.offset)
+
+    @property
+    def lengths(self) -> Array:
+        """Tokens per sequence, repetitions included, (batch,)."""
+        if self.counts is None:
+            return np.full(len(self), self.tokens.shape[1])
+        return np.asarray(self.counts.sum(axis=1))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one sequence as stored."""
+        return int(np.prod(self.tokens.shape[1:])) * self.tokens.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class LazyProbes:
+    """A design of `size` sequences whose rows start..stop are made by `build(start, stop) -> Probes`."""
+
+    size: int
+    row_bytes: int
+    build: Callable[[int, int], Probes]
+    phase: str = "main"
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, rows: slice) -> Probes:
+        start, stop, step = rows.indices(self.size)
+        if step != 1:
+            raise InvalidArgument("lazy probes can only be cut into contiguous slices (step 1).")
+        made = self.build(start, max(start, stop))
+        return Probes(made.tokens, made.counts, self.phase, start)
+
+
+def one_row(x: Array, *, phase: str = "values") -> Probes:
+    """One-token sequences from the rows of x (batch, d)."""
+    return Probes(np.ascontiguousarray(x, dtype=np.float64)[:, None, :], phase=phase)

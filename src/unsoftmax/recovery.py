@@ -1,0 +1,142 @@
+"""`recover`: oracle in, verified model out."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Executor
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from unsoftmax import verify as verification
+from unsoftmax.engine import ProgressCallback, run
+from unsoftmax.errors import (
+    BudgetExceeded,
+    DomainError,
+    InvalidArgument,
+    ModelMismatch,
+    NotIdentifiable,
+    OracleError,
+    UnsoftmaxError,
+)
+from unsoftmax.learners.base import Learner, Outcome, configuration
+from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.recording import Store
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.result import Certificate, Recovery, Status
+
+log = logging.getLogger("unsoftmax")
+
+
+def recover(
+    oracle: Oracle,
+    learner: Learner | None = None,
+    *,
+    seed: int = 0,
+    budget: int | Budget | None = None,
+    ledger: Store | None = None,
+    executor: Executor | None = None,
+    verify: bool = True,
+    progress: bool | ProgressCallback = False,
+) -> Recovery:
+    """Recover the model behind an oracle.
+
+    learner    which class to learn; None tries SingleHead and says so.
+    budget     queries (or a `Budget`) for everything billed, verification included; refused before the first query
+               if the learner's closed form does not fit.
+    ledger     where answers are kept; running again with it resumes without paying twice.
+    executor   any concurrent.futures.Executor; chunks of a round are then evaluated in parallel.
+    verify     check on fresh queries; raises ModelMismatch (carrying `.recovery`) when they disagree.
+    progress   True shows a progress line, a callable receives `engine.Progress`.
+    """
+    if not isinstance(oracle, Oracle):
+        raise InvalidArgument(
+            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap a callable with us.oracle(fn, dim)."
+        )
+    notes: tuple[str, ...] = ()
+    if learner is None:
+        learner = SingleHead()
+        notes = ("no learner was given: SingleHead was tried.",)
+    limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
+    forecast = learner.forecast(oracle.spec)
+    needed = forecast.minimum + (verification.queries(oracle.spec) if verify else 0)
+    limits.refuse(needed, needed, f"{type(learner).__name__} at dim {oracle.spec.dim}")
+
+    stack = Stack(oracle, limits, ledger, executor)
+    state = _Run(stack, _provenance(oracle, learner, seed), notes)
+    try:
+        with _watching(progress, needed) as watch:
+            outcome = run(learner.program(oracle.spec, seed), stack, watch)
+            state.learned(outcome)
+            if not verify:
+                return state.recovery(Status.UNVERIFIED)
+            certificate = run(verification.check(outcome.model, oracle.spec, seed), stack, watch)
+    except UnsoftmaxError as error:
+        error.recovery = state.recovery(_status(error))
+        raise
+    except KeyboardInterrupt:
+        log.warning("interrupted after %d queries; run again with the same ledger to continue", stack.meter.billed)
+        raise
+    state.certificate = Certificate(outcome.claims + certificate.claims)
+    if not state.certificate.holds:
+        failed = "; ".join(
+            f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed"
+            for c in state.certificate.claims
+            if not c.holds
+        )
+        mismatch = ModelMismatch(
+            f"fresh queries contradict the recovered {type(outcome.model).__name__} ({failed}). The target is outside "
+            f"the class {type(learner).__name__} learns, or noisier than declared; the rejected model is in .recovery."
+        )
+        mismatch.recovery = state.recovery(Status.MISMATCH)
+        raise mismatch
+    return state.recovery(Status.RECOVERED)
+
+
+class _Run:
+    """What is known so far, so that any ending can report it."""
+
+    def __init__(self, stack: Stack, provenance: dict[str, Any], notes: tuple[str, ...]) -> None:
+        self.stack, self.provenance, self.notes = stack, provenance, notes
+        self.model: Any = None
+        self.certificate = Certificate()
+
+    def learned(self, outcome: Outcome) -> None:
+        self.model = outcome.model
+        self.notes += outcome.notes
+        self.certificate = Certificate(outcome.claims)
+
+    def recovery(self, status: Status) -> Recovery:
+        usage = self.stack.meter.snapshot()
+        return Recovery(self.model, status, usage, self.certificate, self.provenance, self.notes)
+
+
+def _status(error: UnsoftmaxError) -> Status:
+    match error:
+        case BudgetExceeded():
+            return Status.BUDGET_EXHAUSTED
+        case OracleError() | DomainError():
+            return Status.TARGET_FAILED
+        case NotIdentifiable():
+            return Status.NOT_IDENTIFIABLE
+        case ModelMismatch():
+            return Status.MISMATCH
+        case _:
+            return Status.FAILED
+
+
+def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
+    return {
+        "version": version("unsoftmax"),
+        "spec": asdict(oracle.spec),
+        "configuration": configuration(learner),
+        "seed": seed,
+    }
+
+
+def _watching(progress: bool | ProgressCallback, needed: int) -> Any:
+    from unsoftmax.progress import watching
+
+    return watching(progress, needed)

@@ -1,0 +1,176 @@
+"""Recovery: the model, what it cost, what is certain about it, and how to get it again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from unsoftmax.errors import FileFormatError
+from unsoftmax.models.base import Model, write_safetensors
+from unsoftmax.models.files import RECOVERY_FORMAT, model_from, read_safetensors
+
+Basis = Literal["proved", "measured", "assumed"]
+
+
+class Status(StrEnum):
+    """How a run ended; `remedy` says what to do next."""
+
+    RECOVERED = "recovered"
+    UNVERIFIED = "unverified"
+    MISMATCH = "mismatch"
+    BUDGET_EXHAUSTED = "budget exhausted"
+    INTERRUPTED = "interrupted"
+    TARGET_FAILED = "target failed"
+    NOT_IDENTIFIABLE = "not identifiable"
+    FAILED = "failed"
+
+    @property
+    def remedy(self) -> str:
+        return _REMEDIES[self]
+
+
+_REMEDIES = {
+    Status.RECOVERED: "Fresh queries agree with the model; nothing to do.",
+    Status.UNVERIFIED: "The model was not checked; run again with verify=True before trusting it.",
+    Status.MISMATCH: "Fresh queries contradict the model; choose a learner for a wider class, or diagnose the target.",
+    Status.BUDGET_EXHAUSTED: "Run again with the same ledger and a larger budget; paid answers are not paid twice.",
+    Status.INTERRUPTED: "Run again with the same ledger to continue where it stopped.",
+    Status.TARGET_FAILED: "Mend the target, then run again with the same ledger to continue.",
+    Status.NOT_IDENTIFIABLE: "No further query of this kind can help; the message says what cannot be known.",
+    Status.FAILED: "The learner gave up; the message says which step and why.",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement about the result: `observed` should not exceed `bound`.
+
+    `basis`: proved (a theorem, given its assumptions), measured (on fresh queries), assumed (declared by the user).
+    """
+
+    name: str
+    bound: float
+    observed: float | None = None
+    basis: Basis = "measured"
+    theorem: str | None = None
+    statement: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.observed is None or self.observed <= self.bound
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The claims about a model; empty if nothing was checked."""
+
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """True if something was measured and every claim holds."""
+        return any(claim.basis == "measured" for claim in self.claims) and all(c.holds for c in self.claims)
+
+    def __str__(self) -> str:
+        if not self.claims:
+            return "nothing was checked"
+        return "\n".join(_sentence(claim) for claim in self.claims)
+
+
+def _sentence(claim: Claim) -> str:
+    mark = "holds" if claim.holds else "FAILS"
+    seen = "" if claim.observed is None else f"observed {claim.observed:.2g}, "
+    where = f" ({claim.theorem})" if claim.theorem else ""
+    return f"{claim.name}: {mark}: {seen}bound {claim.bound:.2g} [{claim.basis}]{where} {claim.statement}".rstrip()
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was spent. `billed`: sequences the target received; `asked`: sequences the program wanted answered."""
+
+    asked: int = 0
+    billed: int = 0
+    tokens: int = 0
+    numbers: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    target_seconds: float = 0.0
+    phases: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Result of `recover`: `model` is None only if the run ended before there was one."""
+
+    model: Any
+    status: Status
+    usage: Usage
+    certificate: Certificate = field(default_factory=Certificate)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        model = "no model" if self.model is None else f"{type(self.model).__name__}, dim {self.model.dim}"
+        phases = ", ".join(f"{name} {n}" for name, n in self.usage.phases.items())
+        lines = [
+            f"Recovery: {model}: {self.status.value}",
+            f"  queries: {self.usage.billed} billed ({phases or 'none'}), {self.usage.asked} asked, "
+            f"{self.usage.rounds} rounds, {self.usage.seconds:.2f} s",
+            *(f"  note: {note}" for note in self.notes),
+            *(f"  {line}" for line in str(self.certificate).splitlines()),
+        ]
+        if self.status is not Status.RECOVERED:
+            lines.append(f"  next: {self.status.remedy}")
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file with a JSON header; `us.load` and `us.models.load` read it."""
+        header = {
+            "model": None if self.model is None else type(self.model).__name__,
+            "status": self.status.value,
+            "usage": asdict(self.usage),
+            "claims": [asdict(claim) for claim in self.certificate.claims],
+            "provenance": self.provenance,
+            "notes": list(self.notes),
+        }
+        tensors = {"_": np.zeros(0)} if self.model is None else self.model.parameters()
+        text = json.dumps(header, default=_plain)
+        write_safetensors(path, tensors, {"format": RECOVERY_FORMAT, "recovery": text})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"array": list(value.shape)}
+    if isinstance(value, np.generic):
+        return value.item()
+    return repr(value)
+
+
+def load(path: str | Path) -> Recovery:
+    """Read a Recovery written by `Recovery.save`."""
+    tensors, metadata = read_safetensors(path)
+    if metadata.get("format") != RECOVERY_FORMAT:
+        raise FileFormatError(
+            f"{path} has the format {metadata.get('format')!r}, not {RECOVERY_FORMAT!r}; "
+            "models saved on their own are read by us.models.load."
+        )
+    try:
+        header = json.loads(metadata["recovery"])
+        model: Model | None = None
+        if header["model"] is not None:
+            model = model_from(header["model"], tensors, path)
+        return Recovery(
+            model=model,
+            status=Status(header["status"]),
+            usage=Usage(**header["usage"]),
+            certificate=Certificate(tuple(Claim(**claim) for claim in header["claims"])),
+            provenance=dict(header["provenance"]),
+            notes=tuple(str(note) for note in header["notes"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"{path} has a damaged recovery header ({error}).") from error

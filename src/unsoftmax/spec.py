@@ -1,0 +1,83 @@
+"""What a learner may know about an oracle before its first query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.errors import InvalidArgument
+
+Kind = Literal["value", "approximate", "membership"]
+Link = Literal["sigmoid", "exp", "log", "tanh"]
+
+_EPS = {name: float(np.finfo(name).eps) for name in ("float64", "float32", "float16")}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Inputs the oracle accepts: token norm (Euclidean) and sequence length (repetitions included)."""
+
+    max_norm: float | None = None
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_norm is not None and not (self.max_norm > 0 and math.isfinite(self.max_norm)):
+            raise InvalidArgument(
+                f"`max_norm` must be positive and finite (got {self.max_norm}); omit it if there is no limit."
+            )
+        if self.max_length is not None and self.max_length < 1:
+            raise InvalidArgument(
+                f"`max_length` must be at least 1 (got {self.max_length}); omit it if there is no limit."
+            )
+
+    @property
+    def norm_limit(self) -> float:
+        return math.inf if self.max_norm is None else float(self.max_norm)
+
+    @property
+    def length_limit(self) -> float:
+        return math.inf if self.max_length is None else int(self.max_length)
+
+
+@dataclass(frozen=True)
+class OracleSpec:
+    """The contract of an oracle: dimension, kind of answer, noise bound, number format, domain.
+
+    `outputs` is None for scalar answers (batch,) and the width of vector answers (batch, outputs) otherwise.
+    `vocabulary` is set for token oracles, whose probes are integer ids (batch, N); `dim` is then 1.
+    """
+
+    dim: int
+    kind: Kind = "value"
+    tolerance: float = 0.0
+    dtype: str = "float64"
+    domain: Domain = field(default_factory=Domain)
+    outputs: int | None = None
+    max_batch: int | None = None
+    link: Link | None = None
+    vocabulary: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dim, (int, np.integer)) or self.dim < 1:
+            raise InvalidArgument(f"`dim` must be an integer of at least 1 (got {self.dim!r}).")
+        if self.kind not in ("value", "approximate", "membership"):
+            raise InvalidArgument(f"`kind` must be 'value', 'approximate' or 'membership' (got {self.kind!r}).")
+        if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
+            raise InvalidArgument(f"`tolerance` must be finite and not negative (got {self.tolerance}).")
+        if self.dtype not in _EPS:
+            raise InvalidArgument(f"`dtype` must be 'float64', 'float32' or 'float16' (got {self.dtype!r}).")
+        if self.outputs is not None and self.outputs < 1:
+            raise InvalidArgument(f"`outputs` must be at least 1 (got {self.outputs}); use None for scalar answers.")
+        if self.max_batch is not None and self.max_batch < 1:
+            raise InvalidArgument(f"`max_batch` must be at least 1 (got {self.max_batch}).")
+        if self.link not in (None, "sigmoid", "exp", "log", "tanh"):
+            raise InvalidArgument(f"`link` must be 'sigmoid', 'exp', 'log', 'tanh' or None (got {self.link!r}).")
+
+    @property
+    def eps(self) -> float:
+        """Unit of rounding of the declared number format."""
+        return _EPS[self.dtype]

@@ -1,0 +1,152 @@
+"""Equivalence on fresh queries: one-token, random and near-tie sequences, and what follows from them.
+
+Random sequences alone are too weak: attention saturates and hides an error in W. Near ties are sequences in which the
+recovered model gives two or more tokens about the same score, so every score matters in the first order.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_ONE_TOKEN = 16
+_PER_LENGTH = 12
+_LENGTHS = (2, 3, 5, 8, 13, 21)
+_NEAR_TIES = 48
+_HIDDEN_FLOAT32 = 1e-5
+_SLACK = 100.0
+
+
+def queries(spec: OracleSpec) -> int:
+    """How many fresh queries a verification asks."""
+    return _ONE_TOKEN + _PER_LENGTH * len(_lengths(spec)) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+
+
+def _lengths(spec: OracleSpec) -> list[int]:
+    return [n for n in _LENGTHS if n <= spec.domain.length_limit]
+
+
+def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
+    """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    scale = _typical_norm(model, spec, rng)
+    one = _representable(_sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    y = yield Probes(one, phase="verify")
+    seen = [y.ravel()]
+    one_token = _residual(model(one), y)
+    longer: list[float] = []
+    for length in _lengths(spec):
+        tokens = _representable(_sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        y = yield Probes(tokens, phase="verify")
+        seen.append(y.ravel())
+        longer.append(_residual(model(tokens), y))
+    ties: list[float] = []
+    if spec.domain.length_limit >= 2:
+        tokens = _representable(near_ties(model, spec, rng))
+        y = yield Probes(tokens, phase="verify")
+        seen.append(y.ravel())
+        ties.append(_residual(model(tokens), y))
+
+    noise = max(_format_eps(np.concatenate(seen)), spec.eps)
+    floor = max(noise, min(one_token, _HIDDEN_FLOAT32), _relative_tolerance(model(one), spec))
+    bound = min(_SLACK * math.sqrt(spec.dim) * floor, 0.1)
+    lengths = ", ".join(map(str, _lengths(spec)))
+    tested = queries(spec)
+    claims = [
+        Claim(
+            "one-token answers",
+            max(_HIDDEN_FLOAT32, _SLACK * noise),
+            one_token,
+            statement=f"max relative gap on {_ONE_TOKEN} fresh vectors",
+        ),
+    ]
+    if longer:
+        claims.append(
+            Claim(
+                "random sequences",
+                bound,
+                max(longer),
+                statement=f"max relative gap on {_PER_LENGTH} fresh sequences of each length {lengths}",
+            )
+        )
+    if ties:
+        claims.append(
+            Claim(
+                "near ties",
+                bound,
+                max(ties),
+                statement=(
+                    f"max relative gap on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with 99 % "
+                    f"confidence at most {100 * math.log(100) / tested:.1f} % of sequences so drawn disagree by more"
+                ),
+            )
+        )
+    return Certificate(tuple(claims))
+
+
+def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
+    """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
+    length = int(min(4, spec.domain.length_limit))
+    q = _sphere(rng, (_NEAR_TIES, spec.dim)) * _typical_norm(model, spec, rng)
+    tokens = _sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
+    tokens[:, -1] = q
+    directions = model.key_directions(q)
+    if len(directions):
+        u = directions[rng.integers(len(directions), size=_NEAR_TIES), np.arange(_NEAR_TIES)]
+        size = np.einsum("bd,bd->b", u, u)
+        target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(-1.5, 1.5, (_NEAR_TIES, length - 1))
+        excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
+        step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
+        tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
+    return _inside(tokens, spec)
+
+
+def _typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
+    """Token norm at which scores are of order one: |W q| |x| = 1 for |q| = |x|; inside the domain."""
+    q = _sphere(rng, (8, spec.dim))
+    directions = model.key_directions(q)
+    size = float(np.linalg.norm(directions, axis=-1).max(initial=0.0))
+    norm = 1.0 if size == 0 else size**-0.5
+    return min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
+
+
+def _inside(tokens: Array, spec: OracleSpec) -> Array:
+    norms = np.linalg.norm(tokens, axis=2, keepdims=True)
+    return np.asarray(tokens * np.minimum(1.0, 0.99 * spec.domain.norm_limit / np.maximum(norms, 1e-300)))
+
+
+def _representable(tokens: Array) -> Array:
+    """Tokens a float32 target sees exactly, so that what is compared is the model and not a cast."""
+    return tokens.astype(np.float32).astype(np.float64)
+
+
+def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    x = rng.standard_normal(shape)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
+
+
+def _residual(predicted: Array, answered: Array) -> float:
+    """Largest gap relative to the root mean square of the larger of the two."""
+    size = max(float(np.sqrt(np.mean(predicted**2))), float(np.sqrt(np.mean(answered**2))))
+    return float(np.abs(predicted - answered).max()) / size if size else 0.0
+
+
+def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:
+    size = float(np.sqrt(np.mean(predicted**2)))
+    return spec.tolerance / size if size else 0.0
+
+
+def _format_eps(y: Array) -> float:
+    """Rounding unit of the narrowest number format that holds every answer exactly."""
+    for name in ("float16", "float32"):
+        with np.errstate(over="ignore"):
+            if (y.astype(name).astype(np.float64) == y).all():
+                return float(np.finfo(name).eps)
+    return float(np.finfo(np.float64).eps)
