@@ -1,4 +1,4 @@
-"""Every learner registers here once; the contract suite then holds it to the rules all learners share.
+"""What a learner registers: one file under `cases/` with a list CASES; the contract suite holds it to shared rules.
 
 A case names a learner, a small target inside its class, how to make an oracle of the target, and a bar on
 `models.distance`. `outside` lists targets that the learner must refuse (ModelMismatch or NotIdentifiable).
@@ -6,6 +6,8 @@ A case names a learner, a small target inside its class, how to make an oracle o
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,19 +61,12 @@ NOT_SINGLE_HEAD = {
     "v = 0": zero_value,
 }
 
-CASES = [
-    Case(
-        "SingleHead",
-        us.learners.SingleHead(),
-        lambda: us.models.SingleHead.random(6, norm=2.0, seed=1),
-        1e-13,
-        outside=NOT_SINGLE_HEAD,
-    ),
-    Case(
-        "SingleHead-coordinate",
-        us.learners.SingleHead(probes="coordinate"),
-        lambda: us.models.SingleHead.random(6, norm=2.0, seed=1),
-        1e-12,
-        outside=NOT_SINGLE_HEAD,
-    ),
-]
+
+def collect() -> list[Case]:
+    """The cases of every file under `cases/`."""
+    from tests.contracts import cases
+
+    modules = [
+        importlib.import_module(f"{cases.__name__}.{found.name}") for found in pkgutil.iter_modules(cases.__path__)
+    ]
+    return [case for module in modules for case in module.CASES]
