@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import demo
+from unsoftmax.cli import demo, experiments
 
 app = typer.Typer(
     name="unsoftmax",
@@ -43,3 +43,4 @@ def options(
 
 
 app.command("demo")(demo.demo)
+app.command("experiments")(experiments.experiments)

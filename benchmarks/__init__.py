@@ -1,0 +1,1 @@
+"""Speed and queries as ratios measured side by side in one run: against limits, peers, and the closed forms."""

@@ -1,0 +1,55 @@
+"""The experiment interface: rows resume, claims come from data, and a wrong constant flips the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unsoftmax.experiments import available, run
+from unsoftmax.experiments.theorem_4_1 import EXPERIMENT
+
+
+@pytest.fixture
+def small():
+    points = [p for p in EXPERIMENT.points(True) if p["d"] <= 8]
+    return replace(EXPERIMENT, points=lambda quick: points)
+
+
+def test_theorem_4_1_holds_and_leaves_its_files(small, tmp_path) -> None:
+    report = run(small, tmp_path)
+    assert report.verdict.holds
+    assert "holds" in (tmp_path / "claim.md").read_text()
+    assert (tmp_path / "rows.csv").read_text().count("\n") == len(report.rows) + 1
+
+
+def test_a_wrong_constant_flips_the_verdict(small, tmp_path) -> None:
+    wrong = replace(small, row=lambda point: {**EXPERIMENT.row(point), "theorem": point["d"] ** 2})
+    report = run(wrong, tmp_path)
+    assert not report.verdict.holds
+    assert "does not hold" in report.paragraph
+
+
+def test_rows_already_measured_are_not_measured_again(small, tmp_path) -> None:
+    calls = []
+
+    def stops_early(point):
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        calls.append(point)
+        return EXPERIMENT.row(point)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(small, row=stops_early), tmp_path)
+    again = []
+    report = run(replace(small, row=lambda p: again.append(p) or EXPERIMENT.row(p)), tmp_path)
+    assert len(again) == len(report.rows) - 5
+    assert report.verdict.holds
+
+
+@pytest.mark.parametrize("experiment", available().values(), ids=lambda e: e.name)
+def test_every_experiment_is_complete(experiment) -> None:
+    quick, full = experiment.points(True), experiment.points(False)
+    assert 0 < len(quick) <= len(full)
+    assert experiment.claim.endswith(".")
+    assert {"seed"} <= set(quick[0])
