@@ -25,7 +25,7 @@ def experiments(
     from contextlib import nullcontext
 
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from unsoftmax.experiments import available, run
 
@@ -42,13 +42,11 @@ def experiments(
     with pool as executor, Progress(console=Console(stderr=True), transient=True) as bar:
         for name in names or list(known):
             task = bar.add_task(name)
-            report = run(
-                known[name],
-                output / name,
-                quick=quick,
-                executor=executor,
-                progress=lambda done, total, task=task: bar.update(task, completed=done, total=total),
-            )
+
+            def advance(done: int, total: int, task: TaskID = task) -> None:
+                bar.update(task, completed=done, total=total)
+
+            report = run(known[name], output / name, quick=quick, executor=executor, progress=advance)
             bar.remove_task(task)
             console.print(report.paragraph, soft_wrap=True)
     console.print(f"Rows, figures and claims are in {output}.")

@@ -46,13 +46,13 @@ def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
         tokens = _representable(_sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
-        longer.append(_residual(model(tokens), y))
+        longer.append(_residual(model(tokens), y, _amplification(model, tokens)))
     ties: list[float] = []
     if spec.domain.length_limit >= 2:
         tokens = _representable(near_ties(model, spec, rng))
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
-        ties.append(_residual(model(tokens), y))
+        ties.append(_residual(model(tokens), y, _amplification(model, tokens)))
 
     noise = max(_format_eps(np.concatenate(seen)), spec.eps)
     floor = max(noise, min(one_token, _HIDDEN_FLOAT32), _relative_tolerance(model(one), spec))
@@ -94,7 +94,7 @@ def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
     length = int(min(4, spec.domain.length_limit))
-    q = _sphere(rng, (_NEAR_TIES, spec.dim)) * _typical_norm(model, spec, rng)
+    q = _readable_queries(model, spec, rng)
     tokens = _sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q
     directions = model.key_directions(q)
@@ -106,6 +106,14 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
     return _inside(tokens, spec)
+
+
+def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
+    """Query tokens (batch, d), the better half of twice as many: where W q is small, ties need enormous tokens."""
+    q = _sphere(rng, (2 * _NEAR_TIES, spec.dim))
+    directions = model.key_directions(q)
+    size = np.linalg.norm(directions, axis=-1).min(axis=0) if len(directions) else np.arange(len(q))
+    return np.asarray(q[np.argsort(size)[_NEAR_TIES:]] * _typical_norm(model, spec, rng))
 
 
 def _typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
@@ -132,10 +140,21 @@ def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
 
 
-def _residual(predicted: Array, answered: Array) -> float:
-    """Largest gap relative to the root mean square of the larger of the two."""
+def _residual(predicted: Array, answered: Array, amplification: Array | float = 1.0) -> float:
+    """Largest gap relative to the root mean square of the larger of the two, over each sequence's amplification."""
     size = max(float(np.sqrt(np.mean(predicted**2))), float(np.sqrt(np.mean(answered**2))))
-    return float(np.abs(predicted - answered).max()) / size if size else 0.0
+    gap = np.abs(predicted - answered)
+    gap = gap.max(axis=1) if gap.ndim == 2 else gap
+    return float((gap / amplification).max()) / size if size else 0.0
+
+
+def _amplification(model: Model, tokens: Array) -> Array:
+    """How much a relative error in the scores can move each answer, (batch,): scores grow with |W| |x| |q|."""
+    q = tokens[:, -1]
+    size = np.linalg.norm(model.key_directions(q), axis=-1).max(axis=0, initial=0.0)
+    rate = (size / np.maximum(np.linalg.norm(q, axis=1), 1e-300)).max()
+    largest = np.linalg.norm(tokens, axis=2).max(axis=1)
+    return np.asarray(1 + rate * largest * np.linalg.norm(q, axis=1))
 
 
 def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:
