@@ -2,6 +2,7 @@
 
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
+from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.files import load
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
@@ -16,5 +17,6 @@ __all__ = [
     "SingleHead",
     "Transformer",
     "distance",
+    "equivalent",
     "load",
 ]

@@ -62,6 +62,26 @@ class MultiHead(Model):
             total += (weights * (X @ v)).sum(axis=1)
         return total
 
+    def canonical(self, tolerance: float = 1e-12) -> Self:
+        """The one representative of this function: heads of equal W (and c) merged, v = 0 dropped, ordered.
+
+        Two models give the same answers on all sequences iff their canonical forms agree (docs/theory/multi_head.md).
+        W are equal within `tolerance` times the larger norm; a merged v is 0 if it is below `tolerance` times the sum
+        of its members' norms. Order: descending norm of W, then of v. No head at all is left if f is constant.
+        """
+        groups = equal_heads(self, tolerance)
+        keep = []
+        for group in groups:
+            total = self.v[group].sum(axis=0)
+            size = np.linalg.norm(self.v[group], axis=1).sum()
+            if np.linalg.norm(total) > tolerance * size:
+                keep.append((group[0], total))
+        keep.sort(key=lambda item: (-np.linalg.norm(self.W[item[0]]), -np.linalg.norm(item[1])))
+        index = [first for first, _ in keep]
+        v = np.array([total for _, total in keep], dtype=self.v.dtype).reshape(len(keep), self.dim)
+        c = None if self.c is None else self.c[index]
+        return type(self)(self.W[index], v, c, self.constant)
+
     @classmethod
     def random(
         cls, dim: int, heads: int, *, rank: int | None = None, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0
@@ -71,3 +91,22 @@ class MultiHead(Model):
         pairs = [(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, rng)) for _ in range(heads)]
         W = np.array([W for W, _ in pairs]).reshape(heads, dim, dim)
         return cls(W, np.array([v for _, v in pairs]).reshape(heads, dim))
+
+
+def equal_heads(model: MultiHead, tolerance: float) -> list[list[int]]:
+    """Indices of the heads grouped by equal scores: same W and same c, relative to the larger norm."""
+    offsets = np.zeros_like(model.v) if model.c is None else model.c
+    groups: list[list[int]] = []
+    for h in range(model.heads):
+        for group in groups:
+            g = group[0]
+            if _close(model.W[h], model.W[g], tolerance) and _close(offsets[h], offsets[g], tolerance):
+                group.append(h)
+                break
+        else:
+            groups.append([h])
+    return groups
+
+
+def _close(a: Array, b: Array, tolerance: float) -> bool:
+    return bool(np.linalg.norm(a - b) <= tolerance * max(np.linalg.norm(a), np.linalg.norm(b)))
