@@ -105,7 +105,7 @@ def _vanishes(g: ReluNetwork, tolerance: float) -> bool:
         else:
             kinks.append((unit, strength, abs(strength)))
     flat = all(abs(total) <= tolerance * members for _, total, members in kinks)
-    return flat and bool(np.linalg.norm(affine) <= tolerance * max(np.linalg.norm(size), 1e-300))
+    return flat and float(np.linalg.norm(affine)) <= tolerance * float(np.linalg.norm(size))
 
 
 def _same(a: Array, b: Array, tolerance: float) -> bool:
