@@ -20,7 +20,8 @@ _ESTIMABLE = 12.0
 
 _PILOT = 6
 _REFINED = 16
-_LARGEST_EXPONENT = 200
+_VISIBLE = 1e-2
+_LONGEST = 2.0**80
 
 
 def read_values(spec: OracleSpec) -> Asking[Array]:
@@ -36,31 +37,32 @@ def read_values(spec: OracleSpec) -> Asking[Array]:
 
 
 def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
-    """Estimate ||W||_F from random pairs, E (a'Wb)^2 = ||W||_F^2 / d^2 for unit a, b; 0.0 if no score is visible."""
+    """Estimate ||W||_F > 0 from random pairs, E (a'Wb)^2 = ||W||_F^2 / d^2 for unit a, b.
+
+    If no score is visible in the longest tokens allowed, the smallest size that would have been is returned.
+    """
     d = spec.dim
-    largest = spec.domain.norm_limit**2 / 4
-    product = min(float(d), largest)
-    lower, upper = 0.0, largest
+    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    product, saturated = min(float(d), longest), np.inf
     size = _PILOT
     while True:
         t, real = yield from _random_pairs(product, size, v, spec, rng)
         readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
         if np.mean(readable) <= 0.5:
-            upper = product
-            product = product * 2.0**-12 if lower == 0 else float(np.sqrt(lower * upper))
-        elif np.abs(t[readable]).max() < 1e-4 and product < upper and product < 2.0**_LARGEST_EXPONENT:
-            lower = product
-            product = min(product * 2.0**12, upper if np.isinf(upper) or upper == largest else np.sqrt(lower * upper))
-            if lower == product:
-                return float(d * np.sqrt(np.mean(t[readable] ** 2)) / real)
+            saturated = product
+            product *= 2.0**-12
+            if product < 1 / _LONGEST:
+                raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")
+            continue
+        typical = float(np.sqrt(np.mean(t[readable] ** 2)))
+        if typical < _VISIBLE and product < longest:
+            # What was seen may be rounding alone, so the step is at most what a float32 answer would justify.
+            product = min(product / max(typical, 1e-6), longest, np.sqrt(product * saturated))
+        elif size == _REFINED or product == longest:
+            return max(d * typical / real, d / longest)
         else:
-            estimate = float(d * np.sqrt(np.mean(t[readable] ** 2)) / real)
-            if size == _REFINED or estimate == 0:
-                return estimate
             size = _REFINED
-            product = min(d / estimate, largest)
-        if product < 2.0**-_LARGEST_EXPONENT:
-            raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does that.")
+            product = min(product / typical, longest)
 
 
 def _random_pairs(

@@ -54,8 +54,7 @@ class SingleHead:
         d = spec.dim
         v = yield from read_values(spec)
         size = yield from size_of_scores(v, spec, np.random.default_rng(seed))
-        product = TYPICAL_LOGIT * d / size if size > 0 else 1.0
-        length_a, length_b = lengths_for(min(product, 2.0**200), spec.domain)
+        length_a, length_b = lengths_for(TYPICAL_LOGIT * d / size, spec.domain)
         A = on_grid(householder_basis(v) * length_a, length_a + length_b, spec.dtype)
         T = yield from read_logits(Pairs(A, np.eye(d) * length_b), v)
         return Outcome(Head(np.linalg.solve(A, T) / length_b, v))

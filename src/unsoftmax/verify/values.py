@@ -105,7 +105,8 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
-    return _inside(tokens, spec)
+    # Where the scores are too weak to tie, the tokens stay of an ordinary size and the answers tell what they can.
+    return _inside(tokens, min(0.99 * spec.domain.norm_limit, 1e4 * float(np.linalg.norm(q, axis=1).max())))
 
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
@@ -125,9 +126,9 @@ def _typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> f
     return min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
 
 
-def _inside(tokens: Array, spec: OracleSpec) -> Array:
+def _inside(tokens: Array, limit: float) -> Array:
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)
-    return np.asarray(tokens * np.minimum(1.0, 0.99 * spec.domain.norm_limit / np.maximum(norms, 1e-300)))
+    return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
 
 
 def _representable(tokens: Array) -> Array:
