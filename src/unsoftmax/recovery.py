@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sized
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from unsoftmax import verify as verification
@@ -22,10 +25,13 @@ from unsoftmax.errors import (
 from unsoftmax.learners.base import Learner, Outcome, configuration
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.identity import identity
+from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.recording import Store
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.result import Certificate, Recovery, Status
+from unsoftmax.spec import OracleSpec
 
 log = logging.getLogger("unsoftmax")
 
@@ -36,7 +42,7 @@ def recover(
     *,
     seed: int = 0,
     budget: int | Budget | None = None,
-    ledger: Store | None = None,
+    ledger: str | Path | Store | None = None,
     executor: Executor | None = None,
     verify: bool = True,
     progress: bool | ProgressCallback = False,
@@ -46,7 +52,8 @@ def recover(
     learner    which class to learn; None tries SingleHead and says so.
     budget     queries (or a `Budget`) for everything billed, verification included; refused before the first query
                if the learner's closed form does not fit.
-    ledger     where answers are kept; running again with it resumes without paying twice.
+    ledger     a path (SQLite, bound to this target, configuration and seed) or a Store: every answer is kept there
+               before it is used, and running again with it resumes without paying twice.
     executor   any concurrent.futures.Executor; chunks of a round are then evaluated in parallel.
     verify     check on fresh queries; raises ModelMismatch (carrying `.recovery`) when they disagree.
     progress   True shows a progress line, a callable receives `engine.Progress`.
@@ -62,22 +69,35 @@ def recover(
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     forecast = learner.forecast(oracle.spec)
     needed = forecast.minimum + (verification.queries(oracle.spec) if verify else 0)
-    limits.refuse(needed, needed, f"{type(learner).__name__} at dim {oracle.spec.dim}")
-
-    stack = Stack(oracle, limits, ledger, executor)
-    state = _Run(stack, _provenance(oracle, learner, seed), notes)
-    try:
+    what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
+    if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
+        limits.refuse(needed, needed, what)
+    with _opened(ledger, oracle, learner, seed) as store:
+        # What the ledger holds is paid for: only the rest must fit.
+        rest = max(0, needed - (len(store) if isinstance(store, Sized) else 0))
+        limits.refuse(rest, rest, what)
+        stack = Stack(oracle, limits, store, executor)
+        state = _Run(stack, _provenance(oracle, learner, seed), notes)
         with _watching(progress, needed) as watch:
-            outcome = run(learner.program(oracle.spec, seed), stack, watch)
-            state.learned(outcome)
-            if not verify:
-                return state.recovery(Status.UNVERIFIED)
-            certificate = run(verification.check(outcome.model, oracle.spec, seed), stack, watch)
+            return _recover(state, learner, oracle.spec, seed, verify, watch)
+
+
+def _recover(
+    state: _Run, learner: Learner, spec: OracleSpec, seed: int, verify: bool, watch: ProgressCallback | None
+) -> Recovery:
+    try:
+        outcome = run(learner.program(spec, seed), state.stack, watch)
+        state.learned(outcome)
+        if not verify:
+            return state.recovery(Status.UNVERIFIED)
+        certificate = run(verification.check(outcome.model, spec, seed), state.stack, watch)
     except UnsoftmaxError as error:
         error.recovery = state.recovery(_status(error))
         raise
     except KeyboardInterrupt:
-        log.warning("interrupted after %d queries; run again with the same ledger to continue", stack.meter.billed)
+        log.warning(
+            "interrupted after %d queries; run again with the same ledger to continue", state.stack.meter.billed
+        )
         raise
     state.certificate = Certificate(outcome.claims + certificate.claims)
     if not state.certificate.holds:
@@ -93,6 +113,20 @@ def recover(
         mismatch.recovery = state.recovery(Status.MISMATCH)
         raise mismatch
     return state.recovery(Status.RECOVERED)
+
+
+@contextmanager
+def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner, seed: int) -> Iterator[Store | None]:
+    """The store behind `ledger`; a file is bound to this run and held while it lasts."""
+    if not isinstance(ledger, (str, Path)):
+        yield ledger
+        return
+    spec = {name: value for name, value in asdict(oracle.spec).items() if name not in ("max_batch", "name")}
+    # How sequences are batched does not change their answers.
+    target = identity(oracle)
+    binding = {"target": target, "spec": spec, "configuration": configuration(learner), "seed": seed}
+    with Ledger(ledger, binding) as store:
+        yield store
 
 
 class _Run:

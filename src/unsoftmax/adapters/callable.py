@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.semantic import INVERSE_LINKS, Thresholded
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import Domain, Kind, Link, OracleSpec
@@ -21,6 +23,13 @@ class CallableOracle:
 
     fn: Callable[..., Any]
     spec: OracleSpec
+    named: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """A name given by the user is the identity; otherwise the parameters within reach tell targets apart."""
+        if self.named and not isinstance(self.fn, Model):
+            return {"name": self.spec.name}
+        return {"name": self.spec.name, "parameters": fingerprint(self.fn)}
 
     def __call__(self, probes: Probes) -> Array:
         answer = self._plain(probes) if probes.counts is None else self._repeated(probes, probes.counts)
@@ -100,5 +109,5 @@ def oracle(
         link=link,
         name=name or getattr(fn, "__name__", type(fn).__name__),
     )
-    source = CallableOracle(fn, spec)
+    source = CallableOracle(fn, spec, named=name is not None)
     return Thresholded(source) if kind == "membership" else source

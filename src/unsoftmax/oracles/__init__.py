@@ -1,8 +1,9 @@
 """Oracles: the one-method protocol, wrappers that change the meaning, stages that meter and record."""
 
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
-from unsoftmax.oracles.recording import MemoryStore
+from unsoftmax.oracles.recording import MemoryStore, Store
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Thresholded
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.spec import Domain, OracleSpec
@@ -11,11 +12,13 @@ __all__ = [
     "Budget",
     "Cast",
     "Domain",
+    "Ledger",
     "MemoryStore",
     "Oracle",
     "OracleSpec",
     "Perturbed",
     "Rounded",
     "Stack",
+    "Store",
     "Thresholded",
 ]

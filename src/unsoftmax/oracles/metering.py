@@ -1,20 +1,27 @@
-"""Stages that never change answers: dispatching, counting, budgets, domain."""
+"""Stages that never change answers: counting, budgets, domain. Dispatching has its own file."""
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument, OracleError, UnsoftmaxError
-from unsoftmax.oracles.base import Oracle, Stage
+from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument
+from unsoftmax.oracles.base import Stage
+from unsoftmax.oracles.dispatching import Dispatched, checked, where
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.result import Usage
 from unsoftmax.spec import OracleSpec
+
+__all__ = ["Budget", "Budgeted", "Counted", "Dispatched", "Guarded", "Meter", "checked", "where"]
+
+RETRY = "retry"
+"""Phase of sequences that a source had to send once more."""
 
 
 @dataclass
@@ -29,6 +36,29 @@ class Meter:
     target_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
     phases: dict[str, int] = field(default_factory=dict)
+    admitted: tuple[int, int] = (0, 0)
+    """Sequences and tokens that the budget has let pass and that are not yet billed."""
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def bill(self, queries: int, tokens: int, phase: str) -> None:
+        with self.lock:
+            self.admitted = (0, 0)
+            self.billed += queries
+            self.tokens += tokens
+            self.phases[phase] = self.phases.get(phase, 0) + queries
+
+    def again(self, budget: Budget, queries: int, tokens: int) -> None:
+        """Bill sequences that a source is about to send once more; BudgetExceeded if they do not fit."""
+        with self.lock:
+            waiting = self.admitted
+            budget.refuse(
+                self.billed + waiting[0] + queries,
+                self.tokens + waiting[1] + tokens,
+                f"sending {queries} sequences once more after a failure",
+                time.perf_counter() - self.started,
+            )
+            self.bill(queries, tokens, RETRY)
+            self.admitted = waiting
 
     def snapshot(self) -> Usage:
         seconds = time.perf_counter() - self.started
@@ -59,10 +89,17 @@ class Budget:
     price_per_token: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("queries", "tokens", "seconds", "cost"):
+        for name in ("queries", "tokens", "seconds", "cost", "price_per_query", "price_per_token"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise InvalidArgument(f"budget `{name}` must not be negative (got {value}).")
+        if self.cost is not None and self.price_per_query == self.price_per_token == 0:
+            raise InvalidArgument("budget `cost` needs a price: pass price_per_query= or price_per_token=.")
+
+    @property
+    def limited(self) -> bool:
+        """Whether what is sent is limited at all."""
+        return not (self.queries is None and self.tokens is None and self.cost is None)
 
     def price(self, queries: int, tokens: int) -> float:
         return queries * self.price_per_query + tokens * self.price_per_token
@@ -83,99 +120,6 @@ class Budget:
                     needed=queries,
                     limit=limit,
                 )
-
-
-@dataclass
-class Dispatched:
-    """Calls the oracle chunk by chunk, through an executor if there is one, and checks every answer."""
-
-    oracle: Oracle
-    meter: Meter
-    executor: Executor | None = None
-    in_flight: int = 8
-
-    def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
-        if self.executor is None:
-            for chunk in chunks:
-                start = time.perf_counter()
-                answer = _call(self.oracle, chunk)
-                self.meter.target_seconds += time.perf_counter() - start
-                yield checked(answer, chunk, self.oracle.spec)
-            return
-        waiting: deque[tuple[Probes, Future[Array]]] = deque()
-        refusal: UnsoftmaxError | None = None
-        source = iter(chunks)
-        try:
-            while True:
-                try:
-                    probes: Probes | None = next(source, None)
-                except UnsoftmaxError as error:
-                    # What is in flight is paid for: hand it on before saying that no more may be sent.
-                    refusal, probes = error, None
-                if probes is None:
-                    break
-                waiting.append((probes, self.executor.submit(_call, self.oracle, probes)))
-                if len(waiting) >= self.in_flight:
-                    yield self._next(waiting)
-            while waiting:
-                yield self._next(waiting)
-        finally:
-            for _, future in waiting:
-                future.cancel()
-        if refusal is not None:
-            raise refusal
-
-    def _next(self, waiting: deque[tuple[Probes, Future[Array]]]) -> Array:
-        probes, future = waiting.popleft()
-        try:
-            answer = future.result()
-        except UnsoftmaxError:
-            raise
-        except Exception as error:
-            raise OracleError(f"the executor failed on {where(probes)}: {error!r}.") from error
-        return checked(answer, probes, self.oracle.spec)
-
-
-def _call(oracle: Oracle, probes: Probes) -> Array:
-    try:
-        return oracle(probes)
-    except UnsoftmaxError:
-        raise
-    except Exception as error:
-        raise OracleError(
-            f"the target raised {type(error).__name__} on {where(probes)}: {error}. Answers before it are kept."
-        ) from error
-
-
-def where(probes: Probes, row: int | None = None) -> str:
-    """Name a probe in a message."""
-    if row is not None:
-        return f"probe {probes.offset + row} of phase {probes.phase!r} ({probes.tokens.shape[1]} tokens)"
-    return f"probes {probes.offset}..{probes.offset + len(probes) - 1} of phase {probes.phase!r}"
-
-
-def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
-    """The answer as float64 of shape (batch,) or (batch, outputs), or an OracleError that names the probe."""
-    y = np.asarray(answer)
-    wanted = (len(probes),) if spec.outputs is None else (len(probes), spec.outputs)
-    if spec.outputs is None and y.shape == (len(probes), 1):
-        y = y[:, 0]
-    if y.shape != wanted:
-        raise OracleError(
-            f"the target answered with shape {y.shape} where {wanted} was required on {where(probes)}; "
-            "return one number per sequence, or declare outputs=."
-        )
-    if y.dtype.kind not in "fiub":
-        raise OracleError(f"the target answered with dtype {y.dtype} on {where(probes)}; real numbers are required.")
-    y = y.astype(np.float64, copy=False)
-    bad = ~np.isfinite(y)
-    if bad.any():
-        row = int(np.argwhere(bad)[0][0])
-        raise OracleError(
-            f"the target answered {y[row]} on {where(probes, row)}; finite numbers are required. "
-            "If large inputs overflow, declare max_norm=."
-        )
-    return y
 
 
 @dataclass
@@ -212,18 +156,13 @@ class Counted:
         def noting() -> Iterator[Probes]:
             for probes in chunks:
                 sent.append(probes)
-                self._bill(probes)
+                self.meter.bill(len(probes), int(probes.lengths.sum()), probes.phase)
                 yield probes
 
         for answer in self.inner.ask(noting()):
             sent.popleft()
             self.meter.numbers += answer.size
             yield answer
-
-    def _bill(self, probes: Probes) -> None:
-        self.meter.billed += len(probes)
-        self.meter.tokens += int(probes.lengths.sum())
-        self.meter.phases[probes.phase] = self.meter.phases.get(probes.phase, 0) + len(probes)
 
 
 @dataclass
@@ -238,10 +177,22 @@ class Budgeted:
         return self.inner.ask(self._affordable(probes) for probes in chunks)
 
     def _affordable(self, probes: Probes) -> Probes:
-        self.budget.refuse(
-            self.meter.billed + len(probes),
-            self.meter.tokens + int(probes.lengths.sum()),
-            f"the next call ({where(probes)})",
-            time.perf_counter() - self.meter.started,
-        )
+        tokens = int(probes.lengths.sum())
+        with self.meter.lock:
+            self.budget.refuse(
+                self.meter.billed + len(probes),
+                self.meter.tokens + tokens,
+                f"the next call ({where(probes)})",
+                time.perf_counter() - self.meter.started,
+            )
+            self.meter.admitted = (len(probes), tokens)
         return probes
+
+    def room(self) -> float:
+        """How many one-token sequences may still be sent: no chunk that fits is larger."""
+        budget, meter = self.budget, self.meter
+        rooms = [
+            math.inf if budget.queries is None else budget.queries - meter.billed,
+            math.inf if budget.tokens is None else budget.tokens - meter.tokens,
+        ]
+        return max(0, min(rooms))

@@ -3,6 +3,7 @@
 source and semantic wrappers (one Oracle) <- dispatched <- counted <- budgeted <- guarded <- recorded
 
 A recorded answer costs no budget and is not billed; a probe outside the domain is refused before it is counted.
+With an executor answers arrive in any order: each is recorded on arrival, and served in order.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ class Stack:
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
-        stage: Stage = Dispatched(self.oracle, self.meter, self.executor)
-        stage = Counted(stage, self.meter)
-        stage = Budgeted(stage, self.budget, self.meter)
-        stage = Guarded(stage, self.spec)
+        dispatched = Dispatched(self.oracle, self.meter, self.executor, again=self._again, limited=self.budget.limited)
+        budgeted = Budgeted(Counted(dispatched, self.meter), self.budget, self.meter)
+        stage: Stage = Guarded(budgeted, self.spec)
         if self.store is not None:
-            stage = Recorded(stage, self.store)
+            recorded = Recorded(stage, self.store, budgeted.room)
+            dispatched.on_arrival = recorded.keep
+            stage = recorded
         self._outermost = stage
+
+    def _again(self, queries: int, tokens: int) -> None:
+        self.meter.again(self.budget, queries, tokens)
 
     @property
     def spec(self) -> OracleSpec:

@@ -1,0 +1,82 @@
+"""Whose answers are these? The identity of a target, for the binding of a ledger."""
+
+from __future__ import annotations
+
+import functools
+import types
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from unsoftmax.models.base import Model
+from unsoftmax.oracles.base import Oracle
+
+_DEPTH = 6
+
+
+def identity(oracle: Oracle) -> dict[str, Any]:
+    """What tells this target from another: wrappers with their settings, the name, the parameters within reach.
+
+    A source may say it itself through a method `identity()`.
+    """
+    own = getattr(oracle, "identity", None)
+    if callable(own):
+        return dict(own())
+    if is_dataclass(oracle) and hasattr(oracle, "inner"):
+        settings = {f.name: getattr(oracle, f.name) for f in fields(oracle) if f.name != "inner"}
+        return {"wrapper": type(oracle).__name__, **settings, "inner": identity(oracle.inner)}
+    return {"name": oracle.spec.name, "parameters": fingerprint(oracle)}
+
+
+def fingerprint(target: Any) -> str | None:
+    """Digest of every array reachable from a callable; None if there is none.
+
+    Followed: closures, defaults, global names a function uses, bound objects, attributes, partial arguments and
+    tuples. Lists, dictionaries and numbers are left out: they tend to be logs and counters, which change as the
+    target is used and do not tell it from another.
+    """
+    found: list[str] = []
+    _visit(target, found, {}, _DEPTH)
+    return xxhash.xxh3_128_hexdigest("".join(found).encode()) if found else None
+
+
+def _visit(value: Any, found: list[str], seen: dict[int, Any], depth: int) -> None:
+    if depth < 0 or id(value) in seen or isinstance(value, (type, types.ModuleType)):
+        return
+    seen[id(value)] = value  # kept alive, so that no other object gets its id
+    inner: list[Any]
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "fiub":
+            shape = f"{value.shape}{value.dtype.str}"
+            found.append(shape + xxhash.xxh3_128_hexdigest(value.tobytes()))
+        return
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        used = [value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__]
+        inner = [*cells, *(value.__defaults__ or ()), *used]
+    elif isinstance(value, types.MethodType):
+        inner = [value.__self__, value.__func__]
+    elif isinstance(value, functools.partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, tuple):
+        inner = list(value)
+    elif isinstance(value, Model):
+        inner = list(value.parameters().values())
+    elif callable(getattr(value, "state_dict", None)):
+        inner = [tensor.detach().cpu().numpy() for tensor in value.state_dict().values() if hasattr(tensor, "detach")]
+    elif hasattr(value, "__dict__") and not isinstance(value, np.random.Generator):
+        inner = [attribute for _, attribute in sorted(vars(value).items())]
+    else:
+        return
+    for item in inner:
+        _visit(item, found, seen, depth - 1)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,257 @@
+"""The ledger: a SQLite file (WAL) that keeps every paid answer under its content address.
+
+One row per chunk of answers: the addresses (16 bytes each), the answers (8 bytes per number), a checksum. A row is
+one transaction, committed before its answers are used; appending never touches old pages, so the cost per answer
+does not grow with the file. Single answers are found through an index in memory, built when the ledger is opened.
+A killed process loses at most the call in flight. The writer holds the file exclusively.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from unsoftmax.errors import LedgerError
+from unsoftmax.oracles.addresses import AddressIndex
+from unsoftmax.probes.base import Array
+
+FORMAT = "unsoftmax-ledger/1"
+_APPLICATION = 0x756E736D
+_TABLES = {
+    "binding": "CREATE TABLE binding (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "chunks": "CREATE TABLE chunks (id INTEGER PRIMARY KEY, phase TEXT, size INTEGER, checksum INTEGER, "
+    "addresses BLOB, answers BLOB)",
+}
+_CACHED = 4
+_LARGEST_CHUNK = 2**28
+_ROW_BITS = 28
+"""A place is chunk << 28 | row: 2^28 rows per chunk, 2^35 chunks."""
+
+
+class Ledger:
+    """A `Store` on disk. `binding` says whose answers these are; a file bound to something else is refused."""
+
+    def __init__(self, path: str | Path, binding: dict[str, Any] | None = None) -> None:
+        self.path = Path(path)
+        self._index = AddressIndex()
+        self._recent: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+        with self._typed():
+            # isolation_level None: every statement outside BEGIN is its own transaction, committed on return.
+            self._connection = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
+            try:
+                self._open(None if binding is None else _flat(binding))
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def get(self, keys: Array) -> tuple[Array, Array]:
+        places = self._index.find(keys)
+        known = places >= 0
+        if not known.any():
+            return known, np.empty(0)
+        rows = np.flatnonzero(known)
+        chunk, row = places[rows] >> _ROW_BITS, places[rows] & (2**_ROW_BITS - 1)
+        parts: list[tuple[Array, Array]] = []
+        for number in np.unique(chunk):
+            stored, answers = self._chunk(int(number))
+            here = rows[chunk == number]
+            at = row[chunk == number]
+            same = (stored[at] == keys[here]).all(axis=1)
+            known[here[~same]] = False
+            parts.append((here[same], answers[at[same]]))
+        order = np.argsort(np.concatenate([here for here, _ in parts]), kind="stable")
+        return known, np.concatenate([answers for _, answers in parts])[order]
+
+    def put(self, keys: Array, answers: Array, phase: str = "") -> None:
+        if len(keys) == 0:
+            return
+        addresses = np.ascontiguousarray(keys, dtype="<u8").tobytes()
+        values = np.ascontiguousarray(answers, dtype="<f8").tobytes()
+        with self._typed():
+            cursor = self._connection.execute(
+                "INSERT INTO chunks (phase, size, checksum, addresses, answers) VALUES (?, ?, ?, ?, ?)",
+                (phase, len(keys), _checksum(addresses, values), addresses, values),
+            )
+        self._remember(int(cursor.lastrowid or 0), keys)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def binding(self) -> dict[str, Any]:
+        """What the ledger is bound to: name -> value, nested names joined by a dot."""
+        with self._typed():
+            return {name: json.loads(value) for name, value in self._connection.execute("SELECT * FROM binding")}
+
+    def chunks(self) -> Iterator[tuple[str, Array, Array]]:
+        """(phase, addresses (n, 2), answers (n,) or (n, outputs)) in the order they were paid."""
+        with self._typed():
+            identifiers = [
+                (int(i), str(phase)) for i, phase in self._connection.execute("SELECT id, phase FROM chunks")
+            ]
+        for number, phase in identifiers:
+            yield phase, *self._chunk(number)
+
+    def check(self) -> list[str]:
+        """Problems of the file: empty if SQLite finds it whole and every checksum agrees."""
+        with self._typed():
+            found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check")]
+            numbers = [int(row[0]) for row in self._connection.execute("SELECT id FROM chunks")]
+        problems = [] if found == ["ok"] else found
+        for number in numbers:
+            try:
+                self._chunk(number)
+            except LedgerError as error:
+                problems.append(str(error))
+        return problems
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and release it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, binding: dict[str, Any] | None) -> None:
+        run = self._connection.execute
+        run("PRAGMA trusted_schema = OFF")
+        run("PRAGMA cell_size_check = ON")
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        run("BEGIN EXCLUSIVE")
+        tables = dict(run("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_autoindex%'"))
+        application = run("PRAGMA application_id").fetchone()[0]
+        if not tables and application in (0, _APPLICATION):
+            for statement in _TABLES.values():
+                run(statement)
+            run(f"PRAGMA application_id = {_APPLICATION}")
+            bound = {"format": FORMAT, **(binding or {})}
+            self._connection.executemany(
+                "INSERT INTO binding VALUES (?, ?)", [(name, json.dumps(value)) for name, value in bound.items()]
+            )
+        elif tables != _TABLES or application != _APPLICATION:
+            raise LedgerError(f"{self.path} is a database but not an unsoftmax ledger; pass another path.")
+        run("COMMIT")
+        run("PRAGMA journal_mode = WAL")
+        # NORMAL does not wait for the disk at each commit: the system keeps what a killed process wrote; only a power
+        # failure can lose the last commits, never the file.
+        run("PRAGMA synchronous = NORMAL")
+        self._compare(binding)
+        for number, size, addresses in run("SELECT id, size, addresses FROM chunks"):
+            self._remember(number, self._addresses(number, size, addresses))
+
+    def _compare(self, binding: dict[str, Any] | None) -> None:
+        bound = self.binding
+        if bound.pop("format", None) != FORMAT:
+            raise LedgerError(f"{self.path} is not of the format {FORMAT!r}; this version cannot read it.")
+        if binding is None or bound == binding:
+            return
+        differences = [
+            f"{name} is {bound.get(name, 'absent')!r} in the ledger and {binding.get(name, 'absent')!r} in this run"
+            for name in sorted(bound.keys() | binding.keys())
+            if bound.get(name, _ABSENT) != binding.get(name, _ABSENT)
+        ]
+        raise LedgerError(
+            f"{self.path} belongs to another run: {'; '.join(differences)}. Its answers are not valid here: pass "
+            "another path, or the target and configuration it was made with (name= declares the identity of a target)."
+        )
+
+    def _remember(self, number: int, keys: Array) -> None:
+        self._index.add(keys, (number << _ROW_BITS) + np.arange(len(keys), dtype=np.int64))
+
+    def _addresses(self, number: int, size: Any, blob: Any) -> Array:
+        if not (0 < number < 2**35 and isinstance(size, int) and 0 < size < 2**_ROW_BITS and isinstance(blob, bytes)):
+            raise self._damaged(number)
+        if len(blob) != 16 * size:
+            raise self._damaged(number)
+        return np.frombuffer(blob, dtype="<u8").reshape(size, 2)
+
+    def _chunk(self, number: int) -> tuple[Array, Array]:
+        """Addresses and answers of one row, checked; the last few are kept in memory."""
+        if number in self._recent:
+            self._recent.move_to_end(number)
+            return self._recent[number]
+        with self._typed():
+            row = self._connection.execute(
+                "SELECT size, checksum, addresses, answers FROM chunks WHERE id = ?", (number,)
+            ).fetchone()
+        if row is None:
+            raise self._damaged(number)
+        size, checksum, addresses, values = row
+        keys = self._addresses(number, size, addresses)
+        if not isinstance(values, bytes) or len(values) == 0 or len(values) % (8 * size):
+            raise self._damaged(number)
+        if checksum != _checksum(addresses, values):
+            raise self._damaged(number)
+        answers = np.frombuffer(values, dtype="<f8")
+        width = len(answers) // size
+        self._recent[number] = keys, answers.reshape(size, width) if width > 1 else answers
+        if len(self._recent) > _CACHED:
+            self._recent.popitem(last=False)
+        return self._recent[number]
+
+    def _damaged(self, number: int) -> LedgerError:
+        return LedgerError(
+            f"{self.path} is damaged: chunk {number} is not what was written. Restore a copy, or start a new ledger."
+        )
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        """SQLite's errors as LedgerError, with what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "locked" in text or "busy" in text:
+                raise LedgerError(
+                    f"{self.path} is in use by another run; wait until it ends, or pass another path."
+                ) from error
+            if "unable to open" in text or "readonly" in text or "full" in text or "I/O" in text:
+                raise LedgerError(
+                    f"{self.path} cannot be opened or written ({text}); check that the directory exists, is writable "
+                    "and has space."
+                ) from error
+            raise LedgerError(
+                f"{self.path} cannot be read as a ledger ({text}); restore a copy, or start a new ledger."
+            ) from error
+        except (OverflowError, UnicodeError, json.JSONDecodeError, RecursionError, TypeError, ValueError) as error:
+            raise LedgerError(f"{self.path} is damaged ({error}); restore a copy, or start a new ledger.") from error
+
+
+_ABSENT = object()
+
+
+def _checksum(addresses: bytes, values: bytes) -> int:
+    """64 bits, signed as SQLite stores integers."""
+    state = xxhash.xxh3_64(addresses)
+    state.update(values)
+    return int.from_bytes(state.digest(), "big", signed=True)
+
+
+def _flat(binding: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one level, names joined by a dot; values as JSON gives them back."""
+    flat: dict[str, Any] = {}
+    for name, value in binding.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.loads(json.dumps(value, default=_plain))
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
+    return repr(value)
