@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def single_head_unknowns(d: int) -> int:
     """Entries of W and v."""
@@ -41,3 +43,19 @@ def multi_head_unknowns(d: int, H: int, r: int | None = None) -> int:
 def orthogonal_heads_queries(dims: list[int]) -> int:
     """Proposition C.2: Theorem 4.1 inside each known subspace of dimension d_h."""
     return sum(single_head_queries(d_h) for d_h in dims)
+
+
+def membership_bits(accuracy: float) -> int:
+    """Whole bits per number: log2(1 / accuracy) rounded down; the rest is the bracket's."""
+    return max(1, math.floor(math.log2(1 / accuracy)))
+
+
+def membership_floor(d: int, accuracy: float, r: int | None = None) -> float:
+    """One bit per label: no learner knows all unknowns (the norm of v is not one) to `accuracy` with fewer queries."""
+    unknowns = single_head_unknowns(d) if r is None else low_rank_unknowns(d, r)
+    return (unknowns - 1) * math.log2(1 / accuracy)
+
+
+def membership_finest_accuracy(d: int, eps: float) -> float:
+    """What rounding leaves: labels near the boundary are right to about eps sqrt d in the share of attention."""
+    return 40 * math.sqrt(d) * eps

@@ -1,0 +1,186 @@
+"""One bit per bit: a single head from labels f > 0 alone, by bisection of every number in lockstep."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import DomainError, InvalidArgument
+from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.labels import (
+    TYPICAL_LOGIT,
+    Direction,
+    Entries,
+    Labels,
+    bracket,
+    find_direction,
+    find_size,
+    narrow,
+    refine_direction,
+)
+from unsoftmax.models.single_head import SingleHead as Head
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import require_pairs
+from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
+from unsoftmax.result import Claim
+from unsoftmax.spec import OracleSpec
+
+VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
+"""Names of the claims a verification of labels reads."""
+
+_VALUE_SHARE = 0.3
+"""Share of the accuracy that errors of v may use up; v is only d of d^2 + d numbers, so its bits are cheap."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Learn the direction of v and W from labels; the norm of v is not observable, so the model has unit v.
+
+    accuracy           relative Frobenius error of W, and error of the unit v ("paper": absolute error of W).
+    rank               "full" bisects d^2 entries; r or None (discovered) only the r(2d - r) of a cross design.
+    method             "bisection", or "paper" for Theorem B.1, which needs `W_bound` and `margin`.
+    flip_probability   each answer is wrong with this probability, independently; the result then fails with
+                       probability at most `delta`.
+    eps_v              "paper": error at which the estimate of v stops, where the theorem's own is out of reach.
+    """
+
+    accuracy: float = 1e-9
+    rank: int | None | Literal["full"] = "full"
+    method: Literal["bisection", "paper"] = "bisection"
+    flip_probability: float = 0.0
+    delta: float = 0.01
+    W_bound: float | None = None
+    margin: float | None = None
+    eps_v: float | None = None
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        self._check(spec)
+        d = spec.dim
+        bits = theory.membership_bits(self.accuracy)
+        if self.flip_probability:
+            return Forecast({}, extra=None)
+        return Forecast({"main": d * d * bits}, extra=None)
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._bisection(spec, seed)
+
+    def _bisection(self, spec: OracleSpec, seed: int) -> Program:
+        rng = np.random.default_rng(seed)
+        labels = Labels(spec, rng, self.flip_probability, self.delta)
+        direction = yield from find_direction(labels)
+        direction = yield from refine_direction(direction, self.accuracy / 32, labels)
+        family = EntryThresholds(*random_bases(direction.v, rng), direction.v, spec.dtype)
+        size = yield from find_size(family, direction.error, labels)
+        if size == 0:
+            return self._without_scores(direction, spec)
+        return (yield from self._all_entries(direction, family, size, labels))
+
+    def _all_entries(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
+        spec, d = labels.spec, labels.spec.dim
+        rows, columns = (index.ravel() for index in np.indices((d, d)))
+        entries = Entries(rows, columns, labels.search(d * d, size, 0.5), size)
+        entries = yield from bracket(entries, family, labels)
+        direction, family = yield from self.sharpen(direction, family, entries, 1.0, labels)
+        if not labels.flip:
+            for _ in range(theory.membership_bits(self.accuracy)):
+                entries = yield from narrow(entries, np.arange(d * d), family, labels, "main")
+        phase = "main" if labels.flip else "repair"
+        while len(index := entries.search.unmet(self.allowed(direction, entries, 1.0, spec))):
+            entries = yield from narrow(entries, index, family, labels, phase)
+        M = entries.search.center.reshape(d, d)
+        model = Head(family.A.T @ M @ family.B, direction.v)
+        error = float(np.linalg.norm(entries.search.radius)) + direction.error * value_gain(entries, 1.0, spec)
+        return Outcome(model, claims=self.claims(direction.error, error, float(np.linalg.norm(M))))
+
+    def sharpen(
+        self, direction: Direction, family: EntryThresholds, entries: Entries, weights: Array | float, labels: Labels
+    ) -> Asking[tuple[Direction, EntryThresholds]]:
+        """Refine v until the error it leaves in W is its share of the accuracy."""
+        spec = labels.spec
+        whole = self.accuracy * typical_norm(entries, spec.dim)
+        target = _VALUE_SHARE * whole / value_gain(entries, weights, spec)
+        if target < 2 * spec.eps:
+            reach = self.accuracy * 2 * spec.eps / target
+            raise DomainError(
+                f"`accuracy` {self.accuracy:g} needs larger logits than the domain allows: inside max_norm "
+                f"{spec.domain.max_norm} rounding hides W beyond a relative error of about {reach:.1g}."
+            )
+        direction = yield from refine_direction(direction, target, labels)
+        return direction, replace(family, v=direction.v)
+
+    def allowed(self, direction: Direction, entries: Entries, weights: Array | float, spec: OracleSpec) -> float:
+        """What bisection may leave (Frobenius) so that with v's part the accuracy is met."""
+        whole = self.accuracy * typical_norm(entries, spec.dim)
+        return whole - direction.error * value_gain(entries, weights, spec)
+
+    def claims(self, value_error: float, score_error: float, norm: float) -> tuple[Claim, ...]:
+        """What the brackets prove about the model."""
+        sure = f" with probability {1 - self.delta:g}" if self.flip_probability else ""
+        claims = [
+            Claim(VALUE_ERROR, self.accuracy, value_error, "proved", statement=f"of the unit direction{sure}"),
+            Claim(
+                SCORE_ERROR, self.accuracy * norm, score_error, "proved", statement=f"Frobenius, by the brackets{sure}"
+            ),
+        ]
+        if self.flip_probability:
+            claims.append(Claim(FLIPS, self.flip_probability, None, "assumed", statement="of each answer, as declared"))
+        return tuple(claims)
+
+    def _without_scores(self, direction: Direction, spec: OracleSpec) -> Outcome:
+        d = spec.dim
+        limit = largest_product(spec.domain.norm_limit)
+        unseen = 0.0 if math.isinf(limit) else 200 * d * math.sqrt(d) * (direction.error + spec.eps) / limit
+        note = (
+            "no score is visible: W = 0."
+            if unseen == 0
+            else f"no score is visible inside the domain: W is 0 or its norm is below about {unseen:.1g}."
+        )
+        claims = (
+            Claim(VALUE_ERROR, self.accuracy, direction.error, "proved", statement="of the unit direction"),
+            Claim(SCORE_ERROR, unseen, None, "assumed", statement="Frobenius; nothing larger is visible"),
+        )
+        return Outcome(Head(np.zeros((d, d)), direction.v), notes=(note,), claims=claims)
+
+    def _check(self, spec: OracleSpec) -> None:
+        if spec.kind != "membership" or spec.outputs is not None or spec.vocabulary is not None:
+            raise InvalidArgument(
+                'Membership learns from labels of sequences of vectors; declare the oracle with kind="membership", '
+                "or use SingleHead, which needs d + d^2 queries, where the target shows values."
+            )
+        if self.method not in ("bisection", "paper"):
+            raise InvalidArgument(f"`method` must be 'bisection' or 'paper' (got {self.method!r}).")
+        if not 0 <= self.flip_probability < 0.5:
+            raise InvalidArgument(
+                f"`flip_probability` must be at least 0 and below 1/2 (got {self.flip_probability}); at 1/2 a label "
+                "carries no information."
+            )
+        if not 0 < self.delta < 1:
+            raise InvalidArgument(f"`delta` must be between 0 and 1 (got {self.delta}).")
+        finest = theory.membership_finest_accuracy(spec.dim, spec.eps)
+        if not (finest <= self.accuracy < 1):
+            raise InvalidArgument(
+                f"`accuracy` must be at least {finest:.1g} for labels computed in {spec.dtype} at dim {spec.dim}, and "
+                f"below 1 (got {self.accuracy:g}); rounding hides finer digits."
+            )
+        require_pairs(spec, "Membership")
+
+
+def typical_norm(entries: Entries, d: int) -> float:
+    """||M||_F = ||W||_F, from the mean square of the entries asked."""
+    return d * float(np.sqrt(np.mean(entries.search.center**2)))
+
+
+def value_gain(entries: Entries, weights: Array | float, spec: OracleSpec) -> float:
+    """Bound on the Frobenius error of the weighted entries per unit error of v.
+
+    Entry (l, j) errs by gain (x_l - y_j), x = A dv / a.v and y = B dv / b.v; A and B are orthogonal, so x and y have
+    norm sqrt d |dv|, and the sum of squares is at most 2 d |dv|^2 (largest row + largest column of gain^2).
+    """
+    squares = (weights * entries.gain(spec)) ** 2
+    by_row, by_column = np.bincount(entries.rows, squares), np.bincount(entries.columns, squares)
+    return math.sqrt(2 * spec.dim * (by_row.max() + by_column.max()))
