@@ -203,8 +203,8 @@ def bracket(entries: Entries, family: EntryThresholds, labels: Labels) -> Asking
             return entries
         entries = yield from narrow(entries, index, family, labels, "pilot")
     raise NotIdentifiable(
-        f"{len(index)} of {len(entries.rows)} families of two-token sequences answer the same however far the threshold "
-        "is moved: the label does not depend on the scores there. The target is no softmax head."
+        f"{len(index)} of {len(entries.rows)} families of two-token sequences answer the same however far the "
+        "threshold is moved: the label does not depend on the scores there. The target is no softmax head."
     )
 
 

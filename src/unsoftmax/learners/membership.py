@@ -12,7 +12,6 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.labels import (
-    TYPICAL_LOGIT,
     Direction,
     Entries,
     Labels,
@@ -49,7 +48,7 @@ class Membership:
     """
 
     accuracy: float = 1e-9
-    rank: int | None | Literal["full"] = "full"
+    rank: int | Literal["full"] | None = "full"
     method: Literal["bisection", "paper"] = "bisection"
     flip_probability: float = 0.0
     delta: float = 0.01
@@ -115,7 +114,8 @@ class Membership:
 
     def allowed(self, direction: Direction, entries: Entries, weights: Array | float, spec: OracleSpec) -> float:
         """What bisection may leave (Frobenius) so that with v's part the accuracy is met."""
-        whole = self.accuracy * typical_norm(entries, spec.dim)
+        # 1 % in hand: norms in the claims are rounded otherwise.
+        whole = 0.99 * self.accuracy * typical_norm(entries, spec.dim)
         return whole - direction.error * value_gain(entries, weights, spec)
 
     def claims(self, value_error: float, score_error: float, norm: float) -> tuple[Claim, ...]:
@@ -154,6 +154,8 @@ class Membership:
             )
         if self.method not in ("bisection", "paper"):
             raise InvalidArgument(f"`method` must be 'bisection' or 'paper' (got {self.method!r}).")
+        if self.method == "paper" or self.rank != "full":
+            raise InvalidArgument('only method="bisection" with rank="full" is served so far.')
         if not 0 <= self.flip_probability < 0.5:
             raise InvalidArgument(
                 f"`flip_probability` must be at least 0 and below 1/2 (got {self.flip_probability}); at 1/2 a label "

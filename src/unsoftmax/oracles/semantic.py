@@ -119,7 +119,9 @@ class Thresholded:
         return replace(self.inner.spec, kind="membership", tolerance=0.0)
 
     def __call__(self, probes: Probes) -> Array:
-        return (self.inner(probes) > 0).astype(np.float64)
+        y = np.asarray(self.inner(probes))
+        # What is not a number has no sign: it passes, and the stack refuses it by name.
+        return np.where(np.isfinite(y), y > 0, y).astype(np.float64)
 
 
 LINKS: dict[str, Callable[[Array], Array]] = {"sigmoid": expit, "exp": np.exp, "log": np.log, "tanh": np.tanh}

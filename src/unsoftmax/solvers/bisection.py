@@ -84,6 +84,8 @@ class Brackets:
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """The widest first, and no more of them than halving needs."""
+        if np.isinf(self.radius).any():
+            return np.flatnonzero(np.isinf(self.radius))
         squares = (weights * self.radius) ** 2
         order = np.argsort(-squares, kind="stable")
         after = squares.sum() - 0.75 * np.concatenate([[0.0], np.cumsum(squares[order])])

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from unsoftmax.learners.base import Asking
 from unsoftmax.models.base import Model
-from unsoftmax.result import Certificate
+from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import values
+from unsoftmax.verify import labels, values
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return values.queries(spec)
+    return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
 
 
-def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
-    """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
+def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised.
+
+    `claims` are what the learner says of its model; labels are compared as near the boundary as these allow.
+    """
+    if spec.kind == "membership":
+        return labels.check(model, spec, seed, claims)
     return values.check(model, spec, seed)

@@ -1,0 +1,158 @@
+"""Equivalence from labels: fresh sequences as close to the recovered decision boundary as the claimed errors allow.
+
+Far from the boundary labels agree for any model that is roughly right. So every sequence is moved to where the model
+says f = +-margin, the margin being what the claimed errors of v and W can change at most: a model as good as claimed
+agrees on all of them, one that is worse by a factor of the dimension disagrees on about half.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.stats import beta, binom
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.membership import FLIPS, SCORE_ERROR, VALUE_ERROR
+from unsoftmax.models.base import Array, Model
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.probes.base import Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_ONE_TOKEN = 24
+_SEVERAL = 72
+_LENGTH = 4
+_DRAWS = 12
+_CONFIDENCE = 0.99
+_FALSE_ALARM = 1e-4
+
+
+def queries(spec: OracleSpec) -> int:
+    """How many fresh queries a verification asks."""
+    return _ONE_TOKEN + _SEVERAL * (spec.domain.length_limit >= 2)
+
+
+def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Compare labels with the model's on both sides of its boundary; the PAC statement follows from the count."""
+    rng = np.random.default_rng([seed, 0x1AB315])
+    errors = _claimed(model, claims)
+    flip = next((c.bound for c in claims if c.name == FLIPS), 0.0)
+    wrong = near = 0
+    for count, length in ((_ONE_TOKEN, 1), (_SEVERAL, int(min(_LENGTH, spec.domain.length_limit)))):
+        if length == 1 and count == _SEVERAL:
+            continue
+        tokens = near_boundary(model, spec, rng, count, length, errors)
+        y = yield Probes(tokens, phase="verify")
+        f = np.asarray(model(tokens))
+        wrong += int(np.sum((y > 0.5) != (f > 0)))
+        near += int(np.sum(np.abs(f) <= 2.2 * _margin(model, tokens, errors, spec)))
+    n = queries(spec)
+    allowed = int(binom.ppf(1 - _FALSE_ALARM, n, flip)) if flip else 0
+    above = 1.0 if wrong == n else float(beta.ppf(_CONFIDENCE, wrong + 1, n - wrong))
+    epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
+    return Certificate(
+        (
+            Claim(
+                "labels near the boundary",
+                allowed / n,
+                wrong / n,
+                statement=(
+                    f"share of {n} fresh sequences ({near} of them within twice the claimed errors of f = 0) whose "
+                    f"label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
+                    f"delta = {1 - _CONFIDENCE:.2g}"
+                ),
+            ),
+        )
+    )
+
+
+def _claimed(model: Model, claims: tuple[Claim, ...]) -> tuple[float, float]:
+    """Errors of v and of W (Frobenius) the learner claims; a millionth of their norms if it says nothing."""
+    bounds = {claim.name: claim.bound for claim in claims}
+    v, W = (model.v, model.W) if isinstance(model, (SingleHead, LowRankHead)) else (np.ones(1), np.ones(1))
+    value = bounds.get(VALUE_ERROR, 1e-6 * float(np.linalg.norm(v)))
+    return value, bounds.get(SCORE_ERROR, 1e-6 * float(np.linalg.norm(W)))
+
+
+def near_boundary(
+    model: Model, spec: OracleSpec, rng: np.random.Generator, count: int, length: int, errors: tuple[float, float]
+) -> Array:
+    """Sequences (count, length, d) at f = +-(1 to 2) margins; those that cannot be moved there stay farther away."""
+    kept: list[Array] = []
+    spare: list[Array] = []
+    for _ in range(_DRAWS):
+        tokens = _moved(model, spec, rng, 2 * count, length, errors)
+        tokens = tokens.astype(spec.dtype).astype(np.float64)
+        inside = np.linalg.norm(tokens, axis=2).max(axis=1) <= 0.999 * spec.domain.norm_limit
+        f, margin = np.abs(model(tokens)), _margin(model, tokens, errors, spec)
+        kept.extend(tokens[inside & (f >= 0.9 * margin) & (f <= 2.2 * margin)])
+        spare.extend(tokens[inside & (f > 2.2 * margin)])
+        if len(kept) >= count:
+            break
+    chosen = (kept + spare)[:count]
+    while len(chosen) < count:
+        # A single token along v is never near the boundary; it fills up where nothing else is possible.
+        token = _values(model, spec.dim) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
+        chosen.append(np.tile(token, (length, 1)).astype(spec.dtype).astype(np.float64))
+    return np.array(chosen)
+
+
+def _moved(
+    model: Model, spec: OracleSpec, rng: np.random.Generator, count: int, length: int, errors: tuple[float, float]
+) -> Array:
+    """Random tokens with nearly tied scores, shifted to the margin along directions that leave the scores alone."""
+    d = spec.dim
+    q = rng.standard_normal((count, d))
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    u = model.key_directions(q)[0] if len(model.key_directions(q)) else np.zeros_like(q)
+    size = float(np.sqrt(np.mean(np.einsum("bd,bd->b", u, u))))
+    norm = min(size**-0.5 if size else 1.0, 0.2 * spec.domain.norm_limit)
+    q, u = q * norm, u * norm
+    tokens = rng.standard_normal((count, length, d)) * (norm / math.sqrt(d))
+    tokens[:, -1] = q
+    moving = slice(0, max(1, length - 1))
+    v = _values(model, d)
+    along = np.broadcast_to(v, (count, d)).copy()
+    if length > 1:
+        uu = np.einsum("bd,bd->b", u, u)
+        share = np.divide(u @ v, uu, out=np.zeros(count), where=uu > 0)
+        along -= share[:, None] * u
+    reach = along @ v
+    for _ in range(3):
+        f = np.asarray(model(tokens))
+        margin = _margin(model, tokens, errors, spec)
+        target = margin * rng.uniform(1.2, 1.8, count) * rng.choice([-1.0, 1.0], count)
+        weight = _moving_weight(model, tokens)
+        # A direction almost parallel to the scores' own would need an enormous step: leave such draws where they are.
+        can = reach * weight > 1e-3
+        step = np.divide(target - f, reach * weight, out=np.zeros(count), where=can)
+        tokens[:, moving] += step[:, None, None] * along[:, None, :]
+    return tokens
+
+
+def _moving_weight(model: Model, tokens: Array) -> Array:
+    """Attention on all tokens but the last (on the only one if there is one)."""
+    if tokens.shape[1] == 1:
+        return np.ones(len(tokens))
+    u = model.key_directions(tokens[:, -1])
+    scores = np.einsum("bnd,bd->bn", tokens, u[0]) if len(u) else np.zeros(tokens.shape[:2])
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(1 - weights[:, -1] / weights.sum(axis=1))
+
+
+def _margin(model: Model, tokens: Array, errors: tuple[float, float], spec: OracleSpec) -> Array:
+    """How much f can change at most under the claimed errors, (batch,), to first order, and by rounding."""
+    v = _values(model, spec.dim)
+    lengths = np.linalg.norm(tokens, axis=2)
+    y = tokens @ v
+    spread = y.max(axis=1) - y.min(axis=1)
+    apart = np.linalg.norm(tokens - tokens[:, -1:], axis=2).max(axis=1)
+    scores = np.minimum(errors[1] * apart * lengths[:, -1], 1.0)
+    rounding = 16 * math.sqrt(spec.dim) * spec.eps * float(np.linalg.norm(v))
+    return np.asarray((errors[0] + rounding) * lengths.max(axis=1) + (scores + rounding) * spread)
+
+
+def _values(model: Model, d: int) -> Array:
+    """v of a single head; a model without one is compared along the first axis."""
+    return np.asarray(model.v) if isinstance(model, (SingleHead, LowRankHead)) else np.eye(d)[0]

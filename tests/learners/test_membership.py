@@ -1,0 +1,228 @@
+"""Labels alone: the bars on queries, rounds and error, and what cannot be known."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+
+def labels_of(target, **options):
+    return us.oracle(target, target.dim, kind="membership", **options)
+
+
+def head(d, seed, sparsity=0.0, low=-1.0, high=2.0):
+    norm = 10 ** np.random.default_rng(seed).uniform(low, high)
+    return us.models.SingleHead.random(d, norm=norm, sparsity=sparsity, seed=seed)
+
+
+def query_bar(d, accuracy):
+    return 1.25 * (d * d + d - 1) * math.log2(1 / accuracy) + 20 * d
+
+
+def round_bar(accuracy):
+    return 2 * math.log2(1 / accuracy) + 40
+
+
+def recovered(target, accuracy, seed=0):
+    recovery = us.recover(labels_of(target), us.learners.Membership(accuracy=accuracy), seed=seed)
+    assert us.models.distance(recovery.model, target) <= accuracy
+    assert recovery.usage.rounds <= round_bar(accuracy)
+    return recovery
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bars_at_dimension_16(seed: int) -> None:
+    recovery = recovered(head(16, seed, sparsity=0.5 * (seed % 2)), 1e-9, seed)
+    assert recovery.usage.billed <= query_bar(16, 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bars_at_dimension_64(seed: int) -> None:
+    recovery = recovered(head(64, seed, sparsity=0.5 * (seed % 2)), 1e-9, seed)
+    assert recovery.usage.billed <= query_bar(64, 1e-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3, 20))
+def test_bars_at_dimension_64_on_more_seeds(seed: int) -> None:
+    test_bars_at_dimension_64(seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_thirteen_digits_at_dimension_8(seed: int) -> None:
+    recovered(head(8, seed, sparsity=0.5 * (seed % 2)), 1e-13, seed)
+
+
+STRUCTURED = {
+    "identity": np.eye(8),
+    "one entry": np.outer(np.eye(8)[2], np.eye(8)[5]),
+    "rank one": np.outer(np.arange(8) - 3.0, np.ones(8)),
+    "antisymmetric": np.triu(np.ones((8, 8)), 1) - np.triu(np.ones((8, 8)), 1).T,
+    "graded": np.diag(10.0 ** -np.arange(8)),
+    "huge": 1e9 * np.eye(8)[::-1],
+    "tiny": 1e-9 * np.eye(8)[::-1],
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize("v", [np.eye(8)[3], -np.ones(8) / math.sqrt(8)], ids=["one axis", "all equal"])
+def test_structured_heads(name: str, v: np.ndarray) -> None:
+    # Equal entries of v and zeros tie exactly: f = 0 answers 0.
+    recovery = recovered(us.models.SingleHead(STRUCTURED[name], v), 1e-9)
+    assert (recovery.model.v == 0).tolist() == (v == 0).tolist()
+    assert recovery.usage.billed <= query_bar(8, 1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_small_dimensions(d: int) -> None:
+    for seed in range(5):
+        recovered(head(d, seed), 1e-9, seed)
+
+
+def test_only_the_direction_of_v_is_seen() -> None:
+    target = head(6, 1)
+    louder = us.models.SingleHead(target.W, 1e5 * target.v)
+    model = us.recover(labels_of(louder), us.learners.Membership()).model
+    assert us.models.distance(model, target) <= 1e-9
+    assert np.linalg.norm(model.v) == pytest.approx(1, abs=1e-15)
+
+
+def test_booleans_and_values_are_the_same_oracle() -> None:
+    target = head(5, 3)
+    values = us.recover(labels_of(target), us.learners.Membership()).model
+    booleans = us.recover(us.oracle(lambda x: target(x) > 0, 5, kind="membership"), us.learners.Membership()).model
+    assert np.array_equal(values.W, booleans.W)
+
+
+def test_scores_that_are_not_there() -> None:
+    target = us.models.SingleHead(np.zeros((5, 5)), head(5, 1).v)
+    recovery = us.recover(labels_of(target), us.learners.Membership())
+    assert not recovery.model.W.any()
+    assert any("W = 0" in note for note in recovery.notes)
+
+
+@pytest.mark.parametrize("answer", [0.0, 1.0])
+def test_a_constant_answerer_shows_nothing(answer: float) -> None:
+    oracle = us.oracle(lambda x: np.full(len(x), answer), 5, kind="membership")
+    with pytest.raises(us.errors.NotIdentifiable, match="constant"):
+        us.recover(oracle, us.learners.Membership())
+
+
+def test_a_label_that_ignores_all_but_the_last_token() -> None:
+    v = head(5, 1).v
+    oracle = us.oracle(lambda x: x[:, -1] @ v, 5, kind="membership")
+    with pytest.raises(us.errors.NotIdentifiable, match="does not depend on the scores"):
+        us.recover(oracle, us.learners.Membership())
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 3.0, 1e4])
+def test_stays_inside_the_domain(max_norm: float) -> None:
+    target = head(6, 2, low=0, high=0.5)
+    longest = [0.0]
+
+    def watched(x):
+        longest[0] = max(longest[0], float(np.linalg.norm(x, axis=2).max()))
+        return target(x)
+
+    oracle = us.oracle(watched, 6, kind="membership", max_norm=max_norm, max_length=2)
+    recovery = us.recover(oracle, us.learners.Membership(accuracy=1e-8))
+    assert us.models.distance(recovery.model, target) <= 1e-8
+    assert longest[0] <= max_norm
+
+
+def test_a_domain_too_small_for_the_accuracy_is_said() -> None:
+    oracle = labels_of(head(6, 2, low=0, high=0), max_norm=1e-3)
+    with pytest.raises(us.errors.DomainError, match="max_norm"):
+        us.recover(oracle, us.learners.Membership(accuracy=1e-12))
+
+
+def test_float32_labels() -> None:
+    target = head(6, 4, low=0, high=1)
+    oracle = us.oracle(target.astype("float32"), kind="membership", dtype="float32")
+    with pytest.raises(us.errors.InvalidArgument, match="float32"):
+        us.recover(oracle, us.learners.Membership(accuracy=1e-9))
+    model = us.recover(oracle, us.learners.Membership(accuracy=2e-5)).model
+    assert us.models.distance(model, target) <= 2e-5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"accuracy": 0.0}, {"accuracy": 1e-17}, {"accuracy": 2.0}, {"flip_probability": 0.5}, {"delta": 0.0}],
+    ids=str,
+)
+def test_wrong_parameters_are_refused_before_a_query(wrong: dict) -> None:
+    def never(x):
+        raise AssertionError("asked")
+
+    with pytest.raises(us.errors.InvalidArgument, match=next(iter(wrong))):
+        us.recover(us.oracle(never, 4, kind="membership"), us.learners.Membership(**wrong))
+
+
+def test_values_are_for_another_learner() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="kind"):
+        us.recover(us.oracle(head(4, 1)), us.learners.Membership())
+
+
+def flipping(target, probability, seed):
+    """Forgetful flips: the same sequence may get another answer."""
+    rng = np.random.default_rng(seed)
+    return us.oracle(lambda x: (target(x) > 0) ^ (rng.random(len(x)) < probability), target.dim, kind="membership")
+
+
+def stubborn(target, probability, key):
+    """Flips fixed by the content of `key(sequence)`."""
+
+    def flip(x):
+        words = (hashlib.blake2b(key(one).tobytes(), digest_size=8).digest() for one in x)
+        return np.array([int.from_bytes(word, "big") < probability * 2**64 for word in words])
+
+    return us.oracle(lambda x: (target(x) > 0) ^ flip(x), target.dim, kind="membership")
+
+
+NOISY = us.learners.Membership(accuracy=1e-4, flip_probability=0.1, delta=0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flips_of_probability_a_tenth(seed: int) -> None:
+    target = head(8, seed, sparsity=0.5 * (seed % 2))
+    recovery = us.recover(flipping(target, 0.1, seed), NOISY, seed=seed)
+    assert us.models.distance(recovery.model, target) <= 1e-4
+    assert any(claim.name == "flip probability" for claim in recovery.certificate.claims)
+
+
+@pytest.mark.long
+def test_delta_is_held_on_fifty_seeds() -> None:
+    missed = 0
+    for seed in range(50):
+        target = head(8, seed, sparsity=0.5 * (seed % 2))
+        model = us.recover(flipping(target, 0.1, seed), NOISY, seed=seed).model
+        missed += us.models.distance(model, target) > 1e-4
+    assert missed <= 1
+
+
+def test_flips_fixed_by_the_sequence_are_averaged_over_other_sequences() -> None:
+    target = head(6, 1)
+    model = us.recover(stubborn(target, 0.1, np.ascontiguousarray), NOISY).model
+    assert us.models.distance(model, target) <= 1e-4
+
+
+def test_flips_no_other_sequence_escapes_are_an_inconsistency() -> None:
+    # Fixed by directions alone, so that longer or shorter tokens get the same wrong answer.
+    def directions(x):
+        return np.round(x / np.linalg.norm(x, axis=1, keepdims=True), 6) + 0.0
+
+    target = head(6, 1)
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(stubborn(target, 0.1, directions), NOISY)
+
+
+def test_undeclared_flips_are_an_inconsistency() -> None:
+    target = head(6, 1)
+    for seed in range(5):
+        with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+            us.recover(flipping(target, 0.1, seed), us.learners.Membership(accuracy=1e-4))
