@@ -20,6 +20,11 @@ def low_rank_unknowns(d: int, r: int) -> int:
     return r * (2 * d - r) + d
 
 
+def low_rank_queries(d: int, r: int) -> int:
+    """The cross scheme: d for v, rd for r columns, r(d - r) for the rows outside. Equal to the unknowns, so optimal."""
+    return d + r * d + r * (d - r)
+
+
 def relu_network_unknowns(d: int, m: int, bias: bool = False) -> int:
     """Neurons w_k A_k up to positive scaling: d numbers each (d + 1 with a hidden bias, plus the output bias)."""
     return m * (d + 1) + 1 if bias else m * d

@@ -20,6 +20,11 @@ Asking = Generator[Probes | LazyProbes, Array, T]
 """A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
 
 
+RELATIVE_ERROR = "relative parameter error"
+"""Name of a claim: what the noise seen in the answers leaves in the model. Verification of values allows gaps up to it,
+so a learner should claim no more than the answers force."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a program returns: the model, what it found on the way, and what it can promise."""

@@ -62,13 +62,14 @@ class SingleHead:
     def _coordinate(self, spec: OracleSpec) -> Program:
         d = spec.dim
         v = yield from read_values(spec)
-        design = Pairs(coordinate_basis(v), np.eye(d))
+        A = coordinate_basis(v)
+        design = Pairs(A, np.eye(d))
         y = yield design.probes("main")
-        T = logits(design.matrix(y), (design.A @ v)[:, None], (design.B @ v)[None, :]).t
+        T = logits(design.matrix(y), (A @ v)[:, None], (design.B @ v)[None, :]).t
         lost = int(np.isnan(T).sum())
         if lost:
             raise NotIdentifiable(
                 f"{lost} of {d * d} logits are saturated under the paper's unscaled coordinate probes; "
                 'use probes="householder", which scales them.'
             )
-        return Outcome(Head(np.linalg.solve(design.A, T), v))
+        return Outcome(Head(np.linalg.solve(A, T), v))

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.rows import Spread, Units
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Every a with every b: A (m, d), B (n, d) -> m n probes, column by column (all a for the first b first)."""
 
-    A: Array
-    B: Array
+    A: Array | Spread
+    B: Array | Units
 
     def __len__(self) -> int:
         return len(self.A) * len(self.B)

@@ -17,8 +17,9 @@ def queries(spec: OracleSpec) -> int:
 def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised.
 
-    `claims` are what the learner says of its model; labels are compared as near the boundary as these allow.
+    `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
+    as these allow.
     """
     if spec.kind == "membership":
         return labels.check(model, spec, seed, claims)
-    return values.check(model, spec, seed)
+    return values.check(model, spec, seed, claims)

@@ -1,0 +1,154 @@
+"""Low-rank heads at the degrees of freedom, rank unknown; and the targets that could mislead the rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unsoftmax as us
+from tests.weights import HEAD_DIM, HEADS, LAYERS, minilm_head
+
+
+def with_spectrum(d: int, s, seed: int, *, K=None, v=None) -> us.models.LowRankHead:
+    rng = np.random.default_rng(seed)
+    K = np.linalg.qr(rng.standard_normal((d, len(s))))[0] if K is None else K
+    Q = np.linalg.qr(rng.standard_normal((d, len(s))))[0]
+    return us.models.LowRankHead(K * np.asarray(s), Q, rng.standard_normal(d) if v is None else v)
+
+
+def check(head, rank: int, error: float, *, learner=None, seed: int = 0, **options) -> us.Recovery:
+    d = head.dim
+    recovery = us.recover(us.oracle(head, **options), learner or us.learners.LowRank(), seed=seed)
+    assert isinstance(recovery.model, us.models.LowRankHead)
+    assert recovery.model.rank == rank
+    assert us.models.distance(recovery.model, head) <= error
+    phases = recovery.usage.phases
+    assert phases["values"] + phases["main"] == us.theory.low_rank_queries(d, rank)
+    return recovery
+
+
+@pytest.mark.parametrize(("d", "r"), [(256, 8), (512, 16), (1024, 32)])
+def test_unknown_rank_at_the_degrees_of_freedom(d: int, r: int) -> None:
+    recovery = check(us.models.LowRankHead.random(d, r, seed=d), r, 1e-12, seed=r)
+    assert recovery.usage.billed <= 1.02 * us.theory.low_rank_unknowns(d, r) + 2 * (r + 64)
+    assert f"rank found: {r}" in repr(recovery)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_condition_number_a_thousand(seed: int) -> None:
+    check(with_spectrum(256, np.geomspace(1, 1e-3, 8), seed), 8, 1e-12, seed=seed)
+
+
+def test_float32_target() -> None:
+    head = us.models.LowRankHead.random(512, 16, seed=2)
+    low = head.astype("float32")
+    for dtype in ("float32", "float64"):
+        recovery = us.recover(us.oracle(low, dtype=dtype), us.learners.LowRank())
+        assert recovery.model.rank == 16
+        assert us.models.distance(recovery.model, head) <= 1e-4
+
+
+def test_a_cast_hidden_before_the_target_costs_no_accuracy() -> None:
+    head = us.models.LowRankHead.random(128, 4, seed=2)
+    oracle = us.oracle(lambda X: head(X.astype(np.float32).astype(np.float64)), 128)
+    recovery = us.recover(oracle, us.learners.LowRank())
+    assert recovery.model.rank == 4
+    assert us.models.distance(recovery.model, head) <= 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    d=st.integers(2, 24),
+    r=st.integers(1, 23),
+    log_norm=st.floats(-9, 9),
+    log_v=st.floats(-9, 9),
+    sparsity=st.floats(0, 0.95),
+    seed=st.integers(0, 10**6),
+)
+def test_any_size_rank_and_v(d: int, r: int, log_norm: float, log_v: float, sparsity: float, seed: int) -> None:
+    head = us.models.LowRankHead.random(d, min(r, d - 1), norm=10**log_norm, sparsity=sparsity, seed=seed)
+    check(us.models.LowRankHead(head.K, head.Q, head.v * 10**log_v), head.rank, 1e-10, seed=seed)
+
+
+def test_structured_heads() -> None:
+    d = 64
+    e = np.eye(d)
+    v = np.random.default_rng(0).standard_normal(d)
+    unit = v[:, None] / np.linalg.norm(v)
+    check(us.models.LowRankHead(e[:, [3, 7, 9]], e[:, [1, 7, 40]], v), 3, 1e-12)
+    check(us.models.LowRankHead(e[:, :10], e[:, :10], e[5]), 10, 1e-12)
+    check(with_spectrum(d, [5.0], 1, K=unit, v=v), 1, 1e-12)
+    check(with_spectrum(d, np.ones(3), 1, K=np.linalg.qr(np.hstack([unit, e[:, :2]]))[0], v=v), 3, 1e-12)
+
+
+def test_a_decaying_spectrum_gets_a_stated_numerical_rank() -> None:
+    head = with_spectrum(96, 10.0 ** -np.arange(0, 20), 1)
+    recovery = us.recover(us.oracle(head), us.learners.LowRank())
+    assert 10 <= recovery.model.rank <= 16
+    assert us.models.distance(recovery.model, head) <= 1e-10
+    assert "cannot be told from the answers' own error" in recovery.notes[0]
+
+
+def test_full_rank_falls_back_and_says_so() -> None:
+    head = us.models.SingleHead.random(24, seed=1)
+    recovery = us.recover(us.oracle(head), us.learners.LowRank())
+    assert isinstance(recovery.model, us.models.SingleHead)
+    assert us.models.distance(recovery.model, head) <= 1e-12
+    assert recovery.usage.phases["main"] == 24**2
+    assert "full" in recovery.notes[0]
+
+
+def test_zero_scores_are_rank_zero() -> None:
+    head = us.models.LowRankHead(np.zeros((16, 1)), np.zeros((16, 1)), np.ones(16))
+    recovery = us.recover(us.oracle(head), us.learners.LowRank())
+    assert recovery.model.rank == 0
+    assert us.models.distance(recovery.model, head) == 0
+    assert "main" not in recovery.usage.phases
+
+
+def test_given_rank_is_an_upper_bound() -> None:
+    head = us.models.LowRankHead.random(24, 3, seed=1)
+    recovery = us.recover(us.oracle(head), us.learners.LowRank(rank=5))
+    assert recovery.model.rank == 3
+    assert recovery.usage.phases["main"] == 5 * (48 - 5)
+    assert us.models.distance(recovery.model, head) <= 1e-12
+    with pytest.raises(us.errors.ModelMismatch, match=r"higher rank.*rank=None"):
+        us.recover(us.oracle(head), us.learners.LowRank(rank=2))
+
+
+@pytest.mark.parametrize("rank", [0, -1, 25])
+def test_rank_out_of_range(rank: int) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="between 1 and dim"):
+        us.recover(us.oracle(us.models.LowRankHead.random(24, 3)), us.learners.LowRank(rank=rank))
+
+
+def test_bounded_tokens() -> None:
+    head = us.models.LowRankHead.random(64, 4, seed=1)
+    check(head, 4, 1e-9, max_norm=1.0, max_length=2)
+    with pytest.raises(us.errors.NotIdentifiable, match="rank cannot be told"):
+        us.recover(us.oracle(head, max_norm=1e-5), us.learners.LowRank())
+    invisible = us.recover(us.oracle(head, max_norm=1e-7), us.learners.LowRank())
+    assert invisible.model.rank == 0
+    assert float(invisible.notes[0].split("below ")[1].split(",")[0]) >= np.linalg.norm(head.W)
+    with pytest.raises(us.errors.DomainError, match="two tokens"):
+        us.recover(us.oracle(head, max_length=1), us.learners.LowRank())
+
+
+def real_head(layer: int, head: int) -> None:
+    target = minilm_head(layer, head, output=7 * layer + head)
+    recovery = check(target, HEAD_DIM, 1e-9, seed=layer * HEADS + head)
+    assert recovery.usage.billed <= 1.05 * us.theory.low_rank_unknowns(target.dim, HEAD_DIM)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 7), (2, 3), (3, 11), (4, 5), (5, 9)])
+def test_real_trained_heads(layer: int, head: int) -> None:
+    real_head(layer, head)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_every_real_trained_head(layer: int) -> None:
+    for head in range(HEADS):
+        real_head(layer, head)
