@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax import links
 from unsoftmax.probes.base import Array
+from unsoftmax.spec import Link
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,66 @@ def logits(y: Array, av: Array, bv: Array) -> Logits:
     low = (y - bv) / av
     high = (av + bv - y) / av
     inside = (low > 0) & (high > 0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(inside, np.log(low) - np.log(high), np.nan)
         gain = np.where(inside, 1 / (np.abs(av) * low * high), np.inf)
     return Logits(t, gain)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How wrong an answer may be: `absolute`, plus `relative` times the size of the numbers behind it.
+
+    With a `link` both parts are errors of the answer link(f), and an answer's radius is what they leave in f.
+    """
+
+    absolute: float
+    relative: float
+    link: Link | None = None
+
+    def radius(self, f: Array, size: Array | float) -> Array:
+        """Radius of f, elementwise; `size` bounds the numbers that were added up to f (largest |x| |v|)."""
+        if self.link is None:
+            return np.asarray(self.absolute + self.relative * np.broadcast_to(size, np.shape(f)))
+        # Rounding happens twice: in f itself, and in the answer after the link.
+        return links.radius(self.link, f, self.absolute + self.relative) + self.relative * np.asarray(size)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """alpha = (y - x2.v) / ((x1 - x2).v) as an interval `low`..`high` around `mid`, and its logit `t` +- `radius`.
+
+    `steepest`, `flattest`: largest and smallest slope of the logit on the interval, so that
+    t - t* = slope (alpha - alpha*) for some slope between them. All inf / NaN where the interval leaves (0, 1).
+    """
+
+    mid: Array
+    low: Array
+    high: Array
+    t: Array
+    radius: Array
+    steepest: Array
+    flattest: Array
+
+
+def shares(y: Array, span: Array, base: Array, radius: Array) -> Shares:
+    """Invert y = base + alpha span with |error of the numerator| <= radius, elementwise (broadcasting)."""
+    mid = (y - base) / span
+    reach = radius / np.abs(span)
+    low, high = mid - reach, mid + reach
+    inside = (low > 0) & (high < 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(inside, np.log(mid) - np.log1p(-mid), np.nan)
+        below = t - (np.log(low) - np.log1p(-low))
+        above = np.log(high) - np.log1p(-high) - t
+        slope = np.stack([1 / (low * (1 - low)), 1 / (high * (1 - high))])
+    around_half = (low < 0.5) & (high > 0.5)
+    return Shares(
+        mid,
+        low,
+        high,
+        t,
+        np.where(inside, np.maximum(below, above), np.inf),
+        np.where(inside, slope.max(axis=0), np.inf),
+        np.where(around_half, 4.0, slope.min(axis=0)),
+    )

@@ -90,7 +90,8 @@ def _recover(
         state.learned(outcome)
         if not verify:
             return state.recovery(Status.UNVERIFIED)
-        certificate = run(verification.check(outcome.model, spec, seed, outcome.claims), state.stack, watch)
+        checking = verification.check(outcome.model, spec, seed, outcome.claims, outcome.precision)
+        certificate = run(checking, state.stack, watch)
     except UnsoftmaxError as error:
         error.recovery = state.recovery(_status(error))
         raise

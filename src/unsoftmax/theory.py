@@ -15,6 +15,45 @@ def single_head_queries(d: int) -> int:
     return d + d * d
 
 
+def approximate_queries(d: int) -> int:
+    """Theorem 6.1: as many as with exact answers."""
+    return single_head_queries(d)
+
+
+def approximate_tolerance(
+    d: int,
+    W_bound: float,
+    margin: float,
+    accuracy: float,
+    value_accuracy: float | None = None,
+    *,
+    zeros: bool = True,
+) -> float:
+    """Theorem 6.1: the tolerance of an answer that suffices for ||W^ - W||_F <= accuracy, ||v^ - v|| <= value_accuracy.
+
+    ||W||_F <= W_bound (at least 2), |v| <= 1, nonzero |v_i| >= margin. `zeros`: v may have zero entries, which halves
+    it (an entry of W then takes two readings).
+    """
+    tolerance = min(margin / 2, margin * accuracy / (80 * W_bound**2 * d))
+    if value_accuracy is not None:
+        tolerance = min(tolerance, value_accuracy / math.sqrt(d))
+    return tolerance / 2 if zeros else tolerance
+
+
+def approximate_accuracy(d: int, W_bound: float, margin: float, tolerance: float, *, zeros: bool = True) -> float:
+    """Theorem 6.1 read the other way: ||W^ - W||_F that answers within `tolerance` <= margin/2 guarantee."""
+    return (2 if zeros else 1) * 80 * W_bound**2 * d * tolerance / margin
+
+
+def norm_budget_error(d: int, tolerance: float, max_norm: float, value_norm: float) -> float:
+    """Root mean square of ||W^ - W||_F for answers off by +-tolerance and tokens of norm max_norm, small logits.
+
+    Two tokens at the limit R with cosines +-1/sqrt 3 to v: an answer's error becomes 4 tau / (2 R |v| / sqrt 3) in the
+    logit, and solving for W multiplies by d / (R sqrt(2/3))^2. No margin on v, no bound on W.
+    """
+    return 3 * math.sqrt(3) * d * tolerance / (max_norm**3 * value_norm)
+
+
 def low_rank_unknowns(d: int, r: int) -> int:
     """Degrees of freedom of a rank-r W, r(2d - r), and of v."""
     return r * (2 * d - r) + d

@@ -1,8 +1,9 @@
 """Learners: one file per result. Each is a frozen dataclass of hyper-parameters with a program."""
 
+from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.single_head import SingleHead
 
-__all__ = ["Forecast", "Learner", "LowRank", "Membership", "Outcome", "Program", "SingleHead"]
+__all__ = ["Approximate", "Forecast", "Learner", "LowRank", "Membership", "Outcome", "Program", "SingleHead"]

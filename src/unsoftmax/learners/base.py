@@ -10,9 +10,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from unsoftmax.inversion import Noise
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, LazyProbes, Probes
-from unsoftmax.result import Claim
+from unsoftmax.result import Basis, Claim
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -26,12 +27,37 @@ so a learner should claim no more than the answers force."""
 
 
 @dataclass(frozen=True)
+class Precision:
+    """How far a single head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`."""
+
+    W: float
+    v: float
+    noise: Noise
+    basis: Basis = "proved"
+    theorem: str | None = None
+
+    def claims(self) -> tuple[Claim, ...]:
+        """The two bounds as claims of the certificate."""
+        given = f"given |answer - f| <= {self.noise.absolute:.3g} and rounding"
+        if self.basis == "measured":
+            given = f"at the measured noise of {self.noise.absolute:.3g} + {self.noise.relative:.2g} x size"
+        return (
+            Claim("error of W", self.W, None, self.basis, self.theorem, f"||W^ - W||_F {given}"),
+            Claim("error of v", self.v, None, self.basis, self.theorem, f"||v^ - v||_2 {given}"),
+        )
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What a program returns: the model, what it found on the way, and what it can promise."""
+    """What a program returns: the model, what it found on the way, and what it can promise.
+
+    `precision` is what a noisy oracle allows; verification holds fresh answers against it.
+    """
 
     model: Model
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    precision: Precision | None = None
 
 
 Program = Asking[Outcome]

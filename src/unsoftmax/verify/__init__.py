@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.models.base import Model
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import labels, values
+from unsoftmax.verify import precision as noisy
 
 
 def queries(spec: OracleSpec) -> int:
@@ -14,12 +15,16 @@ def queries(spec: OracleSpec) -> int:
     return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
 
 
-def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def check(
+    model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = (), precision: Precision | None = None
+) -> Asking[Certificate]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised.
 
     `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
-    as these allow.
+    as these allow. A learner that states its `precision` under noise is held to it.
     """
     if spec.kind == "membership":
         return labels.check(model, spec, seed, claims)
+    if precision is not None:
+        return noisy.check(model, spec, seed, precision)
     return values.check(model, spec, seed, claims)

@@ -7,6 +7,7 @@ recovered model gives two or more tokens about the same score, so every score ma
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -90,6 +91,20 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
             )
         )
     return Certificate(tuple(found))
+
+
+def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[tuple[str, str, list[Array]]]:
+    """The three kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
+    scale = _typical_norm(model, spec, rng)
+    one = _representable(_sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    yield "one-token answers", f"on {_ONE_TOKEN} fresh vectors", [one]
+    if spec.domain.length_limit < 2:
+        return
+    longer = [_representable(_sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale) for n in _lengths(spec)]
+    names = ", ".join(map(str, _lengths(spec)))
+    yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {names}", longer
+    ties = _representable(near_ties(model, spec, rng))
+    yield "near ties", f"on {_NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
 
 
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:

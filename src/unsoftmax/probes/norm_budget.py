@@ -1,0 +1,99 @@
+"""Token pairs [x1 ; x2] that make the most of a norm limit R: design the two tokens, not their difference.
+
+The answer is x2.v + sigma(t) (x1 - x2).v with t = (x1 - x2)'W x2, so noise e becomes e / ((x1 - x2).v alpha (1 - alpha))
+in t. With n = v/|v| and w_1..w_d the corners of a regular simplex around the origin of n's complement,
+
+    x1_l = |x1| (cos n + sin w_l),   x2_j = |x2| (-cos' n + sin' w_j)
+
+keep every (x1 - x2).v at |v| (|x1| cos + |x2| cos'), need no margin on the entries of v, and are as good as orthogonal:
+off n the singular values of X1 are |x1| sin, along n they are larger. The angles maximise
+sin sin' (|x1| cos + |x2| cos'), the inverse of the error of W; both cosines are 1/sqrt 3 if |x1| = |x2|.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.bases import householder_basis
+
+_SHRINK = {"float64": 1 - 2.0**-22, "float32": 1 - 2.0**-22, "float16": 1 - 2.0**-9}
+
+
+def best_cosines(ratio: float, d: int) -> tuple[float, float]:
+    """cos, cos' that maximise sin sin' (cos + ratio cos') for |x2| / |x1| = ratio in (0, 1].
+
+    cos' never falls below 1/sqrt d, where the x2_j are exactly orthogonal.
+    """
+    c1 = c2 = 1 / math.sqrt(3)
+    for _ in range(60):
+        # Stationarity in each angle, c (c + r c') = 1 - c^2 and c' (c + r c') = r (1 - c'^2), solved in turn.
+        b = ratio * c2
+        c1 = (-b + math.sqrt(b * b + 8)) / 4
+        c2 = (-c1 + math.sqrt(c1 * c1 + 8 * ratio * ratio)) / (4 * ratio)
+    return c1, max(c2, 1 / math.sqrt(d))
+
+
+def simplex(v: Array) -> tuple[Array, Array]:
+    """n = v/|v| (d,) and the corners w_l (d, d) of a regular simplex orthogonal to n; the w_l are 0 if d = 1."""
+    d = len(v)
+    n = v / np.linalg.norm(v)
+    if d == 1:
+        return n, np.zeros((1, 1))
+    Z = householder_basis(v)
+    Z = Z * np.sign(Z @ n)[:, None]
+    return n, (Z - n / math.sqrt(d)) / math.sqrt(1 - 1 / d)
+
+
+def representable(x: Array, dtype: str) -> Array:
+    """Round tokens to what `dtype` holds (float32 also for float64: it survives a hidden cast), never longer than x."""
+    name = "float32" if dtype == "float64" else dtype
+    return (x * _SHRINK[dtype]).astype(name).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPairs:
+    """Every x1 with every x2: X1 (m, d), X2 (n, d) -> m n probes [x1 ; x2], all x1 for the first x2 first."""
+
+    X1: Array
+    X2: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, n): shape of the measurements."""
+        return len(self.X1), len(self.X2)
+
+    def probes(self, phase: str) -> LazyProbes:
+        """The whole design, lazy."""
+        columns, rows = np.divmod(np.arange(len(self.X1) * len(self.X2)), len(self.X1))
+        return self.at(rows, columns, np.ones(len(rows)), np.ones((len(rows), 2), dtype=np.int64), phase)
+
+    def at(self, rows: Array, columns: Array, shrink: Array, copies: Array, phase: str) -> LazyProbes:
+        """Selected pairs, both tokens times `shrink` (k,), repeated `copies` (k, 2) times."""
+
+        def build(start: int, stop: int) -> Probes:
+            k = slice(start, stop)
+            tokens = np.stack([self.X1[rows[k]], self.X2[columns[k]]], axis=1) * shrink[k, None, None]
+            plain = (copies[k] == 1).all()
+            return Probes(tokens, None if plain else copies[k])
+
+        return LazyProbes(len(rows), 2 * self.X1.shape[1] * 8, build, phase)
+
+    def matrix(self, answers: Array) -> Array:
+        """Answers (m n,) as a matrix (m, n)."""
+        return answers.reshape(len(self.X2), len(self.X1)).T
+
+
+def token_pairs(v: Array, longer: float, shorter: float, dtype: str) -> TokenPairs:
+    """The design above with |x1| <= longer, |x2| <= shorter <= longer, exactly representable in dtype."""
+    d = len(v)
+    n, w = simplex(v)
+    if d == 1:
+        return TokenPairs(representable(longer * n[None], dtype), representable(-shorter * n[None], dtype))
+    c1, c2 = best_cosines(shorter / longer, d)
+    X1 = longer * (c1 * n + math.sqrt(1 - c1 * c1) * w)
+    X2 = shorter * (-c2 * n + math.sqrt(1 - c2 * c2) * w)
+    return TokenPairs(representable(X1, dtype), representable(X2, dtype))

@@ -1,0 +1,59 @@
+"""Noisy oracles: fresh answers against what the stated precision allows, neither more nor less.
+
+Two tests per kind of sequence. The worst gap must lie inside what the bounds on W and v permit for that very sequence:
+a true bound never fails it. The root mean square gap must be what an error of that size leaves on directions drawn
+independently of it, E (a'Eb)^2 = ||E||_F^2 |a|^2 |b|^2 / d^2: this is d times sharper and catches a wrong class.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking, Precision
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify import values
+
+_SLACK = 4.0
+
+
+def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> Asking[Certificate]:
+    """Ask the same fresh queries as for exact answers; hold every gap against its own bound."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    claims: list[Claim] = []
+    for name, statement, rounds in values.fresh(model, spec, rng):
+        gaps, allowed, typical = [], [], []
+        for tokens in rounds:
+            y = yield Probes(tokens, phase="verify")
+            gaps.append(np.abs(model(tokens) - y))
+            allowed.append(reach(model, tokens, y, precision, 1.0))
+            typical.append(reach(model, tokens, y, precision, 1 / math.sqrt(spec.dim)))
+        gap = np.concatenate(gaps)
+        worst = float((gap / np.concatenate(allowed)).max())
+        usual = float(np.sqrt(np.mean((gap / np.concatenate(typical)) ** 2)))
+        claims.append(Claim(name, 1.0, worst, statement=f"largest gap over what the stated precision allows, {statement}"))
+        claims.append(
+            Claim(f"{name}, typical", _SLACK, usual, statement="root mean square of gap over what it leaves on average")
+        )
+    return Certificate(tuple(claims))
+
+
+def reach(model: Model, tokens: Array, y: Array, precision: Precision, aligned: float) -> Array:
+    """How far each answer (batch,) may be from the model's.
+
+    `aligned` is how much of an error of v or W one direction sees: 1 at worst, 1/sqrt d on average over directions.
+    An error of the scores that varies by S over the sequence moves softmax by at most tanh(S/4) in total variation.
+    """
+    q = np.linalg.norm(tokens[:, -1], axis=1)
+    longest = np.linalg.norm(tokens, axis=2).max(axis=1)
+    shares = np.asarray(tokens @ model.v)  # type: ignore[attr-defined]
+    spread = np.ptp(shares, axis=1) + 2 * longest * precision.v
+    apart = 2 * np.linalg.norm(tokens - tokens[:, -1:], axis=2).max(axis=1)
+    moved = np.tanh(apart * q * precision.W * aligned**2 / 4)
+    size = longest * float(np.linalg.norm(model.v))  # type: ignore[attr-defined]
+    own = precision.noise.radius(y, size)
+    return np.asarray(own + longest * precision.v * aligned + spread * moved)
