@@ -12,9 +12,8 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners import approximate_paper
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
-from unsoftmax.learners.token_pairs import Lengths, longest, read_pairs, read_values, scale_of_scores
+from unsoftmax.learners.token_pairs import Lengths, ask_pairs, longest, read_pairs, read_values
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.probes.norm_budget import token_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
@@ -45,7 +44,9 @@ class Approximate:
         for name in ("W_bound", "margin", "accuracy"):
             value = getattr(self, name)
             if value is not None and not 0 < value < np.inf:
-                raise InvalidArgument(f"`{name}` must be positive and finite (got {value}); omit it if it is not known.")
+                raise InvalidArgument(
+                    f"`{name}` must be positive and finite (got {value}); omit it if it is not known."
+                )
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "Approximate learns from one real number per sequence of vectors; use AttentionLayer for vector "
@@ -73,9 +74,8 @@ class Approximate:
         values = yield from read_values(spec, noise, longest(spec, noise))
         limit = longest(spec, noise, values.norm)
         lengths = Lengths(limit, min(spec.domain.norm_limit, 2.0**40) if spec.link is None else limit)
-        product = yield from scale_of_scores(values, spec, noise, lengths, rng)
-        design = token_pairs(values.v, *lengths(product), spec.dtype)
-        reading = yield from read_pairs(design, values, spec, noise)
+        design, y = yield from ask_pairs(values, spec, noise, lengths, rng)
+        reading = yield from read_pairs(design, y, values, spec, noise)
         system = TokenPairSystem(design.X1, design.X2)
         W = system.solve(reading.T)
         bound = system.noise_bound(reading.noise) + system.value_gain(reading.P, reading.Q) * values.radius

@@ -74,11 +74,9 @@ def program(spec: OracleSpec, W_bound: float, margin: float, zero_clip: float = 
     W[zero] -= W[p]
 
     tau = spec.tolerance + 4 * spec.eps
-    claims = ()
     precision = None
     if tau <= margin / 2:
         bound = theory.approximate_accuracy(d, W_bound, margin, tau, zeros=bool(zero.any()))
         precision = Precision(bound, math.sqrt(d) * tau, Noise(spec.tolerance, 4 * spec.eps), "proved", "Theorem 6.1")
-        claims = precision.claims()
     notes = () if precision else (f"tolerance {tau:.2g} is above margin/2: Theorem 6.1 promises nothing here.",)
-    return Outcome(Head(W, v), notes, claims, precision)
+    return Outcome(Head(W, v), notes, precision.claims() if precision else (), precision)

@@ -28,7 +28,7 @@ so a learner should claim no more than the answers force."""
 
 @dataclass(frozen=True)
 class Precision:
-    """How far a single head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`."""
+    """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`."""
 
     W: float
     v: float

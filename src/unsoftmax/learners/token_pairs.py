@@ -41,11 +41,12 @@ class Values:
 def longest(spec: OracleSpec, noise: Noise, value_norm: float | None = None) -> float:
     """Token norm to work at: the domain's limit, or long enough that rounding, not the noise, is what remains.
 
+    Before |v| is known it is taken for very small: one-row answers are single products, longer ones lose nothing.
     Behind a link answers must also stay where the link is steep, |x| |v| below its readable range.
     """
-    size = 1.0 if value_norm is None else value_norm
+    size = 2.0**-16 if value_norm is None else value_norm
     outscaled = noise.absolute / (2.0**8 * noise.relative * size) if noise.link is None else math.inf
-    readable = READABLE[noise.link] / size
+    readable = READABLE[noise.link] / (1.0 if value_norm is None else value_norm)
     return min(spec.domain.norm_limit, _FAR[spec.dtype], readable, max(outscaled, 1.0))
 
 
@@ -58,7 +59,7 @@ def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]
     radius = float(np.linalg.norm(noise.radius(y, np.abs(y)))) / s
     if not np.linalg.norm(v) > 2 * radius:
         raise NotIdentifiable(
-            f"v is not distinguishable from 0: |v| is read as {np.linalg.norm(v):.2g} with an error of up to {radius:.2g} "
+            f"v is not distinguishable from 0: |v| is read as {np.linalg.norm(v):.2g}, off by up to {radius:.2g}, "
             f"from tokens of norm {s:g}. If v = 0, no query shows W; else allow longer tokens or less noise."
         )
     return Values(v, radius)
@@ -79,11 +80,11 @@ class Lengths:
 def scale_of_scores(
     values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
 ) -> Asking[float]:
-    """The product |x1| |x2| at which logits have root mean square 1 (the domain's largest if they stay below)."""
+    """The product |x1| |x2| at which logits have root mean square 1 (the largest allowed if they stay below)."""
     d = spec.dim
     largest = lengths.limit**2
     low, high = 0.0, largest
-    product = largest if math.isfinite(spec.domain.norm_limit) or noise.link is not None else min(float(d), largest)
+    product = min(float(d), largest)
     for _ in range(40):
         design = token_pairs(values.v, *lengths(product), spec.dtype)
         pick = rng.integers(d, size=(2, _PILOT))
@@ -108,7 +109,9 @@ def scale_of_scores(
             return min(product / size, largest)
         else:
             product = min(product / size, largest)
-    raise ModelMismatch("no token length gives readable answers: saturated above and constant below it; no head does that.")
+    raise ModelMismatch(
+        "no token length gives readable answers: saturated above and constant below it; no head does that."
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,19 +129,44 @@ class Reading:
     Q: tuple[Array, Array]
 
 
-def read_pairs(design: TokenPairs, values: Values, spec: OracleSpec, noise: Noise) -> Asking[Reading]:
-    """One query per pair as phase "main"; steep and saturated ones again, closer to 0, as phase "repair"."""
-    y = yield design.probes("main")
+def ask_pairs(
+    values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
+) -> Asking[tuple[TokenPairs, Array]]:
+    """The design at the right scale and its answers (d, d), one query per pair as phase "main".
+
+    Under a norm limit the first column is asked at the limit: if it is readable, and it mostly is, no pilot is paid.
+    """
+    d = spec.dim
+    first: list[Array] = []
+    if lengths.base >= lengths.limit:
+        design = token_pairs(values.v, lengths.limit, lengths.limit, spec.dtype)
+        y = yield design.columns(0, 1, "main")
+        every = np.arange(d)
+        seen = _inverted(y, design, values, noise, every, np.zeros(d, dtype=np.int64), np.ones(d))
+        if np.isfinite(seen.radius).all() and np.mean(seen.t**2) < 1.5:
+            rest = yield design.columns(1, d, "main")
+            return design, design.matrix(np.concatenate([y, rest]))
+        first = [y]
+    product = yield from scale_of_scores(values, spec, noise, lengths, rng)
+    design = token_pairs(values.v, *lengths(product), spec.dtype)
+    rest = yield design.columns(len(first), d, "main")
+    if first:
+        first = [(yield design.columns(0, 1, "repair"))]
+    return design, design.matrix(np.concatenate([*first, rest]))
+
+
+def read_pairs(design: TokenPairs, y: Array, values: Values, spec: OracleSpec, noise: Noise) -> Asking[Reading]:
+    """Logits from the answers y (d, d); steep and saturated ones are asked again, closer to 0, as phase "repair"."""
     rows, columns = (index.ravel() for index in np.indices(design.shape))
     state = _Entries(design, values, noise, rows, columns)
-    state.take(np.arange(len(rows)), design.matrix(y).ravel())
+    state.take(np.arange(len(rows)), y.ravel())
     limit = spec.domain.length_limit
     for _ in range(24):
         again = state.plan(limit)
         if len(again) == 0:
             return state.reading()
-        y = yield design.at(rows[again], columns[again], state.shrink[again], state.copies[again], "repair")
-        state.take(again, y)
+        fresh = yield design.at(rows[again], columns[again], state.shrink[again], state.copies[again], "repair")
+        state.take(again, fresh)
     left = int((~np.isfinite(state.best.radius)).sum())
     raise ModelMismatch(
         f"{left} of {len(rows)} answers stay outside the interval between x2.v and x1.v however small the tokens are; "
@@ -249,7 +277,7 @@ def _refuse_drowned(design: TokenPairs, values: Values, noise: Noise, kappa: flo
     radius = noise.radius(np.zeros(1), size * kappa) + size * kappa * (values.radius / values.norm)
     if 2 * radius[0] >= 0.9 * abs(span[0]) * kappa:
         raise NotIdentifiable(
-            f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and the two tokens of a probe "
+            f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
             f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. Allow longer "
             "tokens (max_norm) or less noise; noise that differs from query to query can be averaged (accuracy=)."
         )

@@ -1,7 +1,7 @@
 """Token pairs [x1 ; x2] that make the most of a norm limit R: design the two tokens, not their difference.
 
-The answer is x2.v + sigma(t) (x1 - x2).v with t = (x1 - x2)'W x2, so noise e becomes e / ((x1 - x2).v alpha (1 - alpha))
-in t. With n = v/|v| and w_1..w_d the corners of a regular simplex around the origin of n's complement,
+The answer is x2.v + alpha (x1 - x2).v, alpha = sigma(t), t = (x1 - x2)'W x2: an error e of it is an error
+e / ((x1 - x2).v alpha (1 - alpha)) of t. With n = v/|v| and w_1..w_d the corners of a regular simplex around the origin of n's complement,
 
     x1_l = |x1| (cos n + sin w_l),   x2_j = |x2| (-cos' n + sin' w_j)
 
@@ -66,9 +66,10 @@ class TokenPairs:
         """(m, n): shape of the measurements."""
         return len(self.X1), len(self.X2)
 
-    def probes(self, phase: str) -> LazyProbes:
-        """The whole design, lazy."""
-        columns, rows = np.divmod(np.arange(len(self.X1) * len(self.X2)), len(self.X1))
+    def columns(self, start: int, stop: int, phase: str) -> LazyProbes:
+        """Every x1 with the x2 from start to stop, lazy."""
+        m = len(self.X1)
+        columns, rows = np.divmod(np.arange(start * m, stop * m), m)
         return self.at(rows, columns, np.ones(len(rows)), np.ones((len(rows), 2), dtype=np.int64), phase)
 
     def at(self, rows: Array, columns: Array, shrink: Array, copies: Array, phase: str) -> LazyProbes:
@@ -83,7 +84,7 @@ class TokenPairs:
         return LazyProbes(len(rows), 2 * self.X1.shape[1] * 8, build, phase)
 
     def matrix(self, answers: Array) -> Array:
-        """Answers (m n,) as a matrix (m, n)."""
+        """Answers of all columns (m n,) as a matrix (m, n)."""
         return answers.reshape(len(self.X2), len(self.X1)).T
 
 
