@@ -1,7 +1,8 @@
 """Token pairs [x1 ; x2] that make the most of a norm limit R: design the two tokens, not their difference.
 
 The answer is x2.v + alpha (x1 - x2).v, alpha = sigma(t), t = (x1 - x2)'W x2: an error e of it is an error
-e / ((x1 - x2).v alpha (1 - alpha)) of t. With n = v/|v| and w_1..w_d the corners of a regular simplex around the origin of n's complement,
+e / ((x1 - x2).v alpha (1 - alpha)) of t. With n = v/|v| and w_1..w_d the corners of a regular simplex around the origin
+of n's complement,
 
     x1_l = |x1| (cos n + sin w_l),   x2_j = |x2| (-cos' n + sin' w_j)
 
