@@ -31,6 +31,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 
 test: lint
+	scripts/install_browser.sh
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
 
 test-long: $(VENV)/.test

@@ -19,12 +19,12 @@ FORBIDDEN = {
     "inversion": {"*", "-errors", "-spec", "-probes", "-inversion", "-links"},
     "solvers": {"*", "-errors", "-spec", "-probes", "-inversion", "-solvers", "-theory"},
     "models": {"*", "-errors", "-models", "-solvers", "-probes"},
-    "learners": {"oracles", "adapters", "engine", "recovery", "verify", "cli", "report", "experiments", "audit"},
-    "verify": {"oracles", "adapters", "engine", "recovery", "cli", "report", "experiments", "audit"},
-    "oracles": {"learners", "adapters", "engine", "recovery", "cli", "report", "experiments", "verify", "audit"},
-    "adapters": {"learners", "engine", "recovery", "cli", "report", "experiments", "verify", "audit"},
-    "engine": {"adapters", "recovery", "cli", "report", "experiments", "verify", "audit"},
-    "report": {"learners", "oracles", "adapters", "engine", "recovery", "cli", "verify"},
+    "learners": {"oracles", "adapters", "engine", "recovery", "verify", "cli", "report", "experiments", "auditing"},
+    "verify": {"oracles", "adapters", "engine", "recovery", "cli", "report", "experiments", "auditing"},
+    "oracles": {"learners", "adapters", "engine", "recovery", "cli", "report", "experiments", "verify", "auditing"},
+    "adapters": {"learners", "engine", "recovery", "cli", "report", "experiments", "verify", "auditing"},
+    "engine": {"adapters", "recovery", "cli", "report", "experiments", "verify", "auditing"},
+    "report": {"learners", "oracles", "adapters", "engine", "recovery", "cli", "verify", "auditing"},
 }
 
 

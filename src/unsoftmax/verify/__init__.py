@@ -8,6 +8,9 @@ from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import labels, values
 from unsoftmax.verify import precision as noisy
+from unsoftmax.verify.values import near_ties
+
+__all__ = ["check", "near_ties", "queries"]
 
 
 def queries(spec: OracleSpec) -> int:
