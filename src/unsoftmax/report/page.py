@@ -182,7 +182,7 @@ def _vega() -> str:
         import vl_convert
     except ImportError as error:
         raise UnsoftmaxError('reports need the extra "report": pip install "unsoftmax[report]".') from error
-    bundle: str = vl_convert.javascript_bundle(None)
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A block keeps the bundle's names to itself; a literal closing tag would end the script.
     return "{" + bundle.replace("</script", "<\\/script") + "}"
 
