@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sized
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from unsoftmax.errors import (
 )
 from unsoftmax.learners.base import Learner, Outcome, configuration
 from unsoftmax.learners.single_head import SingleHead
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.identity import identity
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
@@ -34,6 +34,9 @@ from unsoftmax.result import Certificate, Recovery, Status
 from unsoftmax.spec import OracleSpec
 
 log = logging.getLogger("unsoftmax")
+
+_REMOTE_FACTOR = 4
+"""A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
 
 
 def recover(
@@ -66,9 +69,12 @@ def recover(
     if learner is None:
         learner = SingleHead()
         notes = ("no learner was given: SingleHead was tried.",)
-    limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     forecast = learner.forecast(oracle.spec)
     needed = forecast.minimum + (verification.queries(oracle.spec) if verify else 0)
+    limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
+    if budget is None and of_source(oracle, "remote", False):
+        limits = Budget(queries=_REMOTE_FACTOR * (needed + (forecast.extra or needed)))
+        notes += (f"no budget was given for a remote target: {limits.queries} queries were allowed.",)
     what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
         limits.refuse(needed, needed, what)
@@ -76,9 +82,10 @@ def recover(
         # What the ledger holds is paid for: only the rest must fit.
         rest = max(0, needed - (len(store) if isinstance(store, Sized) else 0))
         limits.refuse(rest, rest, what)
-        stack = Stack(oracle, limits, store, executor)
-        state = _Run(stack, _provenance(oracle, learner, seed), notes)
-        with _watching(progress, needed) as watch:
+        concurrency = int(of_source(oracle, "concurrency", 1))
+        with _workers(executor, concurrency) as workers, _watching(progress, needed) as watch:
+            stack = Stack(oracle, limits, store, workers, in_flight=max(concurrency, 1 if executor is None else 8))
+            state = _Run(stack, _provenance(oracle, learner, seed), notes)
             return _recover(state, learner, oracle.spec, seed, verify, watch)
 
 
@@ -114,6 +121,16 @@ def _recover(
         mismatch.recovery = state.recovery(Status.MISMATCH)
         raise mismatch
     return state.recovery(Status.RECOVERED)
+
+
+@contextmanager
+def _workers(executor: Executor | None, concurrency: int) -> Iterator[Executor | None]:
+    """The user's executor, or threads of our own if the target takes several calls at once."""
+    if executor is not None or concurrency == 1:
+        yield executor
+        return
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="unsoftmax") as own:
+        yield own
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Targets as oracles; heavy dependencies are imported only when an adapter is used."""
 
 from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.http import http
 
-__all__ = ["oracle"]
+__all__ = ["http", "oracle"]

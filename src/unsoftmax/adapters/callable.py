@@ -29,7 +29,8 @@ class CallableOracle:
         """A name given by the user is the identity; otherwise the parameters within reach tell targets apart."""
         if self.named and not isinstance(self.fn, Model):
             return {"name": self.spec.name}
-        return {"name": self.spec.name, "parameters": fingerprint(self.fn)}
+        own = getattr(self.fn, "identity", None)
+        return dict(own()) if callable(own) else {"name": self.spec.name, "parameters": fingerprint(self.fn)}
 
     def __call__(self, probes: Probes) -> Array:
         answer = self._plain(probes) if probes.counts is None else self._repeated(probes, probes.counts)

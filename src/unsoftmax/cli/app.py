@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import demo, experiments
+from unsoftmax.cli import demo, experiments, ledger, serve
 
 app = typer.Typer(
     name="unsoftmax",
@@ -44,3 +44,5 @@ def options(
 
 app.command("demo")(demo.demo)
 app.command("experiments")(experiments.experiments)
+app.command("serve")(serve.serve)
+app.add_typer(ledger.app, name="ledger")

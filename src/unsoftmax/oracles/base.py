@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
@@ -17,6 +17,16 @@ class Oracle(Protocol):
     def spec(self) -> OracleSpec: ...
 
     def __call__(self, probes: Probes) -> Array: ...
+
+
+def of_source(oracle: Oracle, name: str, default: Any) -> Any:
+    """An attribute of the target behind the wrappers (`concurrency`, `remote`), or the default."""
+    layer: Any = oracle
+    while layer is not None:
+        if hasattr(layer, name):
+            return getattr(layer, name)
+        layer = getattr(layer, "inner", None) or getattr(layer, "fn", None)
+    return default
 
 
 class Stage(Protocol):

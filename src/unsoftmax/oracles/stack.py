@@ -28,9 +28,12 @@ class Stack:
     store: Store | None = None
     executor: Executor | None = None
     meter: Meter = field(default_factory=Meter)
+    in_flight: int = 8
 
     def __post_init__(self) -> None:
-        dispatched = Dispatched(self.oracle, self.meter, self.executor, again=self._again, limited=self.budget.limited)
+        dispatched = Dispatched(
+            self.oracle, self.meter, self.executor, self.in_flight, again=self._again, limited=self.budget.limited
+        )
         budgeted = Budgeted(Counted(dispatched, self.meter), self.budget, self.meter)
         stage: Stage = Guarded(budgeted, self.spec)
         if self.store is not None:

@@ -1,0 +1,85 @@
+"""`unsoftmax ledger show|export`: what a ledger holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from unsoftmax.oracles.ledger import Ledger
+
+app = typer.Typer(help="Look into ledgers: the answers that were paid for.", no_args_is_help=True)
+
+LedgerPath = Annotated[Path, typer.Argument(help="The ledger, as passed to recover(ledger=).")]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Ledger]:
+    from unsoftmax.errors import UnsoftmaxError
+    from unsoftmax.oracles.ledger import Ledger
+
+    if not path.is_file():
+        raise typer.BadParameter(f"{path} does not exist.")
+    try:
+        with Ledger(path) as ledger:
+            yield ledger
+    except UnsoftmaxError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command("show")
+def show(path: LedgerPath) -> None:
+    """Show to what a ledger is bound, how many answers it holds by phase, and whether it is whole.
+
+    Example: unsoftmax ledger show run.db
+    """
+    from collections import Counter
+
+    from rich.console import Console
+    from rich.table import Table
+
+    with _opened(path) as ledger:
+        problems = ledger.check()
+        table = Table(title=str(path), show_header=False)
+        for name, value in ledger.binding.items():
+            table.add_row(name, str(value))
+        if not problems:
+            phases: Counter[str] = Counter()
+            for phase, keys, _ in ledger.chunks():
+                phases[phase or "unnamed"] += len(keys)
+            for phase, answers in phases.items():
+                table.add_row(f"answers of phase {phase}", str(answers))
+        held = len(ledger)
+        table.add_row("answers", str(held))
+        table.add_row("bytes per answer", f"{path.stat().st_size / max(1, held):.1f}")
+        table.add_row("integrity", "; ".join(problems) or "whole")
+    Console().print(table)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export(
+    path: LedgerPath,
+    output: Annotated[Path, typer.Argument(help="File to write: .csv, or .parquet if pyarrow is installed.")],
+) -> None:
+    """Write every answer with its phase and content address, in the order they were paid.
+
+    Example: unsoftmax ledger export run.db answers.csv
+    """
+    from unsoftmax.oracles.export import to_csv, to_parquet
+
+    writers = {".csv": to_csv, ".parquet": to_parquet}
+    if output.suffix not in writers:
+        raise typer.BadParameter(f"the output must end in .csv or .parquet (got {output.name}).")
+    with _opened(path) as ledger:
+        try:
+            written = writers[output.suffix](ledger, output)
+        except ImportError as error:
+            raise typer.BadParameter('Parquet needs pyarrow: pip install "unsoftmax[parquet]".') from error
+    typer.echo(f"wrote {written} answers to {output}")
