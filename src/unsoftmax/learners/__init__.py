@@ -4,6 +4,17 @@ from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
+from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.learners.single_head import SingleHead
 
-__all__ = ["Approximate", "Forecast", "Learner", "LowRank", "Membership", "Outcome", "Program", "SingleHead"]
+__all__ = [
+    "Approximate",
+    "Forecast",
+    "Learner",
+    "LowRank",
+    "Membership",
+    "MultiHead",
+    "Outcome",
+    "Program",
+    "SingleHead",
+]

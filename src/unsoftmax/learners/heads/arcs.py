@@ -1,0 +1,86 @@
+"""Between two jumps F is linear in z: F = z . C with C the sum of the values of the heads that are on.
+
+Steps out of the plane read C on every arc; neighbouring arcs differ by one head's v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.discovery import Circle, Jump, Piece, Unresolved, compass
+from unsoftmax.learners.lockstep import together
+from unsoftmax.probes.base import Array
+
+_STEP = 0.04
+"""Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
+
+_WIDE = 0.7
+_DEEPER = 2.0**10
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """One jump with its vectors: `v` (d,) is what turns on (for one head its value), `error` relative to |v|."""
+
+    v: Array
+    error: float
+    before: Array
+    """C (d,) on the arc before the jump."""
+
+    jump: Jump
+
+
+def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.random.Generator) -> Asking[list[Turn]]:
+    """The values that turn at every jump; the last arc is the antipode of the first and costs nothing."""
+    if not jumps:
+        return []
+    angles = [jump.angle for jump in jumps]
+    starts = [angles[-1] - np.pi, *angles[:-1]]
+    arcs = [
+        _linear_part(circle, piece, (low + high) / 2, (high - low) / 2, rng)
+        for piece, low, high in zip(pieces, starts, angles, strict=False)
+    ]
+    read = yield from together(arcs)
+    C = [c for c, _ in read]
+    errors = [error for _, error in read]
+    ground = circle.ground
+    C.append((ground.V if ground.zero is None else ground.V - ground.zero) - C[0])
+    errors.append(errors[0])
+    turns = []
+    for k, jump in enumerate(jumps):
+        v = (jump.sign or 1) * (C[k + 1] - C[k])
+        size = float(np.linalg.norm(v))
+        error = max(errors[k], errors[k + 1]) / size if size else np.inf
+        turns.append(Turn(v, error, C[k], jump))
+    return turns
+
+
+def _linear_part(
+    circle: Circle, piece: Piece, middle: float, half: float, rng: np.random.Generator
+) -> Asking[tuple[Array, float]]:
+    """C (d,) on the arc around `middle`, and its error.
+
+    Two points far apart in the plane, d - 2 steps out of it, and one check of all at once.
+    """
+    d = circle.ground.dim
+    plane, out = circle.basis[:, :2], circle.basis[:, 2:]
+    radius = circle.radius * _DEEPER
+    z0 = radius * circle.point(middle)
+    sides = [middle - _WIDE * half, middle + _WIDE * half]
+    y = yield from circle.at(sides, radius)
+    known = plane @ np.linalg.solve(compass(np.array(sides)), y)
+    if np.abs(known - plane @ piece.c).max() > 1e3 * circle.tolerance:
+        raise Unresolved("an arc is too narrow")
+    step = _STEP * half * radius
+    for _ in range(8):
+        signs = rng.choice([-1.0, 1.0], size=d - 2) * (1.5 / np.sqrt(max(d - 2, 1)))
+        z = np.vstack([z0 + step * out.T, z0 + step * (out @ signs)])
+        F = yield from circle.ground.pairs(z, circle.b0, phase="discovery")
+        C = known + out @ ((F[:-1] - z0 @ known) / step)
+        if abs(F[-1] - z[-1] @ C) <= circle.tolerance * radius:
+            return C, circle.ground.noise * circle.scale * radius / step
+        step /= 8
+    raise Unresolved("an arc is too narrow to step out of the plane")

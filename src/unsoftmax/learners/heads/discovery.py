@@ -1,0 +1,213 @@
+"""Heads appear as jumps: along a half circle of large z every head is off or on, and each turns once.
+
+F(R u(theta)) / R is c . (cos, sin) between jumps; doubling k inside a jump moves its logit by exactly log 2, down for
+a head that turns on and up for one that turns off. Any other shift is several heads at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.learners.lockstep import together
+from unsoftmax.probes.base import Array
+
+LOG2 = float(np.log(2.0))
+_LINE = 5e3
+"""Answers within this many units of noise of a line lie on it; further off they are part of a jump."""
+
+_GROW = 8.0
+_SHARPEN = 32.0
+_SHARPENINGS = 3
+_MIXED = 4
+_SHIFT = 1e-3
+_TAIL = 0.02
+"""A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
+
+
+class Unresolved(Exception):
+    """This plane does not separate the heads; another may."""
+
+
+@dataclass(frozen=True, eq=False)
+class Circle:
+    """A query token b0 (d,), an orthonormal basis (d, d) whose first two columns span the plane, a radius."""
+
+    ground: Ground
+    b0: Array
+    basis: Array
+    radius: float
+    scale: float
+    """Size of F(z)/|z|, what noise is relative to."""
+
+    @property
+    def tolerance(self) -> float:
+        return _LINE * self.ground.noise * self.scale
+
+    def point(self, angle: float | Array) -> Array:
+        """Unit vectors (..., d) at the angles."""
+        return np.asarray(compass(angle) @ self.basis[:, :2].T)
+
+    def at(self, angles: list[float], radius: float, copies: int = 1) -> Asking[Array]:
+        """F(R u) / R at the angles."""
+        z = radius * self.point(np.array(angles))
+        F = yield from self.ground.pairs(z, self.b0, np.tile([1, copies], (len(z), 1)), phase="discovery")
+        return F / radius
+
+
+@dataclass(eq=False)
+class Piece:
+    """An arc on which the answer is c . (cos, sin); `points` are the (angle, answer) seen on it."""
+
+    c: Array
+    points: list[tuple[float, float]] = field(default_factory=list)
+
+    def value(self, angle: float) -> float:
+        return float(self.c @ compass(angle))
+
+    @property
+    def first(self) -> float:
+        return min(angle for angle, _ in self.points)
+
+    @property
+    def last(self) -> float:
+        return max(angle for angle, _ in self.points)
+
+    def extend(self, angle: float, answer: float) -> None:
+        """One more point on the arc; c follows by least squares."""
+        self.points.append((angle, answer))
+        angles, answers = (np.array(x) for x in zip(*self.points, strict=True))
+        self.c = np.linalg.lstsq(compass(angles), answers, rcond=None)[0]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A head's turn at `angle`: sign +1 if it turns on. `several`: more than one head turns on one hyperplane here."""
+
+    angle: float
+    sign: int
+    radius: float
+    several: bool = False
+
+
+def compass(angle: float | Array) -> Array:
+    """(cos, sin) along the last axis."""
+    return np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+
+
+def saturated_circle(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, bool]]:
+    """Grow z until k no longer matters at angle 0. The flag: a dependence on k that no size removes (a W = 0)."""
+    d = ground.dim
+    b0 = rng.standard_normal(d)
+    b0 /= np.linalg.norm(b0)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    circle = Circle(ground, b0, basis, 8.0, float(np.linalg.norm(ground.V)) / np.sqrt(d))
+    before = np.inf
+    for _ in range(45):
+        z = circle.radius * np.repeat(basis[None, :, 0], 2, axis=0)
+        F = (yield from ground.pairs(z, b0, np.array([[1, 1], [1, 2]]), phase="discovery")) / circle.radius
+        scale = max(circle.scale, float(np.abs(F).max()))
+        gap = float(F[0] - F[1])
+        circle = Circle(ground, b0, basis, circle.radius, scale)
+        if abs(gap) <= circle.tolerance:
+            return Circle(ground, b0, basis, circle.radius * _SHARPEN, scale), False
+        if abs(gap - before) <= circle.tolerance:
+            return circle, True
+        before = gap
+        circle = Circle(ground, b0, basis, circle.radius * _GROW, scale)
+    raise ModelMismatch(
+        "the answers keep changing with the size of the tokens: no sum of softmax heads does that at this size."
+    )
+
+
+def find_jumps(circle: Circle, rng: np.random.Generator) -> Asking[tuple[list[Piece], list[Jump]]]:
+    """All jumps on [0, pi] in order, and the pieces before, between and after them (one more than jumps)."""
+    ground = circle.ground
+    total = circle.basis[:, :2].T @ (ground.V if ground.zero is None else ground.V - ground.zero)
+    first = float((yield from circle.at([0.0], circle.radius))[0])
+    start = yield from _piece(circle, 0.0, circle.radius, 0.05, first)
+    if start is None:
+        raise Unresolved("angle 0 lies inside a jump")
+    # At the antipode every head has turned: F(-z) shows the ones that were off.
+    end = Piece(total - start.c, [(angle + np.pi, total @ compass(angle + np.pi) + y) for angle, y in start.points])
+    found = yield from _between(circle, start, end, circle.radius, rng)
+    pieces = [start, *(item for item in found if isinstance(item, Piece)), end]
+    jumps = [item for item in found if isinstance(item, Jump)]
+    return pieces, jumps
+
+
+def _piece(circle: Circle, angle: float, radius: float, step: float, answer: float) -> Asking[Piece | None]:
+    """The line through angle - step and angle + step, if the answer at `angle` lies on it; narrower if not."""
+    for _ in range(4):
+        sides = np.array([angle - step, angle + step])
+        y = yield from circle.at(sides.tolist(), radius)
+        piece = Piece(np.linalg.solve(compass(sides), y), list(zip(sides.tolist(), y.tolist(), strict=True)))
+        if abs(answer - piece.value(angle)) <= circle.tolerance:
+            piece.extend(angle, answer)
+            return piece
+        step /= 6
+    return None
+
+
+def _between(
+    circle: Circle, left: Piece, right: Piece, radius: float, rng: np.random.Generator
+) -> Asking[list[Piece | Jump]]:
+    """Jumps and pieces strictly between two pieces, in order."""
+    low, high = left.last, right.first
+    if np.abs(left.c - right.c).max() <= circle.tolerance:
+        return []
+    mixed = sharpened = 0
+    for _ in range(200):
+        gap = high - low
+        if gap < 1e-13:
+            raise Unresolved("a jump is sharper than the number format can resolve")
+        middle = low + gap * (0.5 if gap < 0.3 and not mixed else rng.uniform(0.2, 0.8))
+        y = float((yield from circle.at([middle], radius))[0])
+        if abs(y - left.value(middle)) <= circle.tolerance:
+            left.extend(middle, y)
+            low = middle
+            continue
+        if abs(y - right.value(middle)) <= circle.tolerance:
+            right.extend(middle, y)
+            high = middle
+            continue
+        doubled = float((yield from circle.at([middle], radius, 2))[0])
+        if abs(doubled - y) <= circle.tolerance:
+            new = yield from _piece(circle, middle, radius, min(0.05, gap / 8), y)
+            if new is None:
+                continue
+            sides = [_between(circle, left, new, radius, rng), _between(circle, new, right, radius, rng)]
+            before, after = yield from together(sides)
+            return [*before, new, *after]
+        jump = right.value(middle) - left.value(middle)
+        share, shifted = (y - left.value(middle)) / jump, (doubled - left.value(middle)) / jump
+        sign = _turn(share, shifted, circle.tolerance / abs(jump))
+        if sign:
+            return [Jump(middle, sign, radius)]
+        if abs(share) < _TAIL:
+            low = middle
+        elif abs(1 - share) < _TAIL:
+            high = middle
+        else:
+            mixed += 1
+            if mixed == _MIXED:
+                if sharpened == _SHARPENINGS:
+                    return [Jump(middle, 0, radius, several=True)]
+                # Heads that are not parallel come apart when z grows; the lines at both ends stay.
+                mixed, sharpened, radius = 0, sharpened + 1, radius * _SHARPEN
+                low, high = left.last, right.first
+    raise Unresolved("a jump could not be bracketed")
+
+
+def _turn(share: float, shifted: float, error: float) -> int:
+    """+1 or -1 if doubling k moved the logit by -log 2 or +log 2, 0 if this is not one head's jump."""
+    ends = (share, 1 - share, shifted, 1 - shifted)
+    if min(ends) < max(_TAIL, 20 * error):
+        return 0
+    shift = np.log(shifted / (1 - shifted)) - np.log(share / (1 - share))
+    allowed = _SHIFT + error / min(ends)
+    return -1 if abs(shift - LOG2) < allowed else (1 if abs(shift + LOG2) < allowed else 0)

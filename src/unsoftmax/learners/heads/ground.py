@@ -1,0 +1,86 @@
+"""What one-token queries tell, and the pair query F that everything about heads is read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.scales import power_of_two
+from unsoftmax.spec import OracleSpec
+
+_CHECKS = 2
+_STRETCH = 16.0
+_LINEAR = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """V = sum of all v_h (d,); `zero` (d,): value of the head with W = 0; `noise`: relative error of an answer.
+
+    F(z, b, k) = sum_h (z.v_h) sigma(z'W_h b - log k) is the answer to n1 copies of z + b and n2 copies of b,
+    k = n2/n1, less b.V. Tokens are sent as stretch z and b / stretch: the scores stay, b and any additive noise vanish
+    beside z.
+    """
+
+    spec: OracleSpec
+    V: Array
+    noise: float
+    stretch: float = _STRETCH
+    zero: Array | None = None
+
+    @property
+    def dim(self) -> int:
+        return len(self.V)
+
+    def with_zero(self, value: Array) -> Ground:
+        """The same ground with a head of W = 0 split off: F no longer shows it."""
+        return replace(self, zero=value)
+
+    def tokens(self, z: Array, b: Array) -> Array:
+        """[z + b ; b] stretched, (batch, 2, d), in numbers the target's format holds."""
+        query = as_sent(b / self.stretch, self.spec)
+        return np.stack([as_sent(z * self.stretch + query, self.spec), np.broadcast_to(query, z.shape)], axis=1)
+
+    def pairs(self, z: Array, b: Array, copies: Array | None = None, *, phase: str) -> Asking[Array]:
+        """F (batch,) for z, b (batch, d); `copies` (batch, 2) are n1, n2 (default 1, 1)."""
+        tokens = self.tokens(z, np.broadcast_to(b, z.shape))
+        y = yield Probes(tokens, copies, phase)
+        return self.shown(y, z, tokens[:, 1], copies)
+
+    def shown(self, y: Array, z: Array, query: Array, copies: Array | None = None) -> Array:
+        """F from answers y: the query token's own value and the head with W = 0 taken away."""
+        F = (y - query @ self.V) / self.stretch
+        if self.zero is None:
+            return np.asarray(F)
+        share = 0.5 if copies is None else copies[:, 0] / copies.sum(axis=1)
+        return np.asarray(F - share * (z @ self.zero))
+
+
+def as_sent(x: Array, spec: OracleSpec) -> Array:
+    """x rounded to the target's number format."""
+    return x if spec.dtype == "float64" else x.astype(spec.dtype).astype(np.float64)
+
+
+def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
+    """d one-row queries for V, two more that must agree with them: their gap is the noise."""
+    d = spec.dim
+    # Inputs are unbounded here, so additive noise is outscaled rather than averaged.
+    length = power_of_two(max(1.0, spec.tolerance / spec.eps))
+    y = yield one_row(np.eye(d) * length, phase="values")
+    V = y / length
+    x = as_sent(rng.standard_normal((_CHECKS, d)) * length, spec)
+    y = yield one_row(x, phase="pilot")
+    size = np.abs(x) @ np.abs(V)
+    gap = np.abs(y - x @ V)
+    relative = float((gap / np.where(size > 0, size, 1.0)).max())
+    if relative > _LINEAR * (1.0 if size.any() else 0.0) and gap.max() > 4 * spec.tolerance:
+        raise ModelMismatch(
+            f"one-token answers are not linear in the token (a random one is off by {relative:.2g} of its size); "
+            "every sum of heads answers x.V there. There is a constant, a bias or a network: choose a wider class."
+        )
+    stretch = power_of_two(max(_STRETCH, spec.tolerance / spec.eps))
+    return Ground(spec, V, max(spec.eps, relative), stretch)

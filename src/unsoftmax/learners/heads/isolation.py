@@ -1,0 +1,146 @@
+"""Probes that see one head alone: z orthogonal to the values of all others makes F = (z.v_h) sigma(z'W_h b) exactly.
+
+However strong the other heads are, d - H + 1 directions of every W_h cost one two-token query per entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.inversion import logits
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.scales import on_grid, power_of_two
+
+TYPICAL_LOGIT = 0.8
+READABLE = 6.0
+_PILOT = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Isolated:
+    """Directions for one head: `free` (p, d) unit rows orthogonal to the other values, `bound` (d - p, d) their span.
+
+    The first free row lies along v, the others half along it, so that z.v is never small. `size`: length of z that
+    makes z'W b typically TYPICAL_LOGIT for the columns b of the common basis.
+    """
+
+    v: Array
+    free: Array
+    bound: Array
+    size: float = 1.0
+
+    def free_part(self, t: Array) -> Array:
+        """The vector (d,) with products t (p,) along the free rows and none along the bound ones."""
+        basis = np.vstack([self.bound, self.free])
+        return np.asarray(np.linalg.solve(basis, np.concatenate([np.zeros(len(self.bound)), t])))
+
+    @property
+    def rows(self) -> Array:
+        """Free rows as they are asked, (p, d)."""
+        return self.free * self.size
+
+
+def isolate(v: Array, others: Array) -> Isolated:
+    """Directions that see `v` (d,) and none of `others` (m, d)."""
+    d, m = len(v), len(others)
+    units = others / np.linalg.norm(others, axis=1, keepdims=True)
+    Q = np.linalg.qr(units.T, mode="complete")[0] if m else np.eye(d)
+    bound, free = Q[:, :m], Q[:, m:]
+    along = free @ (free.T @ v)
+    along /= np.linalg.norm(along)
+    across = np.linalg.qr(np.column_stack([bound, along]), mode="complete")[0][:, m + 1 :]
+    rows = np.vstack([along, (across.T + along) / np.sqrt(2)])
+    return Isolated(v, rows, bound.T)
+
+
+def independence(v: Array) -> float:
+    """Smallest singular value of the normalised values (H, d): how far each is from the span of the others."""
+    if len(v) == 0:
+        return 1.0
+    units = v / np.linalg.norm(v, axis=1, keepdims=True)
+    return float(np.linalg.svd(units, compute_uv=False)[-1]) if len(v) <= v.shape[1] else 0.0
+
+
+def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -> Asking[Isolated]:
+    """Find the length of z: a few random entries, grown or shrunk until their logits are readable."""
+    size, low, high = 1.0, 0.0, np.inf
+    for _ in range(80):
+        rows = rng.integers(len(head.free), size=_PILOT)
+        z = head.free[rows] * (size * rng.choice([-1.0, 1.0], size=_PILOT))[:, None]
+        F = yield from ground.pairs(z, B[rng.integers(len(B), size=_PILOT)], phase="pilot")
+        t = logits(F, z @ head.v, np.zeros(_PILOT)).t
+        readable = np.abs(np.nan_to_num(t, nan=np.inf)) < 9.0
+        if readable.sum() <= _PILOT // 2:
+            high = size
+            size = size / 64 if low == 0 else float(np.sqrt(low * high))
+            continue
+        typical = float(np.sqrt(np.mean(np.where(readable, np.nan_to_num(t), 9.0) ** 2)))
+        if typical < 1e-3 and size < 2.0**200:
+            low = size
+            size = size * 2.0**10 if high == np.inf else float(np.sqrt(low * high))
+            continue
+        size = power_of_two(size * TYPICAL_LOGIT / typical * 1.4)
+        return Isolated(head.v, _on_grid(head.free, ground), head.bound, size)
+    raise ModelMismatch(
+        "no size of the tokens makes a head's attention readable; its values may be wrong or the target is no head sum."
+    )
+
+
+def _on_grid(rows: Array, ground: Ground) -> Array:
+    return rows if ground.spec.dtype == "float64" else on_grid(rows, 1.0, ground.spec.dtype)
+
+
+@dataclass(eq=False)
+class Entries:
+    """What was asked for one head: F (p, d) (NaN: not asked) and by how much z was shortened, `shrink` (p, d)."""
+
+    head: Isolated
+    B: Array
+    F: Array
+    shrink: Array
+
+    @classmethod
+    def empty(cls, head: Isolated, B: Array) -> Entries:
+        shape = (len(head.free), len(B))
+        return cls(head, B, np.full(shape, np.nan), np.ones(shape))
+
+    def logits(self, foreign: Array | float = 0.0) -> Array:
+        """z'W b (p, d) for unit free rows, NaN where unread; `foreign` is what other heads add to F."""
+        av = (self.head.rows @ self.head.v)[:, None] * self.shrink
+        t = logits(self.F - foreign, av, np.zeros_like(av)).t
+        return np.asarray(t / (self.shrink * self.head.size))
+
+    def read(self, ground: Ground, rows: Array, columns: Array) -> Asking[None]:
+        """Ask the entries; what saturates is asked again with a shorter z."""
+        yield from self._ask(ground, rows, columns, "main")
+        for _ in range(30):
+            t = self.logits()[rows, columns] * (self.shrink[rows, columns] * self.head.size)
+            bad = ~(np.abs(t) <= READABLE)
+            if not bad.any():
+                return
+            rows, columns, t = rows[bad], columns[bad], t[bad]
+            self.shrink[rows, columns] *= np.where(np.abs(np.nan_to_num(t, nan=np.inf)) < 12, 0.25, 2.0**-4)
+            yield from self._ask(ground, rows, columns, "repair")
+        raise ModelMismatch(
+            f"{len(rows)} answers of an isolated head stay outside its open interval however short the tokens are; "
+            "the values found do not isolate it. The target is outside the class, or noisier than declared."
+        )
+
+    def _ask(self, ground: Ground, rows: Array, columns: Array, phase: str) -> Asking[None]:
+        z_all = self.head.rows
+
+        def build(start: int, stop: int) -> Probes:
+            i, j = rows[start:stop], columns[start:stop]
+            return Probes(ground.tokens(z_all[i] * self.shrink[i, j, None], self.B[j]))
+
+        y = yield LazyProbes(len(rows), 2 * ground.dim * 8, build, phase)
+        query = ground.tokens(self.B, self.B)[:, 1]
+        shown = (y - (query @ ground.V)[columns]) / ground.stretch
+        if ground.zero is not None:
+            shown = shown - 0.5 * (z_all @ ground.zero)[rows] * self.shrink[rows, columns]
+        self.F[rows, columns] = shown

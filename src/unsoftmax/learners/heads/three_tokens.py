@@ -1,0 +1,174 @@
+"""The H - 1 directions per head that lie in the span of the other values.
+
+[b + z1, b + z2, b] with z1 in that span and z2 free, longer than z1 and orthogonal to W_h b: the answer shows what share
+z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small square
+system for the vectors W_h b, solved by Newton steps. To first order in the scores two tokens cannot see these
+directions: there only the symmetric part of sum_h v_h (W_h b)' is visible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import Ground, as_sent
+from unsoftmax.learners.heads.isolation import Isolated
+from unsoftmax.probes.base import Array, Probes
+
+_LONGER = 128.0
+_LONGEST = 2.0**16
+_LENGTHEN = 4.0
+_SHORT = 0.5
+_READABLE = 3.5
+
+
+@dataclass(eq=False)
+class Shares:
+    """Sequences of one head: tokens (m, n, 3, d) for its m bound directions and n columns b, answers y (m, n)."""
+
+    head: Isolated
+    tokens: Array
+    y: Array
+    size: Array
+    """Length of z1 (m, n)."""
+    second: Array
+    """z2 (n, d)."""
+
+    def build(self, ground: Ground, B: Array, i: Array, j: Array) -> Array:
+        """Write and return the sequences of directions i and columns j with the current sizes."""
+        query = as_sent(B[j] / ground.stretch, ground.spec)
+        z1 = self.head.bound[i] * (self.size[i, j] * ground.stretch)[:, None]
+        first, second = (as_sent(z + query, ground.spec) for z in (z1, self.second[j] * ground.stretch))
+        self.tokens[i, j] = np.stack([first, second, query], axis=1)
+        return np.asarray(self.tokens[i, j])
+
+    def scores(self, ground: Ground, U: Array) -> Array:
+        """z1 . U (m, n) for the columns' U = W b (n, d): what saturates is asked again."""
+        z1 = (self.tokens[:, :, 0] - self.tokens[:, :, 2]) / ground.stretch
+        return np.asarray(np.einsum("mnd,nd->mn", z1, U))
+
+
+def design_shares(ground: Ground, head: Isolated, others: Array, B: Array, free: Array) -> Shares:
+    """Tokens for every bound direction with every column b of B (n, d); `free` (p, n) are the free logits z'W b."""
+    m, n, d = len(head.bound), len(B), ground.dim
+    U = np.array([head.free_part(t) for t in free.T]).reshape(n, d)
+    away = np.repeat(head.free[:1], n, axis=0)
+    if len(head.free) > 1:
+        # Along v as seen from the free directions, without what head h scores.
+        away = away - U * (np.einsum("nd,nd->n", U, away) / np.maximum(np.einsum("nd,nd->n", U, U), 1e-300))[:, None]
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    foreign = float(np.abs(head.bound @ others.T).max()) if m else 0.0
+    # Long z2 drown what other heads say, but carry the error of the free logits: the square root balances the two.
+    longer = np.clip(_LONGER * np.sqrt(np.maximum(foreign / np.abs(away @ head.v), 1.0)), _LONGER, _LONGEST)
+    if len(head.free) == 1:
+        longer = np.minimum(longer, 2 / np.maximum(np.abs(free[0]) * head.size, 1e-300))
+    z2 = away * (longer * head.size)[:, None]
+    return Shares(head, np.empty((m, n, 3, d)), np.empty((m, n)), np.full((m, n), head.size * _SHORT), z2)
+
+
+def ask_shares(ground: Ground, shares: list[Shares], B: Array, entries: list[tuple[Array, Array]], phase: str) -> Asking[None]:
+    """Ask the entries (directions i, columns j) of every head in one round."""
+    tokens = [s.build(ground, B, i, j) for s, (i, j) in zip(shares, entries, strict=True)]
+    if sum(map(len, tokens)) == 0:
+        return
+    y = yield Probes(np.concatenate(tokens), phase=phase)
+    parts = np.split(y, np.cumsum([len(t) for t in tokens])[:-1])
+    for s, (i, j), part in zip(shares, entries, parts, strict=True):
+        s.y[i, j] = part
+
+
+def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
+    """Directions and columns whose first token scores too far from the others; their z1 is shortened in place."""
+    t = share.scores(ground, U)
+    i, j = np.nonzero(~(np.abs(t) <= _READABLE))
+    share.size[i, j] /= np.clip(np.abs(np.nan_to_num(t[i, j], nan=64.0)), 2.0, 64.0)
+    return i, j
+
+
+def lengthened(share: Shares, columns: Array) -> tuple[Array, Array]:
+    """All directions of these columns with a longer z2, which leaves less room for a second solution."""
+    columns = columns[columns < share.y.shape[1]]
+    share.second[columns] *= -_LENGTHEN
+    i, j = np.indices((len(share.y), len(columns))).reshape(2, -1)
+    return i, columns[j]
+
+
+def solve_column(ground: Ground, v: Array, U: Array, shares: list[Shares | None], j: int) -> Array:
+    """W_h b_j for all heads, (H, d): `U` (H, d) holds the known free parts; heads with shares get their bound part.
+
+    Newton's method with halved steps on one equation per unknown. v (H, d).
+    """
+    active = [h for h, s in enumerate(shares) if s is not None and s.y.shape[0]]
+    if not active:
+        return U
+    members = [s for s in shares if s is not None and s.y.shape[0]]
+    tokens = np.concatenate([s.tokens[:, j] for s in members])
+    b = tokens[:, 2]
+    z = (tokens[:, :2] - b[:, None]) / ground.stretch
+    answers = (np.concatenate([s.y[:, j] for s in members]) - b @ ground.V) / ground.stretch
+    if ground.zero is not None:
+        answers = answers - (z @ ground.zero).sum(axis=1) / 3
+    values = z @ v.T
+    weight = 1 / np.concatenate([np.abs(s.second[j] @ s.head.v) * np.ones(len(s.y)) for s in members])
+    U = _first_guess(z, values, U, answers, members, active)
+    best, residual, J = np.inf, *_linearised(z, values, U, answers, weight, members, active)
+    for _ in range(60):
+        best = float(np.linalg.norm(residual))
+        try:
+            step = np.linalg.solve(J, residual)
+        except np.linalg.LinAlgError:
+            step = np.linalg.lstsq(J, residual, rcond=None)[0]
+        for halving in range(12):
+            trial = U.copy()
+            parts = np.split(step * 0.5**halving, np.cumsum([len(s.y) for s in members])[:-1])
+            for h, s, part in zip(active, members, parts, strict=True):
+                trial[h] += s.head.bound.T @ part
+            r, K = _linearised(z, values, trial, answers, weight, members, active)
+            if np.linalg.norm(r) < best:
+                break
+        else:
+            break
+        U, residual, J = trial, r, K
+        if np.linalg.norm(residual) > best / 4 and best < 1e3 * ground.noise * len(residual):
+            break
+    if not best < 1e-4 * len(residual):
+        raise ModelMismatch(
+            f"no set of heads explains the three-token answers of one column (they are off by {best:.1g}); "
+            "the values found are wrong or the target is not a sum of softmax heads."
+        )
+    return U
+
+
+def _first_guess(
+    z: Array, values: Array, U: Array, answers: Array, members: list[Shares], active: list[int]
+) -> Array:
+    """Each head as if the others did not answer: z1's share of z2, y = (A1 e1 + A2 e2) / (1 + e1 + e2), solved for e1."""
+    U, start = U.copy(), 0
+    for h, s in zip(active, members, strict=True):
+        k = slice(start, start := start + len(s.y))
+        A1, A2, e2 = values[k, 0, h], values[k, 1, h], np.exp(z[k, 1] @ U[h])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            e1 = (A2 * e2 - answers[k] * (1 + e2)) / (answers[k] - A1)
+        t1 = np.log(np.clip(np.nan_to_num(e1, nan=1.0), 1e-3, 1e3))
+        U[h] += s.head.bound.T @ (t1 / np.linalg.norm(z[k, 0], axis=1))
+    return U
+
+
+def _linearised(
+    z: Array, values: Array, U: Array, answers: Array, weight: Array, members: list[Shares], active: list[int]
+) -> tuple[Array, Array]:
+    """Weighted residual (n,) and its Jacobian (n, unknowns) in the bound coordinates of the active heads."""
+    t = np.einsum("nkd,hd->nkh", z, U)
+    top = np.maximum(t.max(axis=1, keepdims=True), 0.0)
+    e = np.exp(t - top)
+    alpha = e / (e.sum(axis=1, keepdims=True) + np.exp(-top))
+    shown = np.einsum("nkh,nkh->nh", alpha, values)
+    residual = (answers - shown.sum(axis=1)) * weight
+    columns = []
+    for h, s in zip(active, members, strict=True):
+        slope = alpha[:, :, h] * (values[:, :, h] - shown[:, None, h])
+        columns.append(np.einsum("nk,nkd->nd", slope, z) @ s.head.bound.T)
+    return residual, np.hstack(columns) * weight[:, None]
