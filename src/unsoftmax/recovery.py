@@ -70,10 +70,11 @@ def recover(
         learner = SingleHead()
         notes = ("no learner was given: SingleHead was tried.",)
     forecast = learner.forecast(oracle.spec)
-    needed = forecast.minimum + (verification.queries(oracle.spec) if verify else 0)
+    fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
+    needed = forecast.minimum + (fresh if verify else 0)
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
-    if budget is None and of_source(oracle, "remote", False):
-        limits = Budget(queries=_REMOTE_FACTOR * (needed + (forecast.extra or needed)))
+    if budget is None and forecast.extra is not None and of_source(oracle, "remote", False):
+        limits = Budget(queries=_REMOTE_FACTOR * (needed + forecast.extra))
         notes += (f"no budget was given for a remote target: {limits.queries} queries were allowed.",)
     what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):

@@ -103,3 +103,16 @@ def membership_floor(d: int, accuracy: float, r: int | None = None) -> float:
 def membership_finest_accuracy(d: int, eps: float) -> float:
     """What rounding leaves: labels near the boundary are right to about eps sqrt d in the share of attention."""
     return 40 * math.sqrt(d) * eps
+
+
+def multi_head_queries(d: int, H: int) -> int:
+    """Generic full-rank heads by isolation: d + (H - 1) d for the values, H d^2 for the matrices; the unknowns.
+
+    Finding the heads (jumps on a half circle, one linear piece per head) comes on top, about H (d + 25).
+    """
+    return d + (H - 1) * d + H * d * d
+
+
+def rational_queries(d: int, H: int) -> int:
+    """arXiv 2608.03294: rational interpolation in the repetition ratio, 2H ratios for each of 2d^2 - 1 pairs, and 1."""
+    return 4 * H * d * d - 2 * H + 1

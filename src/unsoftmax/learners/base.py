@@ -68,11 +68,13 @@ class Forecast:
     """Queries by phase as the theory states them, and what adaptive phases may add.
 
     `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
+    `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number.
     """
 
     phases: dict[str, int] = field(default_factory=dict)
     extra: int | None = None
     tokens_per_query: int = 2
+    verification: int | None = None
 
     @property
     def minimum(self) -> int:

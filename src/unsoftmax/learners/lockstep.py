@@ -41,9 +41,7 @@ def together(programs: Sequence[Asking[T]]) -> Asking[list[T]]:
             program.close()
 
 
-def _advance(
-    program: Asking[T], answer: Array | None, i: int, waiting: dict[int, Request], values: list[Any]
-) -> None:
+def _advance(program: Asking[T], answer: Array | None, i: int, waiting: dict[int, Request], values: list[Any]) -> None:
     try:
         waiting[i] = next(program) if answer is None else program.send(answer)
     except StopIteration as stop:

@@ -51,9 +51,9 @@ class MultiHead:
         if spec.domain.length_limit < 3:
             raise DomainError(
                 f"MultiHead needs sequences of three tokens and max_length is {spec.domain.max_length}; "
-                "sequences of two do not tell all heads apart (docs/theory/multi_head.md has the counterexample)."
+                "sequences of two do not tell all heads apart (docs/theory/multi-head.md has the counterexample)."
             )
-        return Forecast({"values": spec.dim}, extra=None, tokens_per_query=1)
+        return Forecast({"values": spec.dim}, tokens_per_query=1, verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -76,7 +76,7 @@ def _discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, 
     """The values v (H, d) of all heads, in a plane that separates them."""
     reason = ""
     for _ in range(_PLANES):
-        circle, flat = yield from saturated_circle(ground, rng)
+        circle, _ = yield from saturated_circle(ground, rng)
         try:
             pieces, jumps = yield from find_jumps(circle, rng)
             turns = yield from read_turns(circle, pieces, jumps, rng)

@@ -65,7 +65,7 @@ class MultiHead(Model):
     def canonical(self, tolerance: float = 1e-12) -> Self:
         """The one representative of this function: heads of equal W (and c) merged, v = 0 dropped, ordered.
 
-        Two models give the same answers on all sequences iff their canonical forms agree (docs/theory/multi_head.md).
+        Two models give the same answers on all sequences iff their canonical forms agree (docs/theory/multi-head.md).
         W are equal within `tolerance` times the larger norm; a merged v is 0 if it is below `tolerance` times the sum
         of its members' norms. Order: descending norm of W, then of v. No head at all is left if f is constant.
         """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.models.base import Model
+from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import labels, values
+from unsoftmax.verify import heads, labels, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -30,4 +31,6 @@ def check(
         return labels.check(model, spec, seed, claims)
     if precision is not None:
         return noisy.check(model, spec, seed, precision)
+    if isinstance(model, MultiHead):
+        return heads.check(model, spec, seed, claims)
     return values.check(model, spec, seed, claims)

@@ -27,39 +27,39 @@ _SLACK = 100.0
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return _ONE_TOKEN + _PER_LENGTH * len(_lengths(spec)) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+    return _ONE_TOKEN + _PER_LENGTH * len(lengths(spec)) + _NEAR_TIES * (spec.domain.length_limit >= 2)
 
 
-def _lengths(spec: OracleSpec) -> list[int]:
+def lengths(spec: OracleSpec) -> list[int]:
     return [n for n in _LENGTHS if n <= spec.domain.length_limit]
 
 
 def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
-    scale = _typical_norm(model, spec, rng)
-    one = _representable(_sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    scale = typical_norm(model, spec, rng)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     y = yield Probes(one, phase="verify")
     seen = [y.ravel()]
     one_token = _residual(model(one), y)
     longer: list[float] = []
-    for length in _lengths(spec):
-        tokens = _representable(_sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+    for length in lengths(spec):
+        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
         longer.append(_residual(model(tokens), y, _amplification(model, tokens)))
     ties: list[float] = []
     if spec.domain.length_limit >= 2:
-        tokens = _representable(near_ties(model, spec, rng))
+        tokens = representable(near_ties(model, spec, rng))
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
         ties.append(_residual(model(tokens), y, _amplification(model, tokens)))
 
-    noise = max(_format_eps(np.concatenate(seen)), spec.eps)
+    noise = max(format_eps(np.concatenate(seen)), spec.eps)
     floor = max(noise, min(one_token, _HIDDEN_FLOAT32), _relative_tolerance(model(one), spec))
     claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     bound = min(max(_SLACK * math.sqrt(spec.dim) * floor, claimed), 0.1)
-    lengths = ", ".join(map(str, _lengths(spec)))
+    shown = ", ".join(map(str, lengths(spec)))
     tested = queries(spec)
     found = [
         Claim(
@@ -75,7 +75,7 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
                 "random sequences",
                 bound,
                 max(longer),
-                statement=f"max relative gap on {_PER_LENGTH} fresh sequences of each length {lengths}",
+                statement=f"max relative gap on {_PER_LENGTH} fresh sequences of each length {shown}",
             )
         )
     if ties:
@@ -95,15 +95,15 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
 
 def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[tuple[str, str, list[Array]]]:
     """The three kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
-    scale = _typical_norm(model, spec, rng)
-    one = _representable(_sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    scale = typical_norm(model, spec, rng)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     yield "one-token answers", f"on {_ONE_TOKEN} fresh vectors", [one]
     if spec.domain.length_limit < 2:
         return
-    longer = [_representable(_sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale) for n in _lengths(spec)]
-    names = ", ".join(map(str, _lengths(spec)))
+    longer = [representable(sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale) for n in lengths(spec)]
+    names = ", ".join(map(str, lengths(spec)))
     yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {names}", longer
-    ties = _representable(near_ties(model, spec, rng))
+    ties = representable(near_ties(model, spec, rng))
     yield "near ties", f"on {_NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
 
 
@@ -111,7 +111,7 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
     length = int(min(4, spec.domain.length_limit))
     q = _readable_queries(model, spec, rng)
-    tokens = _sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
+    tokens = sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q
     directions = model.key_directions(q)
     if len(directions):
@@ -127,15 +127,15 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Query tokens (batch, d), the better half of twice as many: where W q is small, ties need enormous tokens."""
-    q = _sphere(rng, (2 * _NEAR_TIES, spec.dim))
+    q = sphere(rng, (2 * _NEAR_TIES, spec.dim))
     directions = model.key_directions(q)
     size = np.linalg.norm(directions, axis=-1).min(axis=0) if len(directions) else np.arange(len(q))
-    return np.asarray(q[np.argsort(size)[_NEAR_TIES:]] * _typical_norm(model, spec, rng))
+    return np.asarray(q[np.argsort(size)[_NEAR_TIES:]] * typical_norm(model, spec, rng))
 
 
-def _typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
+def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
     """Token norm at which scores are of order one: |W q| |x| = 1 for |q| = |x|; inside the domain."""
-    q = _sphere(rng, (8, spec.dim))
+    q = sphere(rng, (8, spec.dim))
     directions = model.key_directions(q)
     size = float(np.linalg.norm(directions, axis=-1).max(initial=0.0))
     norm = 1.0 if size == 0 else size**-0.5
@@ -147,12 +147,12 @@ def _inside(tokens: Array, limit: float) -> Array:
     return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
 
 
-def _representable(tokens: Array) -> Array:
+def representable(tokens: Array) -> Array:
     """Tokens a float32 target sees exactly, so that what is compared is the model and not a cast."""
     return tokens.astype(np.float32).astype(np.float64)
 
 
-def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     x = rng.standard_normal(shape)
     return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
 
@@ -179,7 +179,7 @@ def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:
     return spec.tolerance / size if size else 0.0
 
 
-def _format_eps(y: Array) -> float:
+def format_eps(y: Array) -> float:
     """Rounding unit of the narrowest number format that holds every answer exactly."""
     for name in ("float16", "float32"):
         with np.errstate(over="ignore"):

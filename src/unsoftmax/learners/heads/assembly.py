@@ -1,4 +1,4 @@
-"""From logits to matrices: every W_h in the common bases, what the others add to its answers taken away by iteration."""
+"""From logits to matrices: every W_h in the common bases, the other heads' part of its answers taken away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.columns import Cross, read_cross
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, isolate, scaled
-from unsoftmax.learners.heads.three_tokens import Shares, ask_shares, design_shares, lengthened, saturated, solve_column
+from unsoftmax.learners.heads.three_tokens import (
+    Shares,
+    ask_shares,
+    design_shares,
+    everywhere,
+    lengthened,
+    saturated,
+    solve_column,
+)
 from unsoftmax.learners.lockstep import together
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
@@ -73,7 +81,7 @@ def read_heads(
         for h, c in enumerate(crosses)
     ]
     measured = [Measured(cross, share) for cross, share in zip(crosses, shares, strict=True)]
-    ask = [tuple(np.indices(s.y.shape).reshape(2, -1)) for s in shares]
+    ask = [everywhere(s) for s in shares]
     check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
     yield from check.ask(ground)
     for attempt in range(_REPAIRS):

@@ -133,7 +133,9 @@ def find_jumps(circle: Circle, rng: np.random.Generator) -> Asking[tuple[list[Pi
     if start is None:
         raise Unresolved("angle 0 lies inside a jump")
     # At the antipode every head has turned: F(-z) shows the ones that were off.
-    end = Piece(total - start.c, [(angle + np.pi, total @ compass(angle + np.pi) + y) for angle, y in start.points])
+    end = Piece(
+        total - start.c, [(angle + np.pi, float(total @ compass(angle + np.pi)) + y) for angle, y in start.points]
+    )
     found = yield from _between(circle, start, end, circle.radius, rng)
     pieces = [start, *(item for item in found if isinstance(item, Piece)), end]
     jumps = [item for item in found if isinstance(item, Jump)]

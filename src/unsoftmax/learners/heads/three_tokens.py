@@ -1,7 +1,7 @@
 """The H - 1 directions per head that lie in the span of the other values.
 
-[b + z1, b + z2, b] with z1 in that span and z2 free, longer than z1 and orthogonal to W_h b: the answer shows what share
-z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small square
+[b + z1, b + z2, b] with z1 in that span and z2 free, longer than z1 and orthogonal to W_h b: the answer shows what
+share z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small square
 system for the vectors W_h b, solved by Newton steps. To first order in the scores two tokens cannot see these
 directions: there only the symmetric part of sum_h v_h (W_h b)' is visible.
 """
@@ -18,7 +18,7 @@ from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes
 
-_LONGER = 128.0
+_LONGER = 32.0
 _LONGEST = 2.0**16
 _LENGTHEN = 4.0
 _SHORT = 0.5
@@ -69,7 +69,9 @@ def design_shares(ground: Ground, head: Isolated, others: Array, B: Array, free:
     return Shares(head, np.empty((m, n, 3, d)), np.empty((m, n)), np.full((m, n), head.size * _SHORT), z2)
 
 
-def ask_shares(ground: Ground, shares: list[Shares], B: Array, entries: list[tuple[Array, Array]], phase: str) -> Asking[None]:
+def ask_shares(
+    ground: Ground, shares: list[Shares], B: Array, entries: list[tuple[Array, Array]], phase: str
+) -> Asking[None]:
     """Ask the entries (directions i, columns j) of every head in one round."""
     tokens = [s.build(ground, B, i, j) for s, (i, j) in zip(shares, entries, strict=True)]
     if sum(map(len, tokens)) == 0:
@@ -78,6 +80,12 @@ def ask_shares(ground: Ground, shares: list[Shares], B: Array, entries: list[tup
     parts = np.split(y, np.cumsum([len(t) for t in tokens])[:-1])
     for s, (i, j), part in zip(shares, entries, parts, strict=True):
         s.y[i, j] = part
+
+
+def everywhere(share: Shares) -> tuple[Array, Array]:
+    """All directions and columns."""
+    i, j = np.indices(share.y.shape).reshape(2, -1)
+    return i, j
 
 
 def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
@@ -142,10 +150,8 @@ def solve_column(ground: Ground, v: Array, U: Array, shares: list[Shares | None]
     return U
 
 
-def _first_guess(
-    z: Array, values: Array, U: Array, answers: Array, members: list[Shares], active: list[int]
-) -> Array:
-    """Each head as if the others did not answer: z1's share of z2, y = (A1 e1 + A2 e2) / (1 + e1 + e2), solved for e1."""
+def _first_guess(z: Array, values: Array, U: Array, answers: Array, members: list[Shares], active: list[int]) -> Array:
+    """Each head as if the others were silent: y = (A1 e1 + A2 e2) / (1 + e1 + e2) solved for e1, the share of z1."""
     U, start = U.copy(), 0
     for h, s in zip(active, members, strict=True):
         k = slice(start, start := start + len(s.y))

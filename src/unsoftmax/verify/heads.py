@@ -1,0 +1,145 @@
+"""Several heads: near ties for every head at its own scale, and what they say about each W_h.
+
+Random sequences and ties of a randomly chosen head hide a weak head behind the strong ones: an error in its W moves
+the answer by less than rounding. Here every head gets sequences in which its own scores tie, one token of which only
+this head answers to, and the gap is turned into a relative error of W_h.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify import values as plain
+
+_ONE_TOKEN = 8
+_PER_LENGTH = 4
+_TIES = 32
+_TIES_PER_HEAD = 6
+_FUNCTION = 1e-8
+_SCORES = 1e-8
+_ROUNDING = 1e3
+_CONFIDENCE = 3.0
+"""Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
+
+
+def minimum(spec: OracleSpec) -> int:
+    """Fresh queries of a model without heads; every head adds its ties."""
+    return _ONE_TOKEN + _PER_LENGTH * len(plain.lengths(spec))
+
+
+def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    scale = plain.typical_norm(model, spec, rng)
+    one = plain.representable(plain.sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    y = yield Probes(one, phase="verify")
+    sizes = [_size(model, one)]
+    one_gap = float((np.abs(model(one) - y) / sizes[0]).max())
+    answers, gaps = [y], []
+    for length in plain.lengths(spec):
+        tokens = plain.representable(plain.sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        y = yield Probes(tokens, phase="verify")
+        answers.append(y)
+        gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
+    # A target may round more than it declares: what linear one-token answers show is taken for its noise.
+    noise = max(plain.format_eps(np.concatenate(answers)), spec.eps, min(one_gap, 1e-5))
+    tolerance = spec.tolerance / float(sizes[0].min())
+    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    bound = min(max(_FUNCTION, _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
+    found = [
+        Claim("one-token answers", max(1e-5, 100 * noise, 4 * tolerance), one_gap, statement="gap on fresh vectors")
+    ]
+    if gaps:
+        worst = float(np.concatenate(gaps).max())
+        found.append(Claim("random sequences", bound, worst, statement="gap relative to the tokens' values"))
+    if spec.domain.length_limit >= 3 and model.heads:
+        found += yield from _ties(model, spec, rng, noise, claimed)
+    return Certificate(tuple(found))
+
+
+def _ties(
+    model: MultiHead, spec: OracleSpec, rng: np.random.Generator, noise: float, claimed: float
+) -> Asking[list[Claim]]:
+    """One claim per head whose scores can be seen."""
+    number = max(_TIES_PER_HEAD, math.ceil(_TIES / model.heads))
+    tokens = np.concatenate([head_ties(model, h, number, spec, rng) for h in range(model.heads)])
+    tokens = plain.representable(tokens)
+    y = yield Probes(tokens, phase="verify")
+    gap = np.abs(model(tokens) - y).reshape(model.heads, number)
+    rounding = (noise * _size(model, tokens) + spec.tolerance).reshape(model.heads, number)
+    found = []
+    for h in range(model.heads):
+        rate = _sensitivity(model, h, tokens[h * number : (h + 1) * number])
+        if not rate.any():
+            continue
+        rate = np.maximum(rate, 1e-300)
+        floor = float(np.median(rounding[h] / rate))
+        seen = _CONFIDENCE * float((np.maximum(gap[h] - 8 * rounding[h], 0) / rate).max())
+        statement = f"relative error of W_{h + 1} (Frobenius) as {number} near ties of this head show it"
+        found.append(Claim(f"head {h + 1}", max(_SCORES, _ROUNDING * floor, claimed), seen, statement=statement))
+    return found
+
+
+def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
+    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 of the last token's.
+
+    The first tokens are random, the one before the last is orthogonal to the values of the other heads.
+    """
+    length = int(min(4, spec.domain.length_limit))
+    offset = 0.0 if model.c is None else model.c[h]
+    q = plain.sphere(rng, (4 * number, spec.dim))
+    readable = np.linalg.norm(q @ model.W[h].T, axis=1)
+    q = q[np.argsort(readable)[-number:]]
+    rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
+    norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
+    q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)
+    u = q @ model.W[h].T + offset
+    z = plain.sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
+    free = _free(model, h)
+    z[:, -1] = 2 * z[:, -1] @ free
+    target = rng.uniform(-1.5, 1.5, (number, length - 1))
+    ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
+    size = np.einsum("bnd,bnd->bn", ways, ways)
+    step = np.divide(target - np.einsum("bnd,bd->bn", z, u), size, out=np.zeros_like(size), where=size > 0)
+    z = z + step[:, :, None] * ways
+    room = 0.65 * spec.domain.norm_limit
+    z *= np.minimum(1.0, min(room, 1e4 * norm.max()) / np.maximum(np.linalg.norm(z, axis=2, keepdims=True), 1e-300))
+    return np.asarray(np.concatenate([z, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None])
+
+
+def _free(model: MultiHead, h: int) -> Array:
+    """Projector (d, d) off the values of the other heads, or the identity if that would hide head h too."""
+    others = np.delete(model.v, h, axis=0)
+    others = others[np.linalg.norm(others, axis=1) > 0]
+    if len(others) == 0:
+        return np.eye(model.dim)
+    Q = np.linalg.svd(others / np.linalg.norm(others, axis=1, keepdims=True), full_matrices=False)[2]
+    P = np.eye(model.dim) - Q.T @ Q
+    return P if np.linalg.norm(P @ model.v[h]) > 1e-3 * np.linalg.norm(model.v[h]) else np.eye(model.dim)
+
+
+def _sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
+    """How much each answer moves per relative error of W_h in a random direction, (batch,)."""
+    q = tokens[:, -1]
+    z = tokens - q[:, None]
+    u = q @ model.W[h].T + (0.0 if model.c is None else model.c[h])
+    t = np.einsum("bnd,bd->bn", z, u)
+    alpha = np.exp(t - t.max(axis=1, keepdims=True))
+    alpha /= alpha.sum(axis=1, keepdims=True)
+    a = z @ model.v[h]
+    spread = alpha * np.abs(a - (alpha * a).sum(axis=1, keepdims=True))
+    lengths = np.linalg.norm(z, axis=2) * np.linalg.norm(q, axis=1)[:, None]
+    return np.asarray((spread * lengths).sum(axis=1) * np.linalg.norm(model.W[h]) / model.dim)
+
+
+def _size(model: MultiHead, tokens: Array) -> Array:
+    """What rounding is relative to, (batch,): the longest token times all values, or the constant."""
+    longest = np.linalg.norm(tokens, axis=2).max(axis=1)
+    return np.asarray(longest * np.linalg.norm(model.v, axis=1).sum() + abs(model.constant) + 1e-300)
