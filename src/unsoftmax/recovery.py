@@ -73,8 +73,10 @@ def recover(
     fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
     needed = forecast.minimum + (fresh if verify else 0)
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
-    if budget is None and forecast.extra is not None and of_source(oracle, "remote", False):
-        limits = Budget(queries=_REMOTE_FACTOR * (needed + forecast.extra))
+    if budget is None and of_source(oracle, "remote", False):
+        # A cost that depends on the target (how many heads?) is allowed the order of d^2 unknowns.
+        extra = max(needed, oracle.spec.dim**2) if forecast.extra is None else forecast.extra
+        limits = Budget(queries=_REMOTE_FACTOR * (needed + extra))
         notes += (f"no budget was given for a remote target: {limits.queries} queries were allowed.",)
     what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):

@@ -1,8 +1,8 @@
 """The H - 1 directions per head that lie in the span of the other values.
 
 [b + z1, b + z2, b] with z1 in that span and z2 free, longer than z1 and orthogonal to W_h b: the answer shows what
-share z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small square
-system for the vectors W_h b, solved by Newton steps. To first order in the scores two tokens cannot see these
+share z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small
+square system for the vectors W_h b, solved by Newton steps. To first order in the scores two tokens cannot see these
 directions: there only the symmetric part of sum_h v_h (W_h b)' is visible.
 """
 
