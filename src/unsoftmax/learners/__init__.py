@@ -5,6 +5,7 @@ from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
+from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "MultiHead",
     "Outcome",
     "Program",
+    "ReluNetwork",
     "SingleHead",
 ]

@@ -26,6 +26,11 @@ RELATIVE_ERROR = "relative parameter error"
 so a learner should claim no more than the answers force."""
 
 
+NETWORK_RESIDUAL = "network residual"
+"""Name of a claim: the largest error of a learned network, relative to its root mean square. Its conditioning limits
+it, so verification holds the network's answers against this bound and not against rounding."""
+
+
 @dataclass(frozen=True)
 class Precision:
     """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`."""

@@ -99,3 +99,60 @@ def in_subspace(program: Asking[T], basis: Array) -> Asking[T]:
 def subspace_spec(spec: OracleSpec, dim: int) -> OracleSpec:
     """What a program inside a subspace of dimension `dim` sees: an orthonormal basis keeps norms and the domain."""
     return replace(spec, dim=dim)
+
+
+def homogenised(program: Asking[T]) -> Asking[T]:
+    """Serve a program that asks vectors (x, s) with s > 0 from a target g of x: the answer is s g(x / s).
+
+    A network with biases in d dimensions is one without in d + 1, on the half space s > 0.
+    """
+
+    def rewrite(probes: Probes) -> Probes:
+        return Probes(probes.tokens[:, :, :-1] / probes.tokens[:, :, -1:], probes.counts)
+
+    def reread(y: Array, request: Request) -> Array:
+        return y * _collected(request, lambda x: x[:, -1])
+
+    return reduced(program, rewrite, reread)
+
+
+def rescaled(program: Asking[T], length: float) -> Asking[T]:
+    """Ask every token multiplied by `length` and divide the answers by it: exact for homogeneous targets."""
+    if length == 1.0:
+        return program
+
+    def rewrite(probes: Probes) -> Probes:
+        return Probes(probes.tokens * length, probes.counts)
+
+    return reduced(program, rewrite, lambda y, _: y / length)
+
+
+def representable(program: Asking[T], dtype: str) -> Asking[T]:
+    """Round tokens to the target's number format, so that a cast on its side changes nothing."""
+    if dtype == "float64":
+        return program
+
+    def rewrite(probes: Probes) -> Probes:
+        return Probes(probes.tokens.astype(dtype).astype(np.float64), probes.counts)
+
+    return reduced(program, rewrite)
+
+
+def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
+    """Serve a program what is left of the target after `known` (n, d) -> (n,) is taken away; one-row probes."""
+
+    def reread(y: Array, request: Request) -> Array:
+        return y - _collected(request, known)
+
+    return reduced(program, lambda probes: probes, reread)
+
+
+_PART = 8192
+
+
+def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
+    """`of` the last tokens (n, d) of all sequences, in parts so that lazy designs stay lazy."""
+    y = np.empty(len(request))
+    for start in range(0, len(request), _PART):
+        y[start : start + _PART] = of(request[start : start + _PART].tokens[:, -1])
+    return y

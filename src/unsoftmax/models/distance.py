@@ -82,21 +82,18 @@ def _(model: MultiHead, other: Model) -> float:
 def _(model: ReluNetwork, other: Model) -> float:
     if not isinstance(other, ReluNetwork):
         raise InvalidArgument(f"a ReluNetwork cannot be compared with a {type(other).__name__}.")
-    if model.width != other.width:
-        return float("inf")
-    cost = np.linalg.norm(_neurons(model)[:, None] - _neurons(other)[None], axis=2)
-    rows, columns = linear_sum_assignment(cost)
-    size = float(np.linalg.norm(_neurons(other))) or 1.0
-    linear = _offset_gap(model.lin, other.lin, other.A[:, 0] if other.width else np.zeros(other.dim))
-    return max(float(np.sqrt((cost[rows, columns] ** 2).sum())) / size, linear)
-
-
-def _neurons(network: ReluNetwork) -> Array:
-    """Neurons as rows |w_k| (A_k, b_k, 0) or |w_k| (0, 0, A_k, b_k) by sign of w_k: free of the positive scaling."""
-    b = np.zeros(network.width) if network.b is None else network.b
-    rows = np.column_stack([network.A.T, b]) * np.abs(network.w_o)[:, None]
-    positive = (network.w_o > 0)[:, None]
-    return np.hstack([rows * positive, rows * ~positive])
+    first, second = model.canonical(), other.canonical()
+    a, b = first.neurons, second.neurons
+    count = max(len(a), len(b))
+    # A neuron that only one side has is compared with the zero neuron.
+    a, b = (np.vstack([rows, np.zeros((count - len(rows), model.dim + 1))]) for rows in (a, b))
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)
+    rows, columns = linear_sum_assignment(squares - 2 * np.abs(a @ b.T))
+    a, b = a[rows], b[columns]
+    gap = np.minimum(np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1))
+    size = max(float(np.linalg.norm(b)), float(np.linalg.norm(second.linear))) or 1.0
+    linear = float(np.linalg.norm(first.linear - second.linear))
+    return max(float(np.linalg.norm(gap)), linear) / size
 
 
 @distance.register

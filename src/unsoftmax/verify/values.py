@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.result import Certificate, Claim
@@ -57,14 +57,15 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
 
     noise = max(format_eps(np.concatenate(seen)), spec.eps)
     floor = max(noise, min(one_token, _HIDDEN_FLOAT32), _relative_tolerance(model(one), spec))
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    claimed = max((claim.bound for claim in claims if claim.name in (RELATIVE_ERROR, NETWORK_RESIDUAL)), default=0.0)
+    network = [claim.bound for claim in claims if claim.name == NETWORK_RESIDUAL]
     bound = min(max(_SLACK * math.sqrt(spec.dim) * floor, claimed), 0.1)
     shown = ", ".join(map(str, lengths(spec)))
     tested = queries(spec)
     found = [
         Claim(
             "one-token answers",
-            max(_HIDDEN_FLOAT32, _SLACK * noise),
+            max(network[0] if network else _HIDDEN_FLOAT32, _SLACK * noise),
             one_token,
             statement=f"max relative gap on {_ONE_TOKEN} fresh vectors",
         ),

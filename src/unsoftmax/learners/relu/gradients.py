@@ -1,0 +1,227 @@
+"""Gradients of the cells that a great circle passes: d - 2 steps off the plane and one check for each cell.
+
+Inside a cell the function is G . x; neighbouring cells differ by one neuron, G_right - G_left = s U.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.relu.kinks import SIGMAS, Chain
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.circle import Circle
+
+_LONGEST = 0.3
+_CAUTION = 6.0
+"""A step is this many times shorter than the distance to the nearest kink, weighted by the size of that kink."""
+
+_SHRINK = 6.0
+_TRIES = 9
+_PASSES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """Gradients `G` (cells, d) at `base` (cells, d), their `noise` per coordinate, and which a check confirmed."""
+
+    G: Array
+    base: Array
+    noise: Array
+    good: Array
+
+
+@dataclass(eq=False)
+class _Cells:
+    """Base points of the cells: the middle angle of each, with value and slope from its piece, and its step h.
+
+    theta (cells - 1,): the kinks; flatness: the change of slope at each next to the median one, at most 1.
+    """
+
+    circle: Circle
+    theta: Array
+    middle: Array
+    h: Array
+    value: Array
+    slope: Array
+    error: Array
+    flatness: Array
+
+    @property
+    def base(self) -> Array:
+        return self.circle.points(self.middle)
+
+
+@dataclass(eq=False)
+class _State:
+    """What is known so far: gradients G (cells, d); answers Y (cells, d - 1) to signed steps of the same shape along
+    the d - 2 off-plane directions and one combination `signs` of them; which cells are good, which boundaries are
+    a single neuron."""
+
+    G: Array
+    Y: Array
+    step: Array
+    signs: Array
+    good: Array
+    resolved: Array
+
+
+def _cells(circle: Circle, chain: Chain, sigma: float) -> _Cells:
+    theta, count = chain.kinks, len(chain)
+    if circle.open or not count:
+        ends = (0.0, np.pi)
+    else:
+        # The first and last cell are antipodal, so each ends where the other does.
+        ends = (theta[-1] - np.pi, theta[0] + np.pi)
+    bounds = np.concatenate([[ends[0]], theta, [ends[1]]])
+    middle = 0.5 * (bounds[:-1] + bounds[1:])
+    h, flatness = np.full(count + 1, _LONGEST), np.ones(count)
+    if count:
+        pieces = chain.pieces
+        jumps = np.array([abs(b.slope(t) - a.slope(t)) for a, b, t in zip(pieces, pieces[1:], theta, strict=False)])
+        flatness = np.minimum(jumps / np.median(jumps), 1)
+        distance = np.abs(np.sin(middle[:, None] - theta)) * np.sqrt(np.maximum(flatness, 0.03))
+        h = np.minimum(h, distance.min(axis=1) / _CAUTION)
+    h = np.minimum(h, circle.room(middle))
+    value = np.array([p.value(t) for p, t in zip(chain.pieces, middle, strict=True)])
+    slope = np.array([p.slope(t) for p, t in zip(chain.pieces, middle, strict=True)])
+    error = np.array([p.error(t, sigma) for p, t in zip(chain.pieces, middle, strict=True)])
+    return _Cells(circle, theta, middle, h, value, slope, error, flatness)
+
+
+def read_gradients(
+    circle: Circle, chain: Chain, sigma: float, shortest: float, phase: str, rng: np.random.Generator
+) -> Asking[Gradients]:
+    """Gradient of every cell of the chain; cells whose step would fall below `shortest` are left out."""
+    d = len(circle.P)
+    cells = _cells(circle, chain, sigma)
+    count = len(cells.middle)
+    state = _State(
+        np.zeros((count, d)),
+        np.zeros((count, d - 1)),
+        np.repeat(cells.h[:, None], d - 1, axis=1),
+        rng.choice([-1.0, 1.0], size=(count, d - 2)) / np.sqrt(max(d - 2, 1)),
+        np.zeros(count, dtype=bool),
+        chain.resolved,
+    )
+    alive = cells.h > shortest
+    todo = np.flatnonzero(alive)
+    for attempt in range(_TRIES):
+        if not len(todo):
+            break
+        state.step[todo] = cells.h[todo, None]
+        everything = np.repeat(todo, d - 1), np.tile(np.arange(d - 1), len(todo))
+        y = yield _steps(cells, *everything, state, phase if attempt == 0 else "repair")
+        state.Y[todo] = y.reshape(len(todo), d - 1)
+        _judge(cells, todo, state, sigma)
+        # Cells saved now may be the neighbour that saves another.
+        for _ in range(_PASSES):
+            bad = np.flatnonzero(alive & ~state.good)
+            if not len(bad) or not (yield from _recovered(cells, bad, state)):
+                break
+            _judge(cells, bad, state, sigma)
+        todo = _culprits(cells, np.flatnonzero(alive & ~state.good), len(state.good), attempt)
+        alive[todo] = cells.h[todo] > shortest
+        todo = todo[alive[todo]]
+    span = np.array([np.sin(min(piece.right[0] - piece.left[0], 0.5 * np.pi)) for piece in chain.pieces])
+    noise = sigma * np.sqrt(((state.step**-2.0).sum(axis=1) + 2 / span**2) / d)
+    return Gradients(state.G, cells.base, np.where(state.good, noise, np.inf), state.good)
+
+
+def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
+    """Bad cells to measure again, with shorter steps: those beside the flattest hyperplanes.
+
+    One hyperplane nearly parallel to the circle's plane is crossed from many cells; once it is known, all of these are
+    saved without a query. Near the end of the tries every bad cell is measured again.
+    """
+    if not len(bad):
+        return bad
+    sides = np.concatenate([bad - 1, bad])
+    sides = np.unique(sides[(sides >= 0) & (sides < count - 1)])
+    chosen = sides[np.argsort(cells.flatness[sides])][: -(-len(bad) // 8)]
+    redo = np.intersect1d(bad, np.concatenate([chosen, chosen + 1])) if attempt < _TRIES - 3 else bad
+    reach = np.full(count, np.inf)
+    for k in chosen:
+        reach[[k, k + 1]] = np.abs(np.sin(cells.middle[[k, k + 1]] - cells.theta[k])) * cells.flatness[k] / _CAUTION
+    # A slight kink may also be that of a small neuron, which needs no shorter step: approach it gradually.
+    h = cells.h[redo]
+    cells.h[redo] = np.clip(reach[redo], h / _SHRINK**2, h / _SHRINK)
+    return redo
+
+
+def _judge(cells: _Cells, index: Array, state: _State, sigma: float) -> None:
+    """Put gradients together; good if the step in a random combination of all directions is what they predict."""
+    Y, step, value = state.Y[index], state.step[index], cells.value[index, None]
+    offplane = (Y[:, :-1] - value) / step[:, :-1]
+    tangent = cells.circle.tangents(cells.middle[index])
+    inplane = value * cells.base[index] + cells.slope[index, None] * tangent
+    state.G[index] = inplane + offplane @ cells.circle.E
+    weights = state.signs[index] * step[:, -1:] / step[:, :-1]
+    predicted = value[:, 0] + ((Y[:, :-1] - value) * weights).sum(axis=1)
+    allowed = sigma * (1 + np.sqrt((weights**2).sum(axis=1)))
+    allowed += cells.error[index] * (1 + np.abs(1 - weights.sum(axis=1)))
+    state.good[index] = np.abs(Y[:, -1] - predicted) < SIGMAS * allowed
+
+
+def _recovered(cells: _Cells, bad: Array, state: _State) -> Asking[bool]:
+    """Ask the steps that left their cell again, the other way or shorter; False if none is known to have left."""
+    crossed, step = _crossings(cells, bad, state)
+    foreign = _foreign(cells, bad, state) & ~crossed
+    step = np.where(foreign, -state.step[bad], step)
+    rows, columns = np.nonzero(crossed | foreign)
+    if not len(rows):
+        return False
+    state.step[bad[rows], columns] = step[rows, columns]
+    y = yield _steps(cells, bad[rows], columns, state, "repair")
+    state.Y[bad[rows], columns] = y
+    return True
+
+
+def _foreign(cells: _Cells, bad: Array, state: _State) -> Array:
+    """Which steps of bad cells crossed into a neighbouring good cell: they lie on that cell's linear function."""
+    E = cells.circle.E
+    crossed = np.zeros((len(bad), len(E) + 1), dtype=bool)
+    for shift in (-1, 1):
+        neighbour = bad + shift
+        inside = (neighbour >= 0) & (neighbour < len(state.good))
+        known = np.flatnonzero(inside)[state.good[neighbour[inside]]]
+        there, cell = state.G[neighbour[known]], bad[known]
+        rates = np.hstack([there @ E.T, (state.signs[cell] * (there @ E.T)).sum(axis=1)[:, None]])
+        predicted = (there * cells.base[cell]).sum(axis=1)[:, None] + state.step[cell] * rates
+        crossed[known] |= np.abs(state.Y[cell] - predicted) < SIGMAS * 10 * cells.error[cell, None]
+    return crossed
+
+
+def _crossings(cells: _Cells, bad: Array, state: _State) -> tuple[Array, Array]:
+    """Which steps of bad cells cross a neuron known from two good cells, and steps that do not (cells, d - 1)."""
+    known = np.flatnonzero(state.good[:-1] & state.good[1:] & state.resolved)
+    D = state.G[known + 1] - state.G[known]
+    E, step = cells.circle.E, state.step[bad].copy()
+    crossed = np.zeros(step.shape, dtype=bool)
+    for row, cell in enumerate(bad):
+        rates = D @ np.vstack([E, state.signs[cell] @ E]).T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reach = -(D @ cells.base[cell])[:, None] / rates
+        ahead = np.where(reach > 0, reach, np.inf).min(axis=0, initial=np.inf)
+        behind = np.where(reach < 0, -reach, np.inf).min(axis=0, initial=np.inf)
+        room = np.where(step[row] > 0, ahead, behind)
+        crossed[row] = np.abs(step[row]) > 0.9 * room
+        longest = np.minimum(cells.h[cell], 0.5 * np.maximum(ahead, behind))
+        step[row] = np.where(crossed[row], np.where(ahead >= behind, longest, -longest), step[row])
+    return crossed, step
+
+
+def _steps(cells: _Cells, cell: Array, direction: Array, state: _State, phase: str) -> LazyProbes:
+    """Steps of the given cells (n,) in the given directions (n,): E_j, or the check's combination for j = d - 2."""
+    E, d = cells.circle.E, len(cells.circle.P)
+
+    def build(start: int, stop: int) -> Probes:
+        i, j = cell[start:stop], direction[start:stop]
+        check = j == len(E)
+        along = E[np.where(check, 0, j)] if len(E) else np.zeros((len(i), d))
+        along[check] = state.signs[i[check]] @ E
+        return Probes((cells.circle.points(cells.middle[i]) + state.step[i, j, None] * along)[:, None, :])
+
+    return LazyProbes(len(cell), d * 8, build, phase)

@@ -1,0 +1,284 @@
+"""All kinks of a homogeneous piecewise linear function along a half great circle, about six queries each.
+
+Between kinks the function is a sinusoid. Neighbouring pieces are intersected; a crossing is accepted only if a point
+just left of it lies on the left piece and one just right of it on the right piece. What lies on neither is a point of
+a new piece. All open gaps advance together, so rounds grow with the depth of the search, not with the kinks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.circle import Circle
+from unsoftmax.solvers.sinusoids import Piece, agree, crossing, merged
+
+SIGMAS = 8.0
+"""Answers farther than this many noise levels from a piece are not on it."""
+
+_NARROWEST = 1e-10
+_CLOSEST = 1e-9
+_MOST_LEVELS = 120
+_CURVED = 12
+_LOOKS = 2
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Pieces in order of angle and the kinks between them; `resolved[k]` is False where several kinks are too close
+    to be told apart (the two pieces around are then not neighbours)."""
+
+    pieces: list[Piece]
+    kinks: Array
+    resolved: Array
+
+    def __len__(self) -> int:
+        return len(self.kinks)
+
+
+@dataclass
+class _Gap:
+    """What lies between two pieces: nothing known, a kink, or kinks too close to separate.
+
+    blind: the crossing misled, look anywhere; vague: the kink is so slight that a point near it fitted both pieces.
+    """
+
+    kink: float | None = None
+    lost: bool = False
+    blind: bool = False
+    vague: bool = False
+    looks: int = 0
+
+    @property
+    def open(self) -> bool:
+        return self.kink is None and not self.lost
+
+
+@dataclass
+class _Plan:
+    """One gap's queries of a level: two around a crossing, or one somewhere inside."""
+
+    gap: int
+    angles: list[float]
+    crossing: float | None = None
+    values: list[float] = field(default_factory=list)
+
+
+@dataclass
+class _Search:
+    circle: Circle
+    sigma: float
+    scale: float
+    phase: str
+    rng: np.random.Generator
+    pieces: list[Piece] = field(default_factory=list)
+    gaps: list[_Gap] = field(default_factory=list)
+    curved: int = 0
+    straight: int = 0
+
+    def __post_init__(self) -> None:
+        self.tolerance = SIGMAS * self.sigma
+        # Wide enough to tell a direction from noise, narrow enough that hardly any kink falls inside.
+        self.widest = min(0.05, max(1e-6, 30 * math.sqrt(self.sigma / self.scale)))
+
+    def ask(self, angles: list[float]) -> Asking[Array]:
+        y = yield one_row(self.circle.points(np.array(angles)), phase=self.phase)
+        return y
+
+    def seeds(self) -> Asking[None]:
+        """Three short pieces: both ends and the middle."""
+        ends, step = (self.circle.start, self.circle.stop), self.widest
+        middle = ends[0] + (ends[1] - ends[0]) * (0.45 + 0.1 * self.rng.random())
+        for _ in range(8):
+            starts = [ends[0], middle - step, ends[1] - 2 * step]
+            angles = [start + k * step for start in starts for k in range(3)]
+            y = yield from self.ask(angles)
+            points = list(zip(angles, y.tolist(), strict=True))
+            self.pieces = [Piece(points[k : k + 3]) for k in (0, 3, 6)]
+            if all(piece.consistent(self.tolerance) for piece in self.pieces):
+                self.gaps = [_Gap(), _Gap()]
+                return
+            step /= 16
+        raise ModelMismatch(_NOT_SINUSOIDAL.format(8, 8))
+
+    def settle(self) -> None:
+        """Merge pieces that agree, and give up gaps too narrow to hold another query."""
+        pieces, gaps = [self.pieces[0]], []
+        for gap, piece in zip(self.gaps, self.pieces[1:], strict=True):
+            if not gap.lost and agree(pieces[-1], piece, self.tolerance):
+                pieces[-1] = merged(pieces[-1], piece)
+                continue
+            if gap.open and piece.left[0] - pieces[-1].right[0] < _NARROWEST:
+                gap.lost = True
+            gaps.append(gap)
+            pieces.append(piece)
+        self.pieces, self.gaps = pieces, gaps
+
+    def plan(self, index: int) -> _Plan:
+        left, right, gap = self.pieces[index], self.pieces[index + 1], self.gaps[index]
+        low, high = left.right[0], right.left[0]
+        meeting = None if gap.blind else crossing(left, right)
+        if meeting is None:
+            share = self.rng.uniform(0.05, 0.95) if gap.blind else self.rng.uniform(0.45, 0.55)
+            return _Plan(index, [low + share * (high - low)])
+        t, jump = meeting.angle, max(meeting.jump, 1e-300)
+        uncertain = (left.error(t, self.sigma) + right.error(t, self.sigma)) / jump
+        eta, room = max(_CLOSEST, 20 * uncertain, 200 * self.sigma / jump), 0.5 * min(t - low, high - t)
+        if eta > room and not gap.vague:
+            # Too slight a kink, or too short a piece, to tell the sides apart: lengthen the shorter piece first.
+            spans = left.right[0] - left.left[0], right.right[0] - right.left[0]
+            if spans[0] <= spans[1]:
+                return _Plan(index, [low + min(8 * spans[0], 0.4 * (t - low))])
+            return _Plan(index, [high - min(8 * spans[1], 0.4 * (high - t))])
+        return _Plan(index, [t - min(eta, room), t + min(eta, room)], t)
+
+    def read(self, plan: _Plan) -> list[tuple[float, float]]:
+        """Use a plan's answers; returns points that lie on neither piece (the start of a new one)."""
+        left, right, gap = self.pieces[plan.gap], self.pieces[plan.gap + 1], self.gaps[plan.gap]
+        gap.blind = False
+        points = list(zip(plan.angles, plan.values, strict=True))
+        on_left = [left.fits(*p, self.tolerance) for p in points]
+        on_right = [right.fits(*p, self.tolerance) for p in points]
+        strange = [p for p, a, b in zip(points, on_left, on_right, strict=True) if not (a or b)]
+        if plan.crossing is not None and on_left[0] and on_right[1] and not (on_right[0] and on_left[1]):
+            gap.kink = plan.crossing
+        if len(strange) == len(points):
+            return strange
+        gap.blind = len(strange) > 0
+        ends_left, ends_right = left.right[0], right.left[0]
+        for p, a, b in zip(points, on_left, on_right, strict=True):
+            if a and not b and p[0] > ends_left:
+                left.add(*p)
+            elif b and not a and p[0] < ends_right:
+                right.add(*p)
+            elif a and b and gap.kink is None:
+                # The point cannot be told from either: the pieces meet here as far as noise shows so far.
+                gap.kink, gap.vague = p[0], True
+        return []
+
+    def grow(self, found: list[tuple[int, list[tuple[float, float]]]]) -> Asking[None]:
+        """Make new pieces of strange points, each with enough further points to check that it is a sinusoid."""
+        angles: list[float] = []
+        for index, points in found:
+            low, high = self.pieces[index].right[0], self.pieces[index + 1].left[0]
+            centre = points[0][0] if len(points) == 1 else 0.5 * (points[0][0] + points[1][0])
+            near = min(centre - low, high - centre)
+            step = min(max(0.02 * near, min(0.3 * near, 0.01 * self.widest)), self.widest)
+            if len(points) == 1:
+                angles += [centre - step, centre + step]
+            else:
+                far = points[0][0] - step if centre - low > high - centre else points[1][0] + step
+                angles.append(far)
+        y = (yield from self.ask(angles)).tolist()
+        new: dict[int, Piece] = {}
+        for index, points in found:
+            count = 2 if len(points) == 1 else 1
+            extra, angles, y = list(zip(angles[:count], y[:count], strict=True)), angles[count:], y[count:]
+            candidate = Piece(points + extra)
+            if candidate.consistent(self.tolerance):
+                new[index] = candidate
+                self.straight += 1
+            else:
+                self.gaps[index].blind = True
+                self.curved += 1
+        if self.curved > _CURVED and self.curved > self.straight:
+            raise ModelMismatch(_NOT_SINUSOIDAL.format(self.curved, self.curved + self.straight))
+        self.insert(new)
+
+    def reopen(self) -> bool:
+        """Look once more at vague kinks: their pieces have grown longer since, so they are sharper now."""
+        again = [gap for gap in self.gaps if gap.vague and gap.looks < _LOOKS]
+        for gap in again:
+            gap.kink, gap.vague, gap.looks = None, False, gap.looks + 1
+        return bool(again)
+
+    def inspect(self) -> Asking[bool]:
+        """Make sure that no slight kink hides inside a piece: every piece has a point well inside, and it fits."""
+        hollow = []
+        for piece in self.pieces:
+            low, high = piece.left[0], piece.right[0]
+            inner = [t for t, _ in piece.points if 0.05 * (high - low) < t - low < 0.95 * (high - low)]
+            if not inner and high - low > self.widest:
+                hollow.append((piece, 0.5 * (low + high)))
+        if hollow:
+            y = yield from self.ask([angle for _, angle in hollow])
+            for (piece, angle), value in zip(hollow, y.tolist(), strict=True):
+                piece.add(angle, value)
+        broken = [i for i, piece in enumerate(self.pieces) if not piece.consistent(self.tolerance)]
+        for index in reversed(broken):
+            yield from self.split(index)
+        return bool(broken)
+
+    def split(self, index: int) -> Asking[None]:
+        """Replace a piece that is not one sinusoid by short pieces at its two ends."""
+        piece = self.pieces[index]
+        ends = [piece.left[0], piece.right[0]]
+        step = min(self.widest, 0.02 * (ends[1] - ends[0]))
+        angles = [ends[0], ends[0] + step, ends[0] + 2 * step, ends[1] - 2 * step, ends[1] - step, ends[1]]
+        y = yield from self.ask(angles)
+        points = list(zip(angles, y.tolist(), strict=True))
+        self.pieces[index : index + 1] = [Piece(points[:3]), Piece(points[3:])]
+        self.gaps.insert(index, _Gap())
+
+    def extend(self) -> Asking[None]:
+        """On a closed circle the first and last cell go on beyond the ends: one more point far inside each."""
+        if self.circle.open or not self.gaps:
+            return
+        first, last = self.pieces[0], self.pieces[-1]
+        width = first.right[0] + np.pi - last.left[0]
+        angles = [first.right[0] - 0.9 * width, last.left[0] + 0.9 * width]
+        y = yield from self.ask(angles)
+        for piece, angle, value in zip((first, last), angles, y.tolist(), strict=True):
+            piece.add(angle, value)
+
+    def insert(self, new: dict[int, Piece]) -> None:
+        pieces, gaps = [self.pieces[0]], []
+        for index, gap in enumerate(self.gaps):
+            gaps.append(gap)
+            if index in new:
+                pieces.append(new[index])
+                gaps.append(_Gap())
+            pieces.append(self.pieces[index + 1])
+        self.pieces, self.gaps = pieces, gaps
+
+
+_NOT_SINUSOIDAL = (
+    "along a great circle {} of {} short arcs are not sinusoids: the target is not piecewise linear and homogeneous, "
+    "as a two-layer ReLU network is (smooth activations are not). AttentionBehind reads W without knowing the network."
+)
+
+
+def find_kinks(circle: Circle, sigma: float, scale: float, phase: str, rng: np.random.Generator) -> Asking[Chain]:
+    """Kinks and pieces along the circle; `sigma` is the noise of an answer, `scale` the size of answers."""
+    search = _Search(circle, sigma, scale, phase, rng)
+    yield from search.seeds()
+    for _ in range(_MOST_LEVELS):
+        search.settle()
+        if not any(gap.open for gap in search.gaps) and not search.reopen() and not (yield from search.inspect()):
+            break
+        plans = [search.plan(index) for index, gap in enumerate(search.gaps) if gap.open]
+        y = (yield from search.ask([angle for plan in plans for angle in plan.angles])).tolist()
+        found = []
+        for plan in plans:
+            plan.values, y = y[: len(plan.angles)], y[len(plan.angles) :]
+            strange = search.read(plan)
+            if strange:
+                found.append((plan.gap, strange))
+        if found:
+            yield from search.grow(found)
+    search.settle()
+    yield from search.extend()
+    resolved = np.array([not (gap.lost or gap.open) for gap in search.gaps], dtype=bool)
+    angles = [_meeting(a, b) for a, b in zip(search.pieces, search.pieces[1:], strict=False)]
+    return Chain(search.pieces, np.array(angles), resolved)
+
+
+def _meeting(left: Piece, right: Piece) -> float:
+    """Angle of a kink from its two final pieces."""
+    found = crossing(left, right)
+    return found.angle if found is not None else 0.5 * (left.right[0] + right.left[0])

@@ -1,0 +1,146 @@
+"""Peel and polish: great circles until nothing is left, then least squares over all cells at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.reductions import residual
+from unsoftmax.learners.relu.gradients import Gradients, read_gradients
+from unsoftmax.learners.relu.kinks import Chain, find_kinks
+from unsoftmax.learners.relu.noise import Answers, directions, size_and_noise
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.circle import closed_circle, upper_circle
+from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, no_cells, with_chain
+
+_CIRCLES = 6
+_POLISHES = 4
+_FRACTION = 0.08
+"""Polish queries for each unknown: enough to determine the narrowest cells anew."""
+
+_ITERATIONS = 100
+_AT_NOISE = 1e3
+_SURPRISE = 10.0
+_HOPELESS = 1e-2
+_MARGIN = 1e-5
+_COARSEST = 1e-3
+"""Shortest step in units of sqrt(noise): 3e-11 in float64, a gradient of five digits, which the polish sharpens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Peeled:
+    """The function found, and how far from the target it is: relative gaps (n,) at fresh unit vectors."""
+
+    net: CellNetwork
+    sigma: float
+    scale: float
+    gaps: Array
+    circles: int
+
+    @property
+    def residual(self) -> float:
+        """Largest gap relative to the root mean square of the function."""
+        return float(np.abs(self.gaps).max())
+
+
+def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int) -> Asking[Peeled]:
+    """lin . x + sum s_k ReLU(U_k . x) on R^dim, or on the half space where the last coordinate is positive."""
+    rng = np.random.default_rng(seed)
+    answers = yield from size_and_noise(dim, upper, floor, eps, rng)
+    if dim == 1:
+        return _two_rays(answers)
+    peeling = _Peeling(dim, upper, answers, rng, no_cells(dim))
+    for _ in range(_POLISHES):
+        yield from peeling.circles_until_quiet()
+        if not peeling.quiet(_HOPELESS * answers.scale):
+            break
+        yield from peeling.polish()
+        if peeling.quiet(_SURPRISE * peeling.limit()):
+            break
+    gaps = (peeling.y - peeling.net.of(peeling.x)) / answers.scale
+    return Peeled(peeling.net, answers.sigma, answers.scale, gaps, peeling.count)
+
+
+def _two_rays(answers: Answers) -> Peeled:
+    """One dimension: g is linear on either side of 0, and the pilot has asked both sides."""
+    x, y = answers.x[:, 0], answers.y
+    cells = np.array([[-y[x < 0][0]], [y[x > 0][0]]])
+    noise, good = np.full(2, answers.sigma), np.ones(2, dtype=bool)
+    net = with_chain(no_cells(1), cells, noise, good, np.ones(1, dtype=bool), np.array([[-1.0], [1.0]]))
+    gaps = (y - net.of(answers.x)) / answers.scale
+    return Peeled(net, answers.sigma, answers.scale, gaps, 1)
+
+
+@dataclass
+class _Peeling:
+    dim: int
+    upper: bool
+    answers: Answers
+    rng: np.random.Generator
+    net: CellNetwork
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.x, self.y = self.answers.x, self.answers.y
+        self.sigma = self.answers.sigma
+
+    def quiet(self, allowed: float) -> bool:
+        """Whether the net explains every fresh answer up to `allowed`."""
+        return bool(np.abs(self.y - self.net.of(self.x)).max() <= allowed)
+
+    def limit(self) -> float:
+        """Error that the better nine tenths of the cells leave: what a polish cannot be expected to undercut."""
+        noise = np.sort(self.net.noise)
+        kept = noise[: max(1, int(np.ceil(0.9 * len(noise))))]
+        return self.sigma + float(np.sqrt((kept**2).sum()))
+
+    def fresh(self, count: int) -> Asking[None]:
+        x = directions(count, self.dim, self.upper, self.rng)
+        y = yield one_row(x, phase="residual")
+        self.x, self.y = np.vstack([self.x, x]), np.concatenate([self.y, y])
+
+    def circles_until_quiet(self) -> Asking[None]:
+        while self.count < _CIRCLES:
+            sigma = self.sigma + self.net.error
+            added = yield from residual(self.circle(sigma), self.net.of)
+            self.count += 1
+            if self.count > 1 and len(added.s) == len(self.net.s):
+                return
+            self.net = added
+            yield from self.fresh(2)
+            if self.quiet(_SURPRISE * (self.sigma + self.net.error)):
+                return
+
+    def circle(self, sigma: float) -> Asking[CellNetwork]:
+        """One great circle: kinks, then gradients, then the net with what they add."""
+        circle = upper_circle(self.dim, self.rng, _MARGIN) if self.upper else closed_circle(self.dim, self.rng)
+        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, "kinks", self.rng)
+        shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
+        found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "main", self.rng)
+        return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
+
+    def polish(self) -> Asking[None]:
+        """Random answers correct all cells together: far less noise than a short step inside a narrow cell."""
+        m = len(self.net.s)
+        if m and self.net.error > _AT_NOISE * self.sigma:
+            count = int(_FRACTION * m * self.dim) + 8
+            x = directions(int(1.05 * count) + 32, self.dim, self.upper, self.rng)
+            x = x[away_from_kinks(self.net, x)][:count]
+            if len(x):
+                y = yield one_row(x, phase="polish")
+                self.net = corrected(self.net, x, y - self.net.of(x), self.sigma, _ITERATIONS)
+        yield from self.fresh(min(64, 6 + m * self.dim // 150))
+
+
+def refuse_if_unexplained(found: Peeled) -> None:
+    """A residual far above noise after all circles: the target is not of the class."""
+    allowed = max(1e-6, 1e5 * found.sigma / found.scale)
+    if not found.residual <= allowed:
+        raise ModelMismatch(
+            f"after {found.circles} great circles and {len(found.net.s)} neurons the network still misses fresh "
+            f"answers by {found.residual:.2g} of their size (noise explains {allowed:.1g}): the target is not a "
+            "two-layer ReLU network, or has more close pairs of neurons than could be separated."
+        )

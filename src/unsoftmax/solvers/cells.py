@@ -1,0 +1,144 @@
+"""A piecewise linear function as a chain of cell gradients, and the least-squares correction of those gradients.
+
+Neuron k separates cell left_k from cell right_k of its chain: s_k U_k = G_right - G_left, oriented so that the right
+cell is its active side. The linear part is the gradient of each chain's anchor cell minus the neurons active there.
+Everything is linear in the gradients, so answers at random points correct them by linear least squares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, lsqr
+
+from unsoftmax.probes.base import Array
+
+_ROWS = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class CellNetwork:
+    """g(x) = lin . x + sum_k s_k ReLU(U_k . x): U (m, d), s (m,) of +-1, lin (d,).
+
+    noise (cells,) of the gradients behind it; left, right (m,) cells of each neuron; anchors, one cell per chain;
+    active (m,): whether the neuron is on in its chain's anchor cell.
+    """
+
+    U: Array
+    s: Array
+    lin: Array
+    noise: Array
+    left: Array
+    right: Array
+    active: Array
+    anchors: Array
+
+    def of(self, x: Array) -> Array:
+        """(n, d) -> (n,)."""
+        y = x @ self.lin
+        for k in range(0, len(x), _ROWS):
+            y[k : k + _ROWS] += np.maximum(x[k : k + _ROWS] @ self.U.T, 0) @ self.s
+        return np.asarray(y)
+
+    @property
+    def neuron_noise(self) -> Array:
+        """Noise of each U_k, per coordinate (m,)."""
+        return np.hypot(self.noise[self.left], self.noise[self.right])
+
+    @property
+    def error(self) -> float:
+        """Expected error of g at a unit vector: half of the neurons are on, their errors are independent."""
+        anchors = float((self.noise[self.anchors] ** 2).sum())
+        return float(np.sqrt(0.5 * (self.neuron_noise**2).sum() + anchors))
+
+
+def no_cells(dim: int) -> CellNetwork:
+    """The zero function."""
+    none = np.zeros(0, dtype=int)
+    return CellNetwork(
+        np.zeros((0, dim)), np.zeros(0), np.zeros(dim), np.zeros(0), none, none, np.zeros(0, dtype=bool), none
+    )
+
+
+def with_chain(net: CellNetwork, G: Array, noise: Array, good: Array, resolved: Array, base: Array) -> CellNetwork:
+    """Add a chain of cells: G, base (n + 1, d), noise, good (n + 1,); resolved (n,) boundaries are single neurons."""
+    found = np.flatnonzero(good[:-1] & good[1:] & resolved)
+    cells = np.flatnonzero(good)
+    if not len(cells):
+        return net
+    anchor = cells[np.argmin(noise[cells])]
+    D = G[found + 1] - G[found]
+    found, D = found[D.any(axis=1)], D[D.any(axis=1)]
+    # The right cell is the active side: U grows along the circle from left to right.
+    s = np.sign((D * (base[found + 1] - base[found])).sum(axis=1))
+    U = s[:, None] * D
+    active = found < anchor
+    first = len(net.noise)
+    return CellNetwork(
+        np.vstack([net.U, U]),
+        np.concatenate([net.s, s]),
+        net.lin + G[anchor] - D[active].sum(axis=0),
+        np.concatenate([net.noise, np.where(good, noise, 0.0)]),
+        np.concatenate([net.left, first + found]),
+        np.concatenate([net.right, first + found + 1]),
+        np.concatenate([net.active, active]),
+        np.append(net.anchors, first + anchor),
+    )
+
+
+def away_from_kinks(net: CellNetwork, x: Array) -> Array:
+    """Which points (n, d) lie clear of every hyperplane that is not sharply known, so that activations are certain."""
+    noise = net.neuron_noise
+    poor = np.flatnonzero(noise > 1e-9 * np.linalg.norm(net.U, axis=1))
+    clear = np.ones(len(x), dtype=bool)
+    for k in range(0, len(x) if len(poor) else 0, _ROWS):
+        part = x[k : k + _ROWS]
+        reach = 20 * noise[poor] * np.linalg.norm(part, axis=1)[:, None]
+        clear[k : k + _ROWS] = (np.abs(part @ net.U[poor].T) > reach).all(axis=1)
+    return clear
+
+
+def corrected(net: CellNetwork, x: Array, residual: Array, sigma: float, iterations: int) -> CellNetwork:
+    """Correct the gradients by residual = answer - net(x) at points x (n, d).
+
+    Ridge regression with each gradient's own noise as its prior and sigma as the noise of answers.
+    """
+    m, d = net.U.shape
+    cells = len(net.noise)
+    on = x @ net.U.T > 0
+    s, active = net.s[:, None], (net.s * net.active)[:, None]
+    prior = net.noise[:, None]
+
+    def changes(z: Array) -> tuple[Array, Array]:
+        e = prior * z.reshape(cells, d)
+        dU = s * (e[net.right] - e[net.left])
+        return dU, e[net.anchors].sum(axis=0) - (active * dU).sum(axis=0)
+
+    def forward(z: Array) -> Array:
+        dU, dlin = changes(z)
+        out = x @ dlin
+        sdU = (s * dU).T
+        for k in range(0, len(x), _ROWS):
+            out[k : k + _ROWS] += ((x[k : k + _ROWS] @ sdU) * on[k : k + _ROWS]).sum(axis=1)
+        return np.asarray(out)
+
+    def backward(q: Array) -> Array:
+        toward_lin = x.T @ q
+        toward_U = np.zeros((m, d))
+        for k in range(0, len(x), _ROWS):
+            toward_U += (on[k : k + _ROWS] * q[k : k + _ROWS, None]).T @ x[k : k + _ROWS]
+        toward_U = s * toward_U - active * toward_lin
+        e = np.zeros((cells, d))
+        np.add.at(e, net.right, s * toward_U)
+        np.add.at(e, net.left, -s * toward_U)
+        e[net.anchors] += toward_lin
+        return np.asarray((prior * e).ravel())
+
+    size = float(np.abs(residual).max(initial=0.0))
+    if size == 0 or cells == 0:
+        return net
+    operator = LinearOperator((len(x), cells * d), matvec=forward, rmatvec=backward, dtype=float)
+    z = lsqr(operator, residual / size, damp=sigma, atol=1e-14, btol=1e-14, iter_lim=iterations)[0] * size
+    dU, dlin = changes(z)
+    return CellNetwork(net.U + dU, net.s, net.lin + dlin, net.noise, net.left, net.right, net.active, net.anchors)

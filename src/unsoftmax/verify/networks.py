@@ -1,0 +1,82 @@
+"""Networks of one vector: fresh vectors, vectors beside the kinks of the recovered neurons, and whether the answer
+depends on one token alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.learners.base import NETWORK_RESIDUAL, Asking
+from unsoftmax.learners.relu_network import FRESH, NEAR_KINKS, PAIRS
+from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_SLACK = 100.0
+_BESIDE = 1e-3
+
+
+def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Ask fresh one-token queries, and pairs if the domain has them; the learner's stated residual is the bound."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    radius = _radius(model, spec)
+    x = rng.standard_normal((FRESH, spec.dim))
+    x = _representable(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
+    beside = _representable(near_kinks(model, radius, rng))
+    y = yield Probes(np.concatenate([x, beside])[:, None, :], phase="verify")
+    predicted = model.of(np.concatenate([x, beside]))
+    size = max(float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(predicted**2))), 1e-300)
+    gaps = np.abs(predicted - y) / size
+    claimed = max((claim.bound for claim in claims if claim.name == NETWORK_RESIDUAL), default=0.0)
+    bound = min(max(claimed, _SLACK * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
+    found = [
+        Claim("fresh vectors", bound, float(gaps[:FRESH].max()), statement=f"max relative gap on {FRESH} vectors"),
+        Claim(
+            "beside kinks",
+            bound,
+            float(gaps[FRESH:].max()),
+            statement=f"max relative gap on {NEAR_KINKS} vectors beside the hyperplane of a neuron",
+        ),
+    ]
+    if spec.domain.length_limit >= 2:
+        pairs = _representable(rng.standard_normal((PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
+        y = yield Probes(pairs, phase="verify")
+        # A function of one vector may sit on the last token or, wrapped by its owner, on the first.
+        gap = min(float(np.abs(model.of(pairs[:, k]) - y).max()) for k in (-1, 0)) / size
+        found.append(
+            Claim("one token decides", bound, gap, statement=f"{PAIRS} pairs of tokens answer as one of the two alone")
+        )
+    return Certificate(tuple(found))
+
+
+def near_kinks(model: ReluNetwork, radius: float, rng: np.random.Generator) -> Array:
+    """Vectors (batch, d) of about the given norm, a little to either side of the hyperplanes of random neurons."""
+    x = rng.standard_normal((NEAR_KINKS, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
+    size = np.linalg.norm(model.A, axis=0)
+    usable = np.flatnonzero(size > 0)
+    if not len(usable):
+        return x
+    k = rng.choice(usable, NEAR_KINKS)
+    normal = (model.A[:, k] / size[k]).T
+    b = np.zeros(model.width) if model.b is None else model.b
+    offset = (x * normal).sum(axis=1) + b[k] / size[k]
+    side = np.where(rng.random(NEAR_KINKS) < 0.5, -1.0, 1.0) * _BESIDE * radius
+    moved = x - (offset - side)[:, None] * normal
+    norms = np.linalg.norm(moved, axis=1, keepdims=True)
+    # Without biases a hyperplane is a cone and shrinking stays beside it; far biased ones are left out of reach.
+    return np.asarray(np.where(norms <= radius, moved, x if model.b is not None else moved * (radius / norms)))
+
+
+def _radius(model: ReluNetwork, spec: OracleSpec) -> float:
+    """Norm of vectors that reach the kinks of half of the neurons, at least that of a standard normal vector."""
+    radius = 1.0
+    if model.b is not None and model.width:
+        distance = np.abs(model.b) / np.maximum(np.linalg.norm(model.A, axis=0), 1e-300)
+        radius = max(1.0, float(np.median(distance))) * math.sqrt(spec.dim)
+    return min(radius, 0.9 * spec.domain.norm_limit)
+
+
+def _representable(tokens: Array) -> Array:
+    return tokens.astype(np.float32).astype(np.float64)

@@ -1,0 +1,188 @@
+"""ReLU networks from value queries: bars on queries and error, hard neurons, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unsoftmax as us
+
+Network = us.models.ReluNetwork
+
+
+def error(model, target, dim, seed=99) -> float:
+    """Largest |g^ - g| over ten thousand fresh inputs, relative to the root mean square of g."""
+    x = np.random.default_rng(seed).standard_normal((10_000, dim))
+    y = target.of(x)
+    return float(np.abs(model.of(x) - y).max() / np.sqrt(np.mean(y**2)))
+
+
+def spent(recovery) -> int:
+    return recovery.usage.billed - recovery.usage.phases["verify"]
+
+
+def recovered(target, bias=False, seed=0, **options):
+    return us.recover(us.oracle(target, **options), us.learners.ReluNetwork(bias=bias), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("dim", "width", "ratio", "bar", "seeds"),
+    [(8, 8, 2.5, 1e-10, range(4)), (16, 64, 1.5, 1e-10, range(4)), (32, 128, 1.35, 1e-9, range(2))],
+)
+def test_queries_and_error(dim, width, ratio, bar, seeds) -> None:
+    for seed in seeds:
+        target = Network.random(dim, width, seed=1000 + seed)
+        recovery = recovered(target, seed=seed)
+        assert recovery.model.width == width
+        assert spent(recovery) <= ratio * width * dim
+        assert error(recovery.model, target, dim) <= bar
+        assert error(recovery.model, target, dim) <= stated(recovery)
+        assert recovery.usage.rounds <= 120
+
+
+def stated(recovery) -> float:
+    return next(claim.bound for claim in recovery.certificate.claims if claim.name == "network residual")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("dim", "width", "ratio", "bar", "runs"),
+    [(8, 8, 2.5, 1e-10, 100), (16, 64, 1.5, 1e-10, 100), (32, 128, 1.35, 1e-9, 30), (64, 256, 1.25, 1e-9, 10)],
+)
+def test_queries_and_error_on_many_seeds(dim, width, ratio, bar, runs) -> None:
+    missed = 0
+    for seed in range(runs):
+        target = Network.random(dim, width, seed=5000 + seed)
+        recovery = recovered(target, seed=seed)
+        missed += error(recovery.model, target, dim) > bar or spent(recovery) > ratio * width * dim
+        assert error(recovery.model, target, dim) <= stated(recovery)
+    assert missed <= runs // 20
+
+
+@pytest.mark.long
+def test_half_a_thousand_neurons() -> None:
+    target = Network.random(128, 512, seed=7)
+    recovery = recovered(target)
+    assert spent(recovery) <= 1.25 * 512 * 128
+    assert error(recovery.model, target, 128) <= 1e-8
+    assert recovery.usage.rounds <= 120
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_tiny_neurons_are_found(seed) -> None:
+    plain = Network.random(16, 64, seed=seed)
+    weights = plain.w_o * np.where(np.arange(64) < 8, 1e-6, 1.0)
+    target = Network(plain.A, weights)
+    recovery = recovered(target, seed=seed)
+    kinks = recovery.model.canonical().kinks
+    expected = target.canonical().kinks
+    closeness = np.abs(expected @ kinks.T).max(axis=1)
+    assert recovery.model.width == 64
+    assert (closeness > 1 - 1e-4).all()
+    assert error(recovery.model, target, 16) <= 1e-9
+
+
+@pytest.mark.parametrize(("dim", "width"), [(1, 3), (4, 6), (32, 128)])
+def test_biases(dim, width) -> None:
+    target = Network.random(dim, width, bias=True, seed=5)
+    recovery = recovered(target, bias=True)
+    assert error(recovery.model, target, dim) <= 1e-8
+    if dim == 32:
+        assert spent(recovery) <= 2 * width * (dim + 1)
+
+
+def test_a_bias_free_target_is_also_served_with_bias() -> None:
+    target = Network.random(6, 9, seed=3)
+    recovery = recovered(target, bias=True)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+
+
+@settings(max_examples=15, deadline=None)
+@given(dim=st.integers(1, 7), width=st.integers(0, 12), seed=st.integers(0, 10_000))
+def test_any_small_network(dim: int, width: int, seed: int) -> None:
+    target = Network.random(dim, width, seed=seed)
+    recovery = recovered(target, seed=seed)
+    assert us.models.distance(recovery.model, target) <= 1e-9
+
+
+def parallel(seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((6, 4))
+    A = np.hstack([a, 3 * a[:, :1], -a[:, 1:2], a[:, 2:3], -0.5 * a[:, 3:], np.zeros((6, 1))])
+    return Network(A, np.array([1.0, 2.0, -1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 5.0]))
+
+
+def test_parallel_opposite_cancelling_and_dead_neurons_are_merged() -> None:
+    target = parallel()
+    recovery = recovered(target)
+    # Column 2 cancels, columns 0, 1, 3 have partners, one neuron is dead: three kinks remain.
+    assert recovery.model.width == 3
+    assert us.models.distance(recovery.model, target) <= 1e-12
+
+
+@pytest.mark.parametrize("target", [Network(np.zeros((4, 3)), np.ones(3)), Network.random(4, 0)])
+def test_the_zero_function(target) -> None:
+    model = recovered(target).model
+    assert model.width == 0
+    assert model.lin is None or not model.lin.any()
+
+
+def test_orientation_is_found_up_to_the_dimension_and_said_beyond() -> None:
+    few = recovered(Network.random(8, 8, seed=1))
+    assert few.model.lin is None
+    assert "no linear part" in few.notes[0]
+    many = recovered(Network.random(8, 32, seed=1))
+    assert many.model.lin is not None
+    assert "linear part" in many.notes[0]
+
+
+def test_a_plain_callable_of_one_vector() -> None:
+    target = Network.random(5, 8, seed=2)
+    for pick in (0, -1):
+        oracle = us.oracle(lambda X, pick=pick: target.of(X[:, pick]), 5)
+        model = us.recover(oracle, us.learners.ReluNetwork()).model
+        assert us.models.distance(model, target) <= 1e-10
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 0.1}, {"max_norm": 50.0, "max_length": 1}])
+def test_the_domain_is_kept(options) -> None:
+    target = Network.random(5, 8, seed=2)
+    longest = 0.0
+
+    def watched(X):
+        nonlocal longest
+        longest = max(longest, float(np.linalg.norm(X, axis=2).max()))
+        return target(X)
+
+    recovery = us.recover(us.oracle(watched, 5, **options), us.learners.ReluNetwork())
+    assert longest <= options["max_norm"]
+    assert us.models.distance(recovery.model, target) <= 1e-10
+
+
+def test_biases_in_a_ball_are_refused_before_the_first_query() -> None:
+    with pytest.raises(us.errors.DomainError, match="max_norm"):
+        us.recover(us.oracle(Network.random(4, 5, bias=True), max_norm=1.0), us.learners.ReluNetwork(bias=True))
+
+
+def test_a_float32_target_is_recovered_to_its_own_precision() -> None:
+    target = Network.random(8, 8, seed=3).astype("float32")
+    recovery = recovered(target, dtype="float32")
+    assert error(recovery.model, target, 8) <= min(1e-3, stated(recovery))
+
+
+def test_a_wrong_network_fails_verification() -> None:
+    from unsoftmax.engine import run
+    from unsoftmax.oracles.stack import Stack
+    from unsoftmax.result import Claim
+    from unsoftmax.verify import check
+
+    target = Network.random(8, 12, seed=3)
+    missing = Network(target.A[:, 1:], target.w_o[1:])
+    slightly = Network(target.A * (1 + 1e-7), target.w_o)
+    oracle = us.oracle(target)
+    claim = (Claim("network residual", 1e-10, 1e-12),)
+    assert run(check(target, oracle.spec, 0, claim), Stack(oracle)).holds
+    assert not run(check(missing, oracle.spec, 0, claim), Stack(oracle)).holds
+    assert not run(check(slightly, oracle.spec, 0, claim), Stack(oracle)).holds
