@@ -6,6 +6,7 @@ For models you own or are permitted to test.
 from unsoftmax import adapters, errors, learners, models, oracles, theory
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.recovery import recover
 from unsoftmax.result import Certificate, Claim, Recovery, Status, Usage, load
 
@@ -15,6 +16,7 @@ __all__ = [
     "Budget",
     "Certificate",
     "Claim",
+    "Recheck",
     "Recovery",
     "Status",
     "Usage",

@@ -3,6 +3,7 @@
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Thresholded
 from unsoftmax.oracles.stack import Stack
@@ -17,6 +18,7 @@ __all__ = [
     "Oracle",
     "OracleSpec",
     "Perturbed",
+    "Recheck",
     "Rounded",
     "Stack",
     "Store",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from unsoftmax.oracles.base import Oracle, Stage
 from unsoftmax.oracles.metering import Budget, Budgeted, Counted, Dispatched, Guarded, Meter
+from unsoftmax.oracles.rechecking import Recheck, Rechecker
 from unsoftmax.oracles.recording import Recorded, Store
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
@@ -27,6 +28,7 @@ class Stack:
     budget: Budget = field(default_factory=Budget)
     store: Store | None = None
     executor: Executor | None = None
+    recheck: Recheck | None = None
     meter: Meter = field(default_factory=Meter)
     in_flight: int = 8
 
@@ -36,11 +38,16 @@ class Stack:
         )
         budgeted = Budgeted(Counted(dispatched, self.meter), self.budget, self.meter)
         stage: Stage = Guarded(budgeted, self.spec)
+        self.room = budgeted.room
         if self.store is not None:
             recorded = Recorded(stage, self.store, budgeted.room)
             dispatched.on_arrival = recorded.keep
             stage = recorded
         self._outermost = stage
+        # What is asked again goes to the target itself: neither the ledger nor the order of chunks is concerned.
+        beside = Dispatched(self.oracle, self.meter, again=self._again)
+        repeating = Budgeted(Counted(beside, self.meter), self.budget, self.meter)
+        self.rechecker = Rechecker(repeating, self.spec, self.meter, self.recheck)
 
     def _again(self, queries: int, tokens: int) -> None:
         self.meter.again(self.budget, queries, tokens)
@@ -50,4 +57,4 @@ class Stack:
         return self.oracle.spec
 
     def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
-        return self._outermost.ask(chunks)
+        return self.rechecker.watch(chunks, self._outermost)
