@@ -27,7 +27,7 @@ def logits(y: Array, av: Array, bv: Array) -> Logits:
     low = (y - bv) / av
     high = (av + bv - y) / av
     inside = (low > 0) & (high > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         t = np.where(inside, np.log(low) - np.log(high), np.nan)
         gain = np.where(inside, 1 / (np.abs(av) * low * high), np.inf)
     return Logits(t, gain)
