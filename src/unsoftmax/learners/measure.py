@@ -7,8 +7,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.base import Asking
-from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Pairs, paired
+from unsoftmax.probes.rows import Units
 from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
 
@@ -27,7 +28,8 @@ _LONGEST = 2.0**80
 def read_values(spec: OracleSpec) -> Asking[Array]:
     """v (d,) from d one-row queries; the unit vectors are shortened only if the domain demands it."""
     s = power_of_two(min(1.0, spec.domain.norm_limit))
-    y = yield one_row(np.eye(spec.dim) * s, phase="values")
+    units = Units(np.arange(spec.dim), s, spec.dim)
+    y = yield LazyProbes(spec.dim, spec.dim * 8, lambda start, stop: one_row(units[start:stop]), "values")
     v = y / s
     if not v.any():
         raise NotIdentifiable(

@@ -49,8 +49,13 @@ class Pairs:
         while start + filled < stop:
             j, row = divmod(start + filled, m)
             take = min(m - row, stop - start - filled)
-            np.add(self.A[row : row + take], self.B[j], out=tokens[filled : filled + take, 0])
-            tokens[filled : filled + take, 1] = self.B[j]
+            b = self.B[j]
+            first = tokens[filled : filled + take, 0]
+            if isinstance(self.A, Spread):
+                self.A.plus(row, row + take, b, first)
+            else:
+                np.add(self.A[row : row + take], b, out=first)
+            tokens[filled : filled + take, 1] = b
             filled += take
         return Probes(tokens)
 

@@ -33,6 +33,12 @@ class Spread:
         out[np.arange(len(index)), index] += self.diagonal[index]
         return out
 
+    def plus(self, start: int, stop: int, b: Array, out: Array) -> None:
+        """Write rows start..stop, each plus b (d,), into out (stop - start, d) in one pass."""
+        out[:] = self.shift + b
+        index = np.arange(start, stop)
+        out[index - start, index] += self.diagonal[index]
+
     def __matmul__(self, x: Array) -> Array:
         """A x for x (d,)."""
         return np.asarray(self.diagonal * x + self.shift @ x)
