@@ -64,6 +64,21 @@ def low_rank_queries(d: int, r: int) -> int:
     return d + r * d + r * (d - r)
 
 
+NUCLEAR_NORM_CONSTANT = 4.0
+"""Measurements per unknown of W with which the nuclear-norm program of Theorem 5.1 recovered every instance tried (the
+theorem leaves its constant open); the transition from failure to success lies between 2 and 3."""
+
+
+def nuclear_norm_measurements(d: int, r: int, constant: float = NUCLEAR_NORM_CONSTANT) -> int:
+    """Theorem 5.1's m = O(rd) as constant * r(2d - r); d^2 measurements always suffice."""
+    return min(math.ceil(constant * r * (2 * d - r)), d * d)
+
+
+def nuclear_norm_queries(d: int, r: int, constant: float = NUCLEAR_NORM_CONSTANT) -> int:
+    """Theorem 5.1: d for v, m random rank-one probes for W."""
+    return d + nuclear_norm_measurements(d, r, constant)
+
+
 def relu_network_unknowns(d: int, m: int, bias: bool = False) -> int:
     """Neurons w_k A_k up to positive scaling: d numbers each (d + 1 with a hidden bias, plus the output bias)."""
     return m * (d + 1) + 1 if bias else m * d

@@ -152,3 +152,78 @@ def test_real_trained_heads(layer: int, head: int) -> None:
 def test_every_real_trained_head(layer: int) -> None:
     for head in range(HEADS):
         real_head(layer, head)
+
+
+@pytest.mark.parametrize("method", ["nuclear", "altmin"])
+def test_the_papers_random_probes(method: str) -> None:
+    d, r = 32, 2
+    m = us.theory.nuclear_norm_measurements(d, r)
+    assert m == 4 * r * (2 * d - r)
+    recovered = 0
+    for seed in range(20):
+        head = us.models.LowRankHead.random(d, r, seed=seed)
+        try:
+            recovery = us.recover(us.oracle(head), us.learners.LowRank(rank=r, method=method), seed=seed)
+        except us.errors.ModelMismatch:
+            continue
+        assert recovery.usage.phases["main"] == m
+        recovered += us.models.distance(recovery.model, head) <= 1e-6
+    assert recovered >= 19
+
+
+def test_nuclear_norm_needs_no_rank() -> None:
+    head = us.models.LowRankHead.random(24, 2, seed=1)
+    recovery = us.recover(us.oracle(head), us.learners.LowRank(method="nuclear", measurements=400))
+    assert recovery.model.rank == 2
+    assert us.models.distance(recovery.model, head) <= 1e-6
+    assert "duality gap" in recovery.notes[0]
+
+
+@pytest.mark.parametrize("method", ["nuclear", "altmin"])
+def test_random_probes_of_a_float32_target(method: str) -> None:
+    head = us.models.LowRankHead.random(24, 2, seed=1)
+    for dtype in ("float32", "float64"):
+        oracle = us.oracle(head.astype("float32"), dtype=dtype)
+        recovery = us.recover(oracle, us.learners.LowRank(rank=2, method=method))
+        assert us.models.distance(recovery.model, head) <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["nuclear", "altmin"])
+def test_measurements_that_do_not_determine_W_are_a_status(method: str) -> None:
+    head = us.models.LowRankHead.random(24, 4, seed=1)
+    few = us.learners.LowRank(rank=2, method=method, measurements=100)
+    with pytest.raises(us.errors.ModelMismatch, match="held-out") as error:
+        us.recover(us.oracle(head), few)
+    assert error.value.recovery.status is us.Status.MISMATCH
+    assert error.value.recovery.usage.phases["main"] == 100
+
+
+@pytest.mark.parametrize(
+    ("learner", "message"),
+    [
+        (us.learners.LowRank(rank=2, method="nuclear", measurements=50), "unknowns of W, 92"),
+        (us.learners.LowRank(rank=2, method="nuclear", measurements=577), r"d\^2 = 576"),
+        (us.learners.LowRank(method="nuclear"), "`rank` or `measurements`"),
+        (us.learners.LowRank(method="altmin", measurements=400), "needs `rank`"),
+        (us.learners.LowRank(measurements=400), 'for method="nuclear"'),
+        (us.learners.LowRank(method="magic"), "'cross', 'nuclear' or 'altmin'"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused_before_a_query(learner, message: str) -> None:
+    def never(tokens):
+        raise AssertionError("asked")
+
+    with pytest.raises(us.errors.InvalidArgument, match=message):
+        us.recover(us.oracle(never, 24), learner)
+
+
+def test_the_nuclear_program_refuses_what_it_cannot_hold() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="m\\^2 numbers"):
+        us.recover(us.oracle(us.models.LowRankHead.random(512, 16)), us.learners.LowRank(rank=16, method="nuclear"))
+
+
+@pytest.mark.long
+def test_nuclear_norm_at_dimension_256() -> None:
+    head = us.models.LowRankHead.random(256, 4, seed=0)
+    recovery = us.recover(us.oracle(head), us.learners.LowRank(rank=4, method="nuclear"))
+    assert us.models.distance(recovery.model, head) <= 1e-6

@@ -9,20 +9,27 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.cross import cross
+from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import OracleSpec
+
+_LARGEST_GRAM = 20_000
 
 
 @dataclass(frozen=True)
 class LowRank:
     """Learn a single head whose W has rank r < d; the model keeps W as factors.
 
-    rank     r, or None to find it ("cross" only).
-    method   "cross": r(2d - r) chosen pair queries and linear algebra, the number of unknowns.
+    rank          r, or None to find it ("cross", or "nuclear" with `measurements`).
+    method        "cross": r(2d - r) chosen pair queries and linear algebra, the number of unknowns.
+                  "nuclear": the paper's: random pairs and the nuclear-norm program.
+                  "altmin": the same pairs, alternating minimisation over factors of the given rank.
+    measurements  random pairs for "nuclear" and "altmin"; None takes `theory.nuclear_norm_measurements`.
     """
 
     rank: int | None = None
-    method: Literal["cross"] = "cross"
+    method: Literal["cross", "nuclear", "altmin"] = "cross"
+    measurements: int | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
@@ -30,17 +37,52 @@ class LowRank:
                 "LowRank learns from one real number per sequence of vectors; use AttentionLayer for vector "
                 "answers, Membership for labels, TokenHead for token ids."
             )
+        if self.method not in ("cross", "nuclear", "altmin"):
+            raise InvalidArgument(f"`method` must be 'cross', 'nuclear' or 'altmin' (got {self.method!r}).")
         require_pairs(spec, "LowRank")
         d = spec.dim
         if self.rank is not None and not 1 <= self.rank <= d:
             raise InvalidArgument(
                 f"`rank` must be between 1 and dim (got {self.rank} for dim {d}); pass rank=None to discover it."
             )
+        if self.method != "cross":
+            main = self._count(d)
+            return Forecast({"values": d, "main": main, "held-out": HELD_OUT}, extra=64 + main // 100)
+        if self.measurements is not None:
+            raise InvalidArgument(
+                f'`measurements` is for method="nuclear" and "altmin" (got {self.measurements}); the cross scheme '
+                "asks r(2d - r) queries, no more and no fewer."
+            )
         if self.rank is None:
             return Forecast({"values": d}, extra=None)
         main = theory.low_rank_queries(d, self.rank) - d
         return Forecast({"values": d, "main": main}, extra=64 + main // 100)
 
+    def _count(self, d: int) -> int:
+        """Random pairs to ask."""
+        if self.rank is None and (self.method == "altmin" or self.measurements is None):
+            needs = "`rank`" if self.method == "altmin" else "`rank` or `measurements`"
+            raise InvalidArgument(f'method="{self.method}" needs {needs}; method="cross" finds the rank by itself.')
+        m = self.measurements
+        if m is None:
+            assert self.rank is not None
+            m = theory.nuclear_norm_measurements(d, self.rank)
+        least = 1 if self.rank is None else theory.low_rank_unknowns(d, self.rank) - d
+        if not least <= m <= d * d:
+            raise InvalidArgument(
+                f"`measurements` must be between the unknowns of W, {least}, and d^2 = {d * d} (got {m}); "
+                f'"nuclear" needs about {theory.NUCLEAR_NORM_CONSTANT:g} per unknown, and beyond d^2 SingleHead needs '
+                "no low rank."
+            )
+        if self.method == "nuclear" and m > _LARGEST_GRAM:
+            raise InvalidArgument(
+                f"the nuclear-norm program keeps m^2 numbers and m = {m} exceeds {_LARGEST_GRAM}; "
+                'use method="altmin", or "cross", which needs no program.'
+            )
+        return m
+
     def program(self, spec: OracleSpec, seed: int) -> Program:
-        self.forecast(spec)
-        return cross(spec, seed, self.rank)
+        forecast = self.forecast(spec)
+        if self.method == "cross":
+            return cross(spec, seed, self.rank)
+        return random_pairs(spec, seed, self.method, self.rank, forecast.phases["main"])

@@ -8,7 +8,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.base import Asking
 from unsoftmax.probes.base import Array, LazyProbes, one_row
-from unsoftmax.probes.pairs import Pairs, paired
+from unsoftmax.probes.pairs import Matched, Pairs, paired
 from unsoftmax.probes.rows import Units
 from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
@@ -85,11 +85,14 @@ def _unit(x: Array) -> Array:
     return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
 
-def read_logits(design: Pairs, v: Array, *, phase: str = "main") -> Asking[Array]:
-    """A W B' (m, n) for the design's pairs; saturated entries are asked again, shortened, as phase "repair"."""
+def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> Asking[Array]:
+    """A W B' (m, n) for the design's pairs, or a_k'W b_k (m, 1) where they are matched.
+
+    Saturated entries are asked again, shortened, as phase "repair".
+    """
     y = yield design.probes(phase)
-    av, bv = design.A @ v, design.B @ v
-    T = logits(design.matrix(y), av[:, None], bv[None, :]).t
+    av, bv = np.broadcast_arrays(*design.products(v))
+    T = logits(design.matrix(y), av, bv).t
     shrink = np.ones(T.shape)
     for _ in range(40):
         rows, columns = np.nonzero(~(np.abs(T) <= READABLE * shrink**-2))
@@ -102,7 +105,7 @@ def read_logits(design: Pairs, v: Array, *, phase: str = "main") -> Asking[Array
         new = old * factor
         shrink[rows, columns] = new
         y = yield design.at(rows, columns, new, "repair")
-        T[rows, columns] = logits(y, av[rows] * new, bv[columns] * new).t / new**2
+        T[rows, columns] = logits(y, av[rows, columns] * new, bv[rows, columns] * new).t / new**2
     raise ModelMismatch(
         f"{len(rows)} of {T.size} answers stay outside the open interval between b.v and (a+b).v however small the "
         "tokens are; a single softmax head answers inside it. Choose a wider class, or diagnose the target."

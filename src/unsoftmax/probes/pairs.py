@@ -38,6 +38,10 @@ class Pairs:
 
         return LazyProbes(len(rows), 2 * self.A.shape[1] * 8, build, phase)
 
+    def products(self, v: Array) -> tuple[Array, Array]:
+        """a.v and b.v in shapes that broadcast to the measurements', (m, 1) and (1, n)."""
+        return (self.A @ v)[:, None], (self.B @ v)[None, :]
+
     def matrix(self, answers: Array) -> Array:
         """Answers (m n,) as a matrix (m, n)."""
         return answers.reshape(len(self.B), len(self.A)).T
@@ -58,6 +62,41 @@ class Pairs:
             tokens[filled : filled + take, 1] = b
             filled += take
         return Probes(tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """a_k with b_k for matching rows of A, B (m, d): m probes, measurements (m, 1)."""
+
+    A: Array
+    B: Array
+
+    def __len__(self) -> int:
+        return len(self.A)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.A), 1
+
+    def probes(self, phase: str) -> LazyProbes:
+        """The whole design, lazy."""
+        return self.at(np.arange(len(self)), np.zeros(len(self), dtype=int), np.ones(len(self)), phase)
+
+    def at(self, rows: Array, columns: Array, shrink: Array, phase: str) -> LazyProbes:
+        """Selected pairs, each with both vectors multiplied by its `shrink`; `columns` are all 0."""
+
+        def build(start: int, stop: int) -> Probes:
+            k = slice(start, stop)
+            return paired(self.A[rows[k]] * shrink[k, None], self.B[rows[k]] * shrink[k, None])
+
+        return LazyProbes(len(rows), 2 * self.A.shape[1] * 8, build, phase)
+
+    def products(self, v: Array) -> tuple[Array, Array]:
+        """a.v and b.v, (m, 1) each."""
+        return (self.A @ v)[:, None], (self.B @ v)[:, None]
+
+    def matrix(self, answers: Array) -> Array:
+        return answers[:, None]
 
 
 def paired(a: Array, b: Array, *, phase: str = "main") -> Probes:

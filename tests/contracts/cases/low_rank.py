@@ -1,4 +1,4 @@
-"""Theorem 5.1: the cross scheme with unknown and with given rank, and on a target of full rank."""
+"""Theorem 5.1: the cross scheme with unknown and given rank and on full rank; the paper's random probes."""
 
 import unsoftmax as us
 from tests.contracts.registry import NOT_SINGLE_HEAD, Case
@@ -17,5 +17,15 @@ CASES = [
         lambda: us.models.SingleHead.random(6, norm=2.0, seed=1),
         1e-12,
         outside=NOT_SINGLE_HEAD,
+    ),
+    *(
+        Case(
+            f"LowRank-{method}",
+            us.learners.LowRank(rank=1, method=method),
+            lambda: us.models.LowRankHead.random(8, 1, norm=2.0, seed=1),
+            1e-9,
+            outside=NOT_SINGLE_HEAD,
+        )
+        for method in ("nuclear", "altmin")
     ),
 ]
