@@ -54,6 +54,11 @@ def norm_budget_error(d: int, tolerance: float, max_norm: float, value_norm: flo
     return 3 * math.sqrt(3) * d * tolerance / (max_norm**3 * value_norm)
 
 
+def affine_head_queries(d: int) -> int:
+    """A head with key offset c and output constant: one query per unknown, d^2 + 2d + 1."""
+    return d * d + 2 * d + 1
+
+
 def low_rank_unknowns(d: int, r: int) -> int:
     """Degrees of freedom of a rank-r W, r(2d - r), and of v."""
     return r * (2 * d - r) + d

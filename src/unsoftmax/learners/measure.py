@@ -73,12 +73,17 @@ def _random_pairs(
     """Logits of `size` random pairs with |a| |b| near `product` (returned as it was realised)."""
     length_a, length_b = lengths_for(product, spec.domain)
     b = _unit(rng.standard_normal((size, spec.dim))) * (0.99 * length_b)
-    a = _unit(rng.standard_normal((size, spec.dim)))
-    # Half of a along v: a.v is then never small. The sign keeps a's mean from favouring W'v.
-    a = _unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v))) * (0.99 * length_a)
+    a = random_rows(size, v, rng) * (0.99 * length_a)
     a, b = (on_grid(x, length_a + length_b, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
     return logits(y, a @ v, b @ v).t, 0.99**2 * length_a * length_b
+
+
+def random_rows(size: int, v: Array, rng: np.random.Generator) -> Array:
+    """Random unit a (size, d), half of each along v: a.v is then never small."""
+    a = _unit(rng.standard_normal((size, len(v))))
+    # The sign keeps the mean of a from favouring W'v.
+    return _unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v)))
 
 
 def _unit(x: Array) -> Array:

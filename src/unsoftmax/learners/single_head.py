@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.inversion import logits
+from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import Forecast, Outcome, Program
 from unsoftmax.learners.measure import read_logits, read_values, size_of_scores
 from unsoftmax.models.single_head import SingleHead as Head
@@ -29,9 +30,11 @@ class SingleHead:
 
     probes: "householder" asks along an orthogonal basis in which all a.v are equal, so no entry of v needs a margin,
     at scales set by a small pilot. "coordinate" is the paper's own construction, unscaled: the baseline.
+    affine: learn the wider class with a key offset c and an output constant, d + 1 queries more.
     """
 
     probes: Literal["householder", "coordinate"] = "householder"
+    affine: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.probes not in ("householder", "coordinate"):
@@ -44,10 +47,18 @@ class SingleHead:
         require_pairs(spec, "SingleHead")
         d = spec.dim
         phases = {"values": d, "main": theory.single_head_queries(d) - d}
+        if self.affine:
+            if self.probes == "coordinate":
+                raise InvalidArgument(
+                    '`affine` needs probes="householder"; the paper\'s construction has no affine terms.'
+                )
+            phases = {"values": d + 1, "main": theory.affine_head_queries(d) - (d + 1)}
         return Forecast(phases, extra=0 if self.probes == "coordinate" else 64 + phases["main"] // 100)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if self.affine:
+            return with_affine_terms(lambda small: self._householder(small, seed), spec, seed)
         return self._coordinate(spec) if self.probes == "coordinate" else self._householder(spec, seed)
 
     def _householder(self, spec: OracleSpec, seed: int) -> Program:

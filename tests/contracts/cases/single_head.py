@@ -1,7 +1,14 @@
 """Theorem 4.1 and the paper's coordinate construction."""
 
 import unsoftmax as us
-from tests.contracts.registry import NOT_SINGLE_HEAD, Case
+from tests.contracts.registry import (
+    NOT_SINGLE_HEAD,
+    Case,
+    affine_scores,
+    network_behind,
+    two_heads,
+    zero_value,
+)
 
 CASES = [
     Case(
@@ -19,3 +26,12 @@ CASES = [
         outside=NOT_SINGLE_HEAD,
     ),
 ]
+CASES.append(
+    Case(
+        "SingleHead-affine",
+        us.learners.SingleHead(affine=True),
+        affine_scores,
+        1e-10,
+        outside={"two heads": two_heads, "network behind": network_behind, "v = 0": zero_value},
+    )
+)

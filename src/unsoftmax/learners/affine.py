@@ -1,0 +1,132 @@
+"""Affine terms as a reduction: f(X) = constant + softmax(x_i . (W x_N + c)) . (X v) served by a learner without them.
+
+The constant is f([0]). With b = 0 the pair [a ; 0] has logit a.c, so d queries give c. Then every pair answer of the
+wider class is turned into the answer that the head without c and constant would have given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import logits
+from unsoftmax.learners.base import Asking, Program
+from unsoftmax.learners.measure import READABLE, random_rows
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.bases import householder_basis
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.spec import Domain, OracleSpec
+
+_TYPICAL_OFFSET = 1.5
+_PILOT = 6
+_LONGEST = 2.0**40
+
+
+def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
+    """Read constant and c (d + 1 queries more than without them), then run `program` on corrected answers."""
+    rng = np.random.default_rng([seed, 0xAFF1])
+    constant, v = yield from _values(spec)
+    length = yield from _length_for_offset(v, constant, spec, rng)
+    c = yield from _offset(v, constant, length, spec)
+    # Tokens so short that the offset alone never saturates a logit.
+    limit = min(spec.domain.norm_limit, 2 * length)
+    small = replace(spec, domain=Domain(limit if math.isfinite(limit) else None, spec.domain.max_length))
+    outcome = yield from _corrected(program(small), v, c, constant)
+    head = outcome.model
+    assert isinstance(head, SingleHead | LowRankHead)
+    return replace(outcome, model=replace(head, v=v, c=c, constant=constant))
+
+
+def _values(spec: OracleSpec) -> Asking[tuple[float, Array]]:
+    s = power_of_two(min(1.0, spec.domain.norm_limit))
+    rows = np.concatenate([np.zeros((1, spec.dim)), np.eye(spec.dim) * s])
+    y = yield one_row(rows, phase="values")
+    v = (y[1:] - y[0]) / s
+    if not v.any():
+        raise NotIdentifiable("every one-token query got the same answer, so v = 0 and no query shows W or c.")
+    return float(y[0]), v
+
+
+def _length_for_offset(v: Array, constant: float, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+    """|a| at which a.c is of order one over a basis; the longest allowed if c is invisible."""
+    longest = min(power_of_two(spec.domain.norm_limit), _LONGEST) if spec.domain.max_norm else _LONGEST
+    length = min(1.0, longest)
+    while True:
+        a = on_grid(random_rows(_PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
+        y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
+        t = logits(y - constant, a @ v, np.zeros(_PILOT)).t
+        if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
+            length *= 2.0**-6
+            if length < 1 / _LONGEST:
+                raise ModelMismatch(
+                    "the answers to [a ; 0] stay saturated however short a is; no softmax head does so."
+                )
+            continue
+        typical = float(np.sqrt(np.nanmean(t**2)))
+        # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.
+        wanted = length * _TYPICAL_OFFSET / max(typical, 1e-6)
+        if typical >= 1e-2 or length >= longest:
+            return power_of_two(min(wanted, longest))
+        length = power_of_two(min(wanted, longest))
+
+
+def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Asking[Array]:
+    """c (d,) from the d pairs [a_l ; 0] of a Householder basis; saturated ones again with shorter a."""
+    A = on_grid(householder_basis(v) * (0.99 * length), 2 * length, spec.dtype)
+    shrink, t = np.ones(spec.dim), np.full(spec.dim, np.nan)
+    ask, phase = np.arange(spec.dim), "main"
+    for _ in range(20):
+        a = A[ask] * shrink[ask, None]
+        y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase=phase)
+        found = logits(y - constant, a @ v, np.zeros(len(a))).t
+        t[ask] = found / shrink[ask]
+        ask, phase = ask[~(np.abs(found) <= READABLE)], "repair"
+        if len(ask) == 0:
+            return np.linalg.solve(A, t)
+        shrink[ask] /= 8
+    raise ModelMismatch("answers to [a ; 0] stay outside the interval a softmax head answers in, however short a is.")
+
+
+def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program:
+    """Answer one-row requests from v, and turn pair answers into those of the head without c and constant."""
+    try:
+        request = next(program)
+        while True:
+            if request[:1].tokens.shape[1] == 1:
+                y = np.concatenate([part.tokens[:, 0] @ v for part in _parts(request)])
+            else:
+                y = yield request
+                y = _without_offset(request, y, v, c, constant)
+            request = program.send(y)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        program.close()
+
+
+def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, constant: float) -> Array:
+    corrected = np.empty_like(y)
+    done = 0
+    for part in _parts(request):
+        if part.tokens.shape[1] != 2:
+            raise InvalidArgument("affine terms are separated from pair probes only.")
+        x1, x2 = part.tokens[:, 0], part.tokens[:, 1]
+        gap, low = (x1 - x2) @ v, x2 @ v
+        t = logits(y[done : done + len(part)] - constant, gap, low).t
+        # A saturated answer stays saturated: the learner asks it again.
+        corrected[done : done + len(part)] = low + gap * expit(np.nan_to_num(t - (x1 - x2) @ c, nan=np.inf))
+        done += len(part)
+    return corrected
+
+
+def _parts(request: Probes | LazyProbes) -> Iterator[Probes]:
+    if isinstance(request, Probes):
+        return iter([request])
+    rows = max(1, 2**22 // request.row_bytes)
+    return (request[start : start + rows] for start in range(0, len(request), rows))

@@ -1,0 +1,63 @@
+"""Affine terms: one query per unknown of the wider class, at the precision the sizes of c and W allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import unsoftmax as us
+
+
+def head(d: int, norm: float, size: float, constant: float, seed: int) -> us.models.SingleHead:
+    plain = us.models.SingleHead.random(d, norm=norm, seed=seed)
+    c = np.random.default_rng(seed).standard_normal(d) * size
+    return us.models.SingleHead(plain.W, plain.v, c=c, constant=constant)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    d=st.integers(1, 12),
+    log_norm=st.floats(-1, 2),
+    log_c=st.floats(-3, 0.5),
+    constant=st.sampled_from([0.0, 1.0, -30.0]),
+    seed=st.integers(0, 999),
+)
+def test_c_constant_and_W_are_found(d, log_norm, log_c, constant, seed) -> None:
+    target = head(d, 10**log_norm, 10**log_c, constant, seed)
+    recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True), seed=seed)
+    assert us.models.distance(recovery.model, target) < 1e-9
+    phases = recovery.usage.phases
+    assert phases["values"] + phases["main"] == us.theory.affine_head_queries(d)
+
+
+def test_no_affine_terms_is_a_special_case() -> None:
+    target = us.models.SingleHead.random(10, norm=3.0, seed=1)
+    recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True))
+    assert np.abs(recovery.model.W - target.W).max() < 1e-12
+    assert np.abs(recovery.model.c).max() < 1e-9
+    assert recovery.model.constant == 0
+
+
+def test_norm_limit_is_kept() -> None:
+    target = head(8, 3.0, 0.5, 0.2, 3)
+
+    def strict(X):
+        assert np.linalg.norm(X, axis=2).max() <= 1 + 1e-12
+        return target(X)
+
+    recovery = us.recover(us.oracle(strict, 8, max_norm=1.0), us.learners.SingleHead(affine=True))
+    assert us.models.distance(recovery.model, target) < 1e-10
+
+
+def test_two_heads_with_affine_terms_are_refused() -> None:
+    one, two = head(6, 3.0, 0.5, 0.0, 1), head(6, 3.0, 0.5, 0.0, 2)
+    both = us.models.MultiHead(np.stack([one.W, two.W]), np.stack([one.v, two.v]), c=np.stack([one.c, two.c]))
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(both), us.learners.SingleHead(affine=True))
+
+
+def test_the_papers_probes_have_no_affine_terms() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="householder"):
+        us.recover(us.oracle(head(4, 1.0, 0.5, 0.0, 1)), us.learners.SingleHead("coordinate", affine=True))
