@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -167,10 +167,37 @@ def load(path: str | Path) -> Recovery:
         return Recovery(
             model=model,
             status=Status(header["status"]),
-            usage=Usage(**header["usage"]),
-            certificate=Certificate(tuple(Claim(**claim) for claim in header["claims"])),
+            usage=_usage(header["usage"]),
+            certificate=Certificate(tuple(_claim(claim) for claim in header["claims"])),
             provenance=dict(header["provenance"]),
-            notes=tuple(str(note) for note in header["notes"]),
+            notes=tuple(_of(str, note) for note in header["notes"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{path} has a damaged recovery header ({error}).") from error
+
+
+def _usage(values: dict[str, Any]) -> Usage:
+    usage = Usage(**values)
+    for count in (usage.asked, usage.billed, usage.tokens, usage.numbers, usage.rounds, *usage.phases.values()):
+        _of(int, count)
+    for seconds in (usage.seconds, usage.target_seconds):
+        _of((int, float), seconds)
+    return usage
+
+
+def _claim(values: dict[str, Any]) -> Claim:
+    claim = Claim(**values)
+    for text in (claim.name, claim.statement, claim.theorem or ""):
+        _of(str, text)
+    for number in (claim.bound, claim.observed or 0.0):
+        _of((int, float), number)
+    if claim.basis not in get_args(Basis):
+        raise ValueError(f"a claim has the basis {claim.basis!r}")
+    return claim
+
+
+def _of(kind: Any, value: Any) -> Any:
+    """The value, if it is of this kind: a header from a stranger may hold anything."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{str(value)[:80]!r} stands where another kind of value belongs")
+    return value
