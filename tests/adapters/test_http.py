@@ -61,7 +61,7 @@ def test_repeated_rows_are_written_out(server):
     assert np.allclose(oracle(Probes(tokens, counts)), HEAD(tokens, counts), rtol=1e-12)
 
 
-@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("binary", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_faults_end_in_the_exact_result(server, binary, tmp_path):
     clean = us.recover(us.adapters.http(server.url, "model", rate=math.inf, max_batch=8), LEARNER)
     before = server.received

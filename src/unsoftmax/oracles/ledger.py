@@ -31,7 +31,7 @@ _TABLES = {
     "addresses BLOB, answers BLOB)",
 }
 _CACHED = 4
-_LARGEST_CHUNK = 2**28
+_LARGEST_VALUE = 2**28
 _ROW_BITS = 28
 """A place is chunk << 28 | row: 2^28 rows per chunk, 2^35 chunks."""
 
@@ -125,6 +125,7 @@ class Ledger:
 
     def _open(self, binding: dict[str, Any] | None) -> None:
         run = self._connection.execute
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
         run("PRAGMA trusted_schema = OFF")
         run("PRAGMA cell_size_check = ON")
         run("PRAGMA locking_mode = EXCLUSIVE")
@@ -224,7 +225,7 @@ class Ledger:
             raise LedgerError(
                 f"{self.path} cannot be read as a ledger ({text}); restore a copy, or start a new ledger."
             ) from error
-        except (OverflowError, UnicodeError, json.JSONDecodeError, RecursionError, TypeError, ValueError) as error:
+        except (ArithmeticError, MemoryError, RecursionError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.path} is damaged ({error}); restore a copy, or start a new ledger.") from error
 
 
