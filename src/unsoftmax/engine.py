@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from unsoftmax.errors import OracleError
 from unsoftmax.learners.base import Asking
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -59,6 +60,12 @@ def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallbac
         meter.asked += len(part)
         if progress is not None:
             progress(Progress(request.phase, done, size, meter.asked, meter.billed))
+    if stack.spec.link is not None and not request.saturable and not np.isfinite(answers).all():
+        raise OracleError(
+            f"{int((~np.isfinite(answers)).sum())} of {size} answers of phase {request.phase!r} are at an end of the "
+            f"range of the link {stack.spec.link!r}: they do not tell f. Declare max_norm=, so that tokens are "
+            "shorter, or use learners.Approximate, which asks again where the link is steep."
+        )
     return answers
 
 

@@ -38,11 +38,13 @@ class Noise:
     """How wrong an answer may be: `absolute`, plus `relative` times the size of the numbers behind it.
 
     With a `link` both parts are errors of the answer link(f), and an answer's radius is what they leave in f.
+    `measured` tells an estimate from a promise of the oracle.
     """
 
     absolute: float
     relative: float
     link: Link | None = None
+    measured: bool = False
 
     def radius(self, f: Array, size: Array | float) -> Array:
         """Radius of f, elementwise; `size` bounds the numbers that were added up to f (largest |x| |v|)."""
@@ -73,7 +75,8 @@ def shares(y: Array, span: Array, base: Array, radius: Array) -> Shares:
     """Invert y = base + alpha span with |error of the numerator| <= radius, elementwise (broadcasting)."""
     mid = (y - base) / span
     reach = radius / np.abs(span)
-    low, high = mid - reach, mid + reach
+    with np.errstate(invalid="ignore"):
+        low, high = mid - reach, mid + reach
     inside = (low > 0) & (high < 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(inside, np.log(mid) - np.log1p(-mid), np.nan)

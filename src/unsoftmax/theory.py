@@ -59,6 +59,21 @@ def affine_head_queries(d: int) -> int:
     return d * d + 2 * d + 1
 
 
+def averaging_blocks(d: int, tolerance: float, max_norm: float, value_norm: float, accuracy: float) -> float:
+    """Blocks of d + d^2 queries after which independent noise of this deviation leaves ||W^ - W||_F <= accuracy.
+
+    `norm_budget_error` over sqrt(blocks), times `spread_of_error`, times 1.35 for logits that are not small.
+    """
+    expected = norm_budget_error(d, tolerance, max_norm, value_norm)
+    ratio = 1.35 * spread_of_error(d) * expected / accuracy
+    return float(max(1, math.ceil(ratio**2))) if ratio < 1e150 else math.inf
+
+
+def spread_of_error(d: int) -> float:
+    """How far ||W^ - W||_F, a sum of d^2 independent squares, may lie above its root mean square (4 deviations)."""
+    return 1.1 + 3 / (d + 1)
+
+
 def low_rank_unknowns(d: int, r: int) -> int:
     """Degrees of freedom of a rank-r W, r(2d - r), and of v."""
     return r * (2 * d - r) + d

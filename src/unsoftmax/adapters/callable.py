@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax import links
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.identity import fingerprint
-from unsoftmax.oracles.semantic import INVERSE_LINKS, Thresholded
+from unsoftmax.oracles.semantic import Thresholded
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import Domain, Kind, Link, OracleSpec
 
@@ -61,8 +62,10 @@ class CallableOracle:
 
 
 def _unlinked(answer: Array, link: Link) -> Array:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return INVERSE_LINKS[link](np.asarray(answer, dtype=np.float64))
+    """f from link(f); +-inf where the answer is saturated. Two columns under "sigmoid" are class probabilities."""
+    if link == "sigmoid" and answer.ndim == 2 and answer.shape[1] == 2:
+        return links.from_probabilities(answer)
+    return links.inverse(link, answer)
 
 
 def oracle(
@@ -82,7 +85,8 @@ def oracle(
 
     `dim` may be omitted for reference models, which know theirs. `kind="membership"`: fn returns values, or booleans
     or 0 and 1, and the oracle shows only f > 0. `tolerance` declares |answer - f| <= tolerance. `link`: the answers
-    are link(f). `name` is the identity of the target in a ledger.
+    are link(f), and `tolerance` is about them; "sigmoid" also takes probabilities of two classes (batch, 2). `name` is
+    the identity of the target in a ledger.
     """
     if not callable(fn):
         raise InvalidArgument(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,15 +12,16 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners import approximate_paper
+from unsoftmax.learners.averaging import Averaging, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
-from unsoftmax.learners.token_pairs import Lengths, ask_pairs, longest, read_pairs, read_values
+from unsoftmax.learners.links import asking_both_signs
+from unsoftmax.learners.noise import SIGMAS, confirmed, known_noise
+from unsoftmax.learners.pair_logits import read_pairs
+from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
-
-ROUNDINGS = 4.0
-"""Units of rounding granted to a target beside its declared tolerance."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,12 @@ class Approximate:
     method    "optimal": both tokens at the norm limit (or as long as rounding allows where there is none), no margin
               on v, no norm bound on W. "paper": Theorem 6.1 as published but for the wider clip its proof needs.
     W_bound   "paper": the known bound on ||W||_F, at least 2.
-    margin    "paper": every nonzero |v_i| is at least this.
+    margin    "paper": every nonzero |v_i| is at least this. "optimal" with `accuracy`: |v| is (1 if None).
     accuracy  the wanted bound on ||W^ - W||_F. "paper": refused up front if the tolerance is above the theorem's.
+              "optimal": where one pass does not reach it, noise is averaged over as many passes as the forecast says
+              (`tolerance` is then the size of a typical error, which need not be bounded by it).
+
+    An oracle that declares no tolerance has its noise measured first, and the bounds rest on that measurement.
     """
 
     method: Literal["optimal", "paper"] = "optimal"
@@ -54,11 +60,12 @@ class Approximate:
             )
         require_pairs(spec, "Approximate")
         d = spec.dim
-        phases = {"values": d, "main": theory.approximate_queries(d) - d}
-        if self.method == "paper":
+        paper = self.method == "paper"
+        blocks = 1 if paper else planned_blocks(spec, self.accuracy, self.margin or 1.0)
+        phases = {"values": blocks * d, "main": blocks * (theory.approximate_queries(d) - d)}
+        if paper:
             approximate_paper.check(spec, self.W_bound, self.margin, self.accuracy)
-            return Forecast(phases, extra=0)
-        return Forecast(phases, extra=None)
+        return Forecast(phases, extra=0 if paper else None)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -69,15 +76,39 @@ class Approximate:
         return self._optimal(spec, seed)
 
     def _optimal(self, spec: OracleSpec, seed: int) -> Program:
-        rng = np.random.default_rng(seed)
-        noise = Noise(spec.tolerance, ROUNDINGS * spec.eps, spec.link)
-        values = yield from read_values(spec, noise, longest(spec, noise))
-        limit = longest(spec, noise, values.norm)
-        lengths = Lengths(limit, min(spec.domain.norm_limit, 2.0**40) if spec.link is None else limit)
+        program = self._both_signs(spec, np.random.default_rng(seed))
+        return asking_both_signs(program) if spec.link == "log" else program
+
+    def _both_signs(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        noise, length, farthest = yield from known_noise(spec, rng, typical=self.accuracy is not None)
+        blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
+        averageable = spec.link is None and math.isfinite(spec.domain.norm_limit)
+        if self.accuracy is None or not averageable:
+            return (yield from self._single_pass(spec, noise, length, farthest, rng))
+        if blocks == 1 and spec.tolerance > 0:
+            outcome = yield from self._single_pass(spec, noise, length, farthest, rng)
+            if outcome.precision is not None and self.accuracy >= outcome.precision.W:
+                return outcome
+            blocks = 0
+        averaging = Averaging(spec, rng, self.accuracy, blocks, spec.domain.norm_limit, noise.absolute / SIGMAS)
+        return (yield from averaging.learn())
+
+    def _single_pass(
+        self, spec: OracleSpec, noise: Noise, length: float, farthest: float, rng: np.random.Generator
+    ) -> Program:
+        d = spec.dim
+        values = yield from read_values(spec, noise, length)
+        lengths = working_lengths(spec, noise, values, farthest)
         design, y = yield from ask_pairs(values, spec, noise, lengths, rng)
         reading = yield from read_pairs(design, y, values, spec, noise)
         system = TokenPairSystem(design.X1, design.X2)
-        W = system.solve(reading.T)
+        head = Head(system.solve(reading.T), values.v)
         bound = system.noise_bound(reading.noise) + system.value_gain(reading.P, reading.Q) * values.radius
-        precision = Precision(bound, values.radius, noise, "proved")
-        return Outcome(Head(W, values.v), claims=precision.claims(), precision=precision)
+        precision = Precision(bound, values.radius, noise, "measured" if noise.measured else "proved")
+        if self.accuracy is not None:
+            expected = system.noise_rms(reading.noise)
+            expected = math.hypot(expected, system.value_rms(reading.P[1], reading.Q[1]) * values.radius / d**0.5)
+            precision = replace(precision, W=theory.spread_of_error(d) * expected / SIGMAS)
+        elif noise.measured:
+            precision = yield from confirmed(head, precision, design, spec, rng)
+        return Outcome(head, claims=precision.claims(), precision=precision)

@@ -8,46 +8,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, Shares, shares
+from unsoftmax.inversion import Noise
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.pair_logits import Values, inverted, refuse_drowned
 from unsoftmax.links import READABLE
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
-_FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
-"""Longest token sent where the domain sets no limit: squares and sums of it stay far from overflow."""
-
 _PILOT = 8
-_STEEP = 3.0
-"""Largest |logit| taken as it comes: further out, asking again closer to 0 is the better use of a query."""
-
-_MOST_COPIES = 63
 
 
-@dataclass(frozen=True, eq=False)
-class Values:
-    """v (d,) and `radius`, a bound on ||v^ - v||_2."""
+def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
+    """How long tokens may be and how long x1 should be: at the limit, or so long that rounding, not noise, remains.
 
-    v: Array
-    radius: float
-
-    @property
-    def norm(self) -> float:
-        return float(np.linalg.norm(self.v))
-
-
-def longest(spec: OracleSpec, noise: Noise, value_norm: float | None = None) -> float:
-    """Token norm to work at: the domain's limit, or long enough that rounding, not the noise, is what remains.
-
-    Before |v| is known it is taken for very small: one-row answers are single products, longer ones lose nothing.
-    Behind a link answers must also stay where the link is steep, |x| |v| below its readable range.
+    Behind a link answers must stay where the link is steep: the part of a token along v is limited, not its length.
     """
-    size = 2.0**-16 if value_norm is None else value_norm
-    outscaled = noise.absolute / (2.0**8 * noise.relative * size) if noise.link is None else math.inf
-    readable = READABLE[noise.link] / (1.0 if value_norm is None else value_norm)
-    return min(spec.domain.norm_limit, _FAR[spec.dtype], readable, max(outscaled, 1.0))
+    reach = READABLE[spec.link] / values.norm
+    if spec.link is not None:
+        return Lengths(min(reach, farthest), farthest, reach)
+    # A promised tolerance is kept far above rounding, so that the stated bound is about the tolerance alone.
+    clear = 1.0 if noise.measured else 2.0**8
+    return Lengths(min(farthest, max(noise.absolute / (clear * noise.relative * values.norm), 1.0)), farthest)
 
 
 def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]:
@@ -55,14 +38,18 @@ def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]
     x = representable(np.array([power_of_two(length) if math.isinf(spec.domain.norm_limit) else length]), spec.dtype)
     s = float(x[0])
     y = yield one_row(np.eye(spec.dim) * s, phase="values")
-    v = y / s
     radius = float(np.linalg.norm(noise.radius(y, np.abs(y)))) / s
-    if not np.linalg.norm(v) > 2 * radius:
+    return distinguishable(Values(y / s, radius), s)
+
+
+def distinguishable(values: Values, length: float) -> Values:
+    """The values, if they are not lost in their own radius; `length` is the norm of the tokens that read them."""
+    if not values.norm > 2 * values.radius:
         raise NotIdentifiable(
-            f"v is not distinguishable from 0: |v| is read as {np.linalg.norm(v):.2g}, off by up to {radius:.2g}, "
-            f"from tokens of norm {s:g}. If v = 0, no query shows W; else allow longer tokens or less noise."
+            f"v is not distinguishable from 0: |v| is read as {values.norm:.2g}, off by up to {values.radius:.2g}, "
+            f"from tokens of norm {length:g}. If v = 0, no query shows W; else allow longer tokens or less noise."
         )
-    return Values(v, radius)
+    return values
 
 
 @dataclass(frozen=True)
@@ -71,10 +58,15 @@ class Lengths:
 
     base: float
     limit: float
+    reach: float = math.inf
 
     def __call__(self, product: float) -> tuple[float, float]:
         longer = min(max(self.base, math.sqrt(product)), self.limit)
         return longer, min(product / longer, longer)
+
+    def design(self, v: Array, product: float, dtype: str) -> TokenPairs:
+        """The token pairs at this product."""
+        return token_pairs(v, *self(product), dtype, reach=self.reach)
 
 
 def scale_of_scores(
@@ -86,14 +78,16 @@ def scale_of_scores(
     low, high = 0.0, largest
     product = min(float(d), largest)
     for _ in range(40):
-        design = token_pairs(values.v, *lengths(product), spec.dtype)
+        design = lengths.design(values.v, product, spec.dtype)
         pick = rng.integers(d, size=(2, _PILOT))
         plain = np.ones((_PILOT, 2), dtype=np.int64)
         y = yield design.at(pick[0], pick[1], np.ones(_PILOT), plain, "pilot")
-        seen = _inverted(y, design, values, noise, pick[0], pick[1], np.ones(_PILOT))
+        seen = inverted(y, design, values, noise, pick[0], pick[1], np.ones(_PILOT))
         readable = np.isfinite(seen.radius)
         if 2 * readable.sum() <= _PILOT:
-            _refuse_drowned(design, values, noise)
+            refuse_drowned(design, values, noise)
+            if low and high < 4 * low:
+                return low
             high = product
             product = math.sqrt(low * high) if low else product * 2.0**-8
             continue
@@ -101,7 +95,7 @@ def scale_of_scores(
         t = np.where(readable, seen.t, 8.0)
         size = float(np.sqrt(np.mean(t**2)))
         if size < 3 * float(np.median(seen.radius[readable])) or size < 1e-3:
-            if product >= high:
+            if product >= high or (low and high < 4 * low):
                 return product
             low = product
             product = min(product * 2.0**8, high) if high == largest else math.sqrt(low * high)
@@ -114,21 +108,6 @@ def scale_of_scores(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """Logits T (d, d) of a design, with what may be wrong about them: see `TokenPairSystem`.
-
-    `noise` bounds the part of T's error that comes from the pair's own answer; `P`, `Q` are the intervals of the
-    weights with which an error of v enters. `gain` is dT/dy.
-    """
-
-    T: Array
-    noise: Array
-    gain: Array
-    P: tuple[Array, Array]
-    Q: tuple[Array, Array]
-
-
 def ask_pairs(
     values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
 ) -> Asking[tuple[TokenPairs, Array]]:
@@ -139,145 +118,17 @@ def ask_pairs(
     d = spec.dim
     first: list[Array] = []
     if lengths.base >= lengths.limit:
-        design = token_pairs(values.v, lengths.limit, lengths.limit, spec.dtype)
+        design = lengths.design(values.v, lengths.limit**2, spec.dtype)
         y = yield design.columns(0, 1, "main")
         every = np.arange(d)
-        seen = _inverted(y, design, values, noise, every, np.zeros(d, dtype=np.int64), np.ones(d))
+        seen = inverted(y, design, values, noise, every, np.zeros(d, dtype=np.int64), np.ones(d))
         if np.isfinite(seen.radius).all() and np.mean(seen.t**2) < 1.5:
             rest = yield design.columns(1, d, "main")
             return design, design.matrix(np.concatenate([y, rest]))
         first = [y]
     product = yield from scale_of_scores(values, spec, noise, lengths, rng)
-    design = token_pairs(values.v, *lengths(product), spec.dtype)
+    design = lengths.design(values.v, product, spec.dtype)
     rest = yield design.columns(len(first), d, "main")
     if first:
         first = [(yield design.columns(0, 1, "repair"))]
     return design, design.matrix(np.concatenate([*first, rest]))
-
-
-def read_pairs(design: TokenPairs, y: Array, values: Values, spec: OracleSpec, noise: Noise) -> Asking[Reading]:
-    """Logits from the answers y (d, d); steep and saturated ones are asked again, closer to 0, as phase "repair"."""
-    rows, columns = (index.ravel() for index in np.indices(design.shape))
-    state = _Entries(design, values, noise, rows, columns)
-    state.take(np.arange(len(rows)), y.ravel())
-    limit = spec.domain.length_limit
-    for _ in range(24):
-        again = state.plan(limit)
-        if len(again) == 0:
-            return state.reading()
-        fresh = yield design.at(rows[again], columns[again], state.shrink[again], state.copies[again], "repair")
-        state.take(again, fresh)
-    left = int((~np.isfinite(state.best.radius)).sum())
-    raise ModelMismatch(
-        f"{left} of {len(rows)} answers stay outside the interval between x2.v and x1.v however small the tokens are; "
-        "a single softmax head answers inside it. Choose a wider class, or diagnose the target."
-    )
-
-
-class _Entries:
-    """Best reading of every pair so far, and how each is to be asked next."""
-
-    def __init__(self, design: TokenPairs, values: Values, noise: Noise, rows: Array, columns: Array) -> None:
-        self.design, self.values, self.noise = design, values, noise
-        self.rows, self.columns = rows, columns
-        n = len(rows)
-        self.shrink, self.copies = np.ones(n), np.ones((n, 2), dtype=np.int64)
-        self.tries = np.zeros(n, dtype=np.int64)
-        self.best = _Best(n)
-
-    def take(self, index: Array, y: Array) -> None:
-        """Interpret the answers of the pairs at `index`; keep those that say more than what is held."""
-        kappa, copies = self.shrink[index], self.copies[index]
-        seen = _inverted(y, self.design, self.values, self.noise, self.rows[index], self.columns[index], kappa)
-        self.best.improve(index, seen, kappa, np.log(copies[:, 0] / copies[:, 1]), *self._weights(index, y, kappa))
-        self.tries[index] += 1
-
-    def _weights(self, index: Array, y: Array, kappa: Array) -> tuple[Array, Array]:
-        span, size = _span_and_size(self.design, self.values, self.rows[index], self.columns[index])
-        return span * kappa, self.noise.radius(y, size * kappa)
-
-    def plan(self, length_limit: float) -> Array:
-        """Pairs to ask again, with their `shrink` and `copies` set."""
-        lost = ~np.isfinite(self.best.radius)
-        if lost.any():
-            _refuse_drowned(self.design, self.values, self.noise, float(self.shrink[lost].min()))
-        self.shrink[lost] *= np.where(self.tries[lost] > 1, 0.5, 0.25)
-        logit = self.best.T * self.best.kappa**2
-        most = min(_MOST_COPIES, length_limit - 1)
-        steep = ~lost & (np.abs(np.nan_to_num(self.best.seen)) > _STEEP) & (self.tries < 6)
-        if most >= 2:
-            copies = np.minimum(np.round(np.exp(np.minimum(np.abs(logit[steep]), 10.0))), most).astype(np.int64)
-            ones = np.ones_like(copies)
-            up = logit[steep] > 0
-            wanted = np.stack([np.where(up, ones, copies), np.where(up, copies, ones)], axis=1)
-            fresh = (wanted != self.copies[steep]).any(axis=1) | (self.shrink[steep] != self.best.kappa[steep])
-            index = np.flatnonzero(steep)[fresh]
-            self.copies[index] = wanted[fresh]
-            self.shrink[index] = self.best.kappa[index]
-        else:
-            index = np.flatnonzero(steep & (np.abs(logit) > _STEEP + 1) & (self.shrink == self.best.kappa))
-            self.shrink[index] *= 0.5
-        self.copies[lost] = 1
-        return np.union1d(np.flatnonzero(lost), index)
-
-    def reading(self) -> Reading:
-        return self.best.reading(self.design.shape)
-
-
-class _Best:
-    """Arrays over pairs: the logit at full scale and the quantities its error is made of."""
-
-    def __init__(self, n: int) -> None:
-        self.T, self.seen, self.kappa = np.full(n, np.nan), np.full(n, np.nan), np.ones(n)
-        self.radius = np.full(n, np.inf)
-        self.noise, self.gain = np.full(n, np.inf), np.full(n, np.inf)
-        self.P, self.Q = np.zeros((2, n)), np.zeros((2, n))
-
-    def improve(self, index: Array, seen: Shares, kappa: Array, shift: Array, span: Array, tau: Array) -> None:
-        radius = seen.radius / kappa**2
-        better = radius < self.radius[index]
-        k = index[better]
-        s = kappa[better]
-        span = np.abs(span[better])
-        low, high = seen.low[better], seen.high[better]
-        steep, flat = seen.steepest[better], seen.flattest[better]
-        self.radius[k], self.kappa[k], self.seen[k] = radius[better], s, seen.t[better]
-        self.T[k] = (seen.t[better] - shift[better]) / s**2
-        self.noise[k] = steep * tau[better] / (span * s**2)
-        self.gain[k] = 1 / (seen.mid[better] * (1 - seen.mid[better]) * span * s**2)
-        self.P[:, k] = np.stack([flat * low, steep * high]) / (span * s)
-        self.Q[:, k] = np.stack([flat * (1 - high), steep * (1 - low)]) / (span * s)
-
-    def reading(self, shape: tuple[int, int]) -> Reading:
-        T, noise, gain = (x.reshape(shape) for x in (self.T, self.noise, self.gain))
-        P, Q = (x.reshape(2, *shape) for x in (self.P, self.Q))
-        return Reading(T, noise, gain, (P[0], P[1]), (Q[0], Q[1]))
-
-
-def _span_and_size(design: TokenPairs, values: Values, rows: Array, columns: Array) -> tuple[Array, Array]:
-    """(x1 - x2).v and the largest |x| |v|, per pair."""
-    X1, X2 = design.X1, design.X2
-    length = np.maximum(np.linalg.norm(X1, axis=1)[rows], np.linalg.norm(X2, axis=1)[columns])
-    return (X1 @ values.v)[rows] - (X2 @ values.v)[columns], length * values.norm
-
-
-def _inverted(
-    y: Array, design: TokenPairs, values: Values, noise: Noise, rows: Array, columns: Array, kappa: Array
-) -> Shares:
-    """Shares of the first token with everything that may be wrong: the answer, and v along both tokens."""
-    span, size = _span_and_size(design, values, rows, columns)
-    slack = noise.radius(y, size * kappa) + size * kappa * (values.radius / values.norm)
-    return shares(y, span * kappa, (design.X2 @ values.v)[columns] * kappa, slack)
-
-
-def _refuse_drowned(design: TokenPairs, values: Values, noise: Noise, kappa: float = 1.0) -> None:
-    """Raise if even an unsaturated answer could not be read at this size of tokens."""
-    zero = np.zeros(1, dtype=np.int64)
-    span, size = _span_and_size(design, values, zero, zero)
-    radius = noise.radius(np.zeros(1), size * kappa) + size * kappa * (values.radius / values.norm)
-    if 2 * radius[0] >= 0.9 * abs(span[0]) * kappa:
-        raise NotIdentifiable(
-            f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
-            f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. Allow longer "
-            "tokens (max_norm) or less noise; noise that differs from query to query can be averaged (accuracy=)."
-        )

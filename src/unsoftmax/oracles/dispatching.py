@@ -200,7 +200,8 @@ def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
     if y.dtype.kind not in "fiub":
         raise OracleError(f"the target answered with dtype {y.dtype} on {where(probes)}; real numbers are required.")
     y = y.astype(np.float64, copy=False)
-    bad = ~np.isfinite(y)
+    # Behind a link +-inf is what a saturated answer says of f; whether that is of use is the program's to know.
+    bad = ~np.isfinite(y) if spec.link is None else np.isnan(y)
     if bad.any():
         row = int(np.argwhere(bad)[0][0])
         raise OracleError(

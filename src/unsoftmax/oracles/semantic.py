@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, logit
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
@@ -31,6 +29,15 @@ def digests(probes: Probes) -> list[bytes]:
     return keys
 
 
+def _require_no_link(oracle: Oracle, wrapper: str) -> None:
+    """Noise sits on the answer, before the link is undone: it belongs into the callable behind `us.oracle(link=)`."""
+    if oracle.spec.link is not None:
+        raise InvalidArgument(
+            f"{wrapper} cannot wrap an oracle with link={oracle.spec.link!r}: its answers are already f. Put the noise "
+            "into the callable, and declare it with tolerance= in units of the answer."
+        )
+
+
 @dataclass(frozen=True)
 class Perturbed:
     """Adds noise in [-tolerance, tolerance], a function of the query's content and the seed.
@@ -43,6 +50,9 @@ class Perturbed:
     tolerance: float
     seed: int = 0
     adversarial: bool = False
+
+    def __post_init__(self) -> None:
+        _require_no_link(self.inner, "Perturbed")
 
     @property
     def spec(self) -> OracleSpec:
@@ -72,6 +82,7 @@ class Rounded:
     def __post_init__(self) -> None:
         if (self.decimals is None) == (self.significant is None):
             raise InvalidArgument("pass exactly one of `decimals` and `significant`.")
+        _require_no_link(self.inner, "Rounded")
 
     @property
     def spec(self) -> OracleSpec:
@@ -122,12 +133,3 @@ class Thresholded:
         y = np.asarray(self.inner(probes))
         # What is not a number has no sign: it passes, and the stack refuses it by name.
         return np.where(np.isfinite(y), y > 0, y).astype(np.float64)
-
-
-LINKS: dict[str, Callable[[Array], Array]] = {"sigmoid": expit, "exp": np.exp, "log": np.log, "tanh": np.tanh}
-INVERSE_LINKS: dict[str, Callable[[Array], Array]] = {
-    "sigmoid": logit,
-    "exp": np.log,
-    "log": np.exp,
-    "tanh": np.arctanh,
-}

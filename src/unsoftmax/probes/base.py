@@ -24,13 +24,15 @@ class Probes:
 
     `counts` (batch, N) positive integers: how often each row is repeated in place; the last row is the query
     token. `phase` names the line of the bill ("values", "pilot", "main", "repair", "verify").
-    `offset` is the position of the first sequence in its round, for error messages.
+    `offset` is the position of the first sequence in its round, for error messages. `saturable`: the program
+    understands +-inf, the answer of a service whose output link is saturated; else such an answer is an error.
     """
 
     tokens: Array
     counts: Array | None = None
     phase: str = "main"
     offset: int = 0
+    saturable: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens.ndim not in (2, 3) or self.tokens.shape[1] < 1:
@@ -76,6 +78,7 @@ class LazyProbes:
     row_bytes: int
     build: Callable[[int, int], Probes]
     phase: str = "main"
+    saturable: bool = False
 
     def __len__(self) -> int:
         return self.size
@@ -88,6 +91,6 @@ class LazyProbes:
         return Probes(made.tokens, made.counts, self.phase, start)
 
 
-def one_row(x: Array, *, phase: str = "values") -> Probes:
+def one_row(x: Array, *, phase: str = "values", saturable: bool = False) -> Probes:
     """One-token sequences from the rows of x (batch, d)."""
-    return Probes(np.ascontiguousarray(x, dtype=np.float64)[:, None, :], phase=phase)
+    return Probes(np.ascontiguousarray(x, dtype=np.float64)[:, None, :], phase=phase, saturable=saturable)

@@ -49,6 +49,16 @@ def simplex(v: Array) -> tuple[Array, Array]:
     return n, (Z - n / math.sqrt(d)) / math.sqrt(1 - 1 / d)
 
 
+def turned(w: Array, n: Array, rng: np.random.Generator) -> Array:
+    """w (m, d), orthogonal to n, under a random rotation of n's complement."""
+    d = len(n)
+    if d == 1:
+        return w
+    frame = np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    other = np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    return np.asarray(w @ frame @ other.T)
+
+
 def representable(x: Array, dtype: str) -> Array:
     """Round tokens to what `dtype` holds (float32 also for float64: it survives a hidden cast), never longer than x."""
     name = "float32" if dtype == "float64" else dtype
@@ -82,20 +92,37 @@ class TokenPairs:
             plain = (copies[k] == 1).all()
             return Probes(tokens, None if plain else copies[k])
 
-        return LazyProbes(len(rows), 2 * self.X1.shape[1] * 8, build, phase)
+        return LazyProbes(len(rows), 2 * self.X1.shape[1] * 8, build, phase, saturable=True)
 
     def matrix(self, answers: Array) -> Array:
         """Answers of all columns (m n,) as a matrix (m, n)."""
         return answers.reshape(len(self.X2), len(self.X1)).T
 
 
-def token_pairs(v: Array, longer: float, shorter: float, dtype: str) -> TokenPairs:
-    """The design above with |x1| <= longer, |x2| <= shorter <= longer, exactly representable in dtype."""
+def token_pairs(
+    v: Array,
+    longer: float,
+    shorter: float,
+    dtype: str,
+    *,
+    reach: float = math.inf,
+    rng: np.random.Generator | None = None,
+) -> TokenPairs:
+    """The design above with |x1| <= longer, |x2| <= shorter <= longer, exactly representable in dtype.
+
+    `reach` limits the tokens' part along v (answers behind a link must not grow with the tokens). `rng` turns the
+    simplex at random around n, so that several designs share no token.
+    """
     d = len(v)
     n, w = simplex(v)
     if d == 1:
-        return TokenPairs(representable(longer * n[None], dtype), representable(-shorter * n[None], dtype))
+        x = n[None] * (1.0 if rng is None else rng.uniform(0.9, 1.0))
+        X1, X2 = min(longer, reach) * x, -min(shorter, reach) * x
+        return TokenPairs(representable(X1, dtype), representable(X2, dtype))
+    if rng is not None:
+        w = turned(w, n, rng)
     c1, c2 = best_cosines(shorter / longer, d)
+    c1, c2 = min(c1, reach / longer), min(c2, reach / shorter)
     X1 = longer * (c1 * n + math.sqrt(1 - c1 * c1) * w)
     X2 = shorter * (-c2 * n + math.sqrt(1 - c2 * c2) * w)
     return TokenPairs(representable(X1, dtype), representable(X2, dtype))

@@ -5,12 +5,15 @@ Column by column: (X1 - 1 x2_j') (W x2_j) = T_j, a rank-one update of X1 (Sherma
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from unsoftmax.probes.base import Array
+
+_SIGNS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +30,16 @@ class TokenPairSystem:
         return np.asarray(U @ self._inverse2.T)
 
     def noise_bound(self, radius: Array) -> float:
-        """||error of W||_F if every T_lj is off by at most radius_lj."""
+        """||error of W||_F if every T_lj is off by at most radius_lj.
+
+        The smaller of two bounds: by singular values, sharp for tokens that are as good as orthogonal, and by
+        Cauchy-Schwarz from the root mean square error, better if one direction is probed much more weakly than others.
+        """
         first = _norm2(self._inverse1) * np.linalg.norm(radius)
         # Second term of Sherman-Morrison: z h_j' with h_j = X1^-T x2_j / denominator_j.
         h = np.linalg.norm(self.X2 @ self._inverse1, axis=1) / np.abs(self._denominators)
         second = np.linalg.norm(self._z) * np.linalg.norm(h * np.linalg.norm(radius, axis=0))
-        return float((first + second) * _norm2(self._inverse2))
+        return min(float((first + second) * _norm2(self._inverse2)), self.noise_rms(radius) * math.sqrt(radius.size))
 
     def noise_rms(self, sigma: Array) -> float:
         """Root mean square of ||error of W||_F if the errors of T are independent with deviations sigma_lj."""
@@ -58,7 +65,20 @@ class TokenPairSystem:
         size = (_norm2(self._inverse1) + np.linalg.norm(self._z) * h.max()) * _norm2(self._inverse2)
         rows = _norm2(np.linalg.norm(p_off, axis=1)[:, None] * self.X1)
         columns = _norm2(np.linalg.norm(q_off, axis=0)[:, None] * self.X2)
-        return float(coherent + size * (rows + columns))
+        apart = np.linalg.norm(self.X1, axis=1)[:, None] * p_off + np.linalg.norm(self.X2, axis=1)[None, :] * q_off
+        return float(coherent + min(size * (rows + columns), self.noise_bound(apart)))
+
+    def value_rms(self, P: Array, Q: Array) -> float:
+        """Root mean square of ||error of W||_F per deviation of the entries of dv, if these are independent.
+
+        The mean of ||J dv||^2 over random signs, so that the d^2 x d matrix J is never formed.
+        """
+        d = len(self.X1)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_SIGNS, d))
+        squares = [
+            np.linalg.norm(self.solve((self.X1 @ s)[:, None] * P + Q * (self.X2 @ s)[None, :])) ** 2 for s in signs
+        ]
+        return float(np.sqrt(np.mean(squares)))
 
     @cached_property
     def _inverse1(self) -> Array:

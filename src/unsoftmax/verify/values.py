@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from unsoftmax.learners.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
+from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.result import Certificate, Claim
@@ -38,19 +39,19 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = typical_norm(model, spec, rng)
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale, spec)
     y = yield Probes(one, phase="verify")
     seen = [y.ravel()]
     one_token = _residual(model(one), y)
     longer: list[float] = []
     for length in lengths(spec):
-        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale, spec)
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
         longer.append(_residual(model(tokens), y, _amplification(model, tokens)))
     ties: list[float] = []
     if spec.domain.length_limit >= 2:
-        tokens = representable(near_ties(model, spec, rng))
+        tokens = representable(near_ties(model, spec, rng), spec)
         y = yield Probes(tokens, phase="verify")
         seen.append(y.ravel())
         ties.append(_residual(model(tokens), y, _amplification(model, tokens)))
@@ -97,14 +98,14 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
 def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[tuple[str, str, list[Array]]]:
     """The three kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
     scale = typical_norm(model, spec, rng)
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale, spec)
     yield "one-token answers", f"on {_ONE_TOKEN} fresh vectors", [one]
     if spec.domain.length_limit < 2:
         return
-    longer = [representable(sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale) for n in lengths(spec)]
+    longer = [representable(sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale, spec) for n in lengths(spec)]
     names = ", ".join(map(str, lengths(spec)))
     yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {names}", longer
-    ties = representable(near_ties(model, spec, rng))
+    ties = representable(near_ties(model, spec, rng), spec)
     yield "near ties", f"on {_NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
 
 
@@ -123,7 +124,8 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
     # Where the scores are too weak to tie, the tokens stay of an ordinary size and the answers tell what they can.
-    return _inside(tokens, min(0.99 * spec.domain.norm_limit, 1e4 * float(np.linalg.norm(q, axis=1).max())))
+    ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
+    return _inside(tokens, min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng)))
 
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
@@ -140,7 +142,16 @@ def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> fl
     directions = model.key_directions(q)
     size = float(np.linalg.norm(directions, axis=-1).max(initial=0.0))
     norm = 1.0 if size == 0 else size**-0.5
-    return min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
+    norm = min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
+    return min(norm, _readable_norm(model, spec, rng))
+
+
+def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
+    """Token norm below which answers stay where the oracle's link, if any, is steep."""
+    if math.isinf(READABLE[spec.link]):
+        return math.inf
+    rate = float(np.sqrt(np.mean(model(sphere(rng, (32, 1, spec.dim))) ** 2))) * math.sqrt(spec.dim)
+    return READABLE[spec.link] / rate if rate else math.inf
 
 
 def _inside(tokens: Array, limit: float) -> Array:
@@ -148,9 +159,9 @@ def _inside(tokens: Array, limit: float) -> Array:
     return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
 
 
-def representable(tokens: Array) -> Array:
-    """Tokens a float32 target sees exactly, so that what is compared is the model and not a cast."""
-    return tokens.astype(np.float32).astype(np.float64)
+def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:
+    """Tokens the target sees exactly, hidden casts included, so that the model is compared and not a cast."""
+    return tokens.astype("float16" if spec is not None and spec.dtype == "float16" else "float32").astype(np.float64)
 
 
 def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

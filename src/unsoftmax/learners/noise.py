@@ -1,0 +1,193 @@
+"""How noisy is the oracle? Found from redundant one-row queries, whose answers are linear in the token whatever v is.
+
+Multiples c_k g of one direction must answer c_k (g.v); what is left after fitting g.v is noise. Small and large
+multiples tell an absolute error (decimals, additive noise) from a relative one (significant digits, number formats).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise
+from unsoftmax.learners.base import Asking, Precision
+from unsoftmax.links import READABLE
+from unsoftmax.models.single_head import SingleHead
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
+from unsoftmax.probes.scales import power_of_two
+from unsoftmax.spec import OracleSpec
+
+_BITS = {"float64": 11, "float32": 11, "float16": 5}
+_DIRECTIONS = 3
+_MULTIPLES = 5
+_SMALL = 2.0**-6
+SIGMAS = 3.0
+"""A measured radius is this many deviations."""
+
+_CLEAR = 3.0
+"""Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
+
+_FLOOR = 2 * float(np.finfo(np.float64).eps)
+_SLOPE = {None: 1.0, "sigmoid": 0.25, "tanh": 1.0, "exp": 1.0, "log": 1.0}
+
+
+_FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
+"""Longest token sent where the domain sets no limit: squares and sums of it stay far from overflow."""
+
+ROUNDINGS = 4.0
+"""Units of rounding granted to a target beside its declared tolerance."""
+
+_CONFIRMING = 24
+_INSIDE = 8.0
+"""How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
+
+
+def known_noise(
+    spec: OracleSpec, rng: np.random.Generator, *, typical: bool = False
+) -> Asking[tuple[Noise, float, float]]:
+    """The oracle's noise, declared or measured; the token norm to read v at; the longest token that may be sent.
+
+    `typical`: the declared tolerance is the deviation of an answer, not a limit.
+    """
+    limit = min(spec.domain.norm_limit, _FAR[spec.dtype])
+    declared = Noise(spec.tolerance * (SIGMAS if typical else 1.0), ROUNDINGS * spec.eps, spec.link, measured=typical)
+    length = min(1.0, limit) if math.isinf(spec.domain.norm_limit) else limit
+    if spec.link is not None:
+        length = yield from readable_length(spec, declared, rng)
+    if spec.tolerance == 0:
+        return (yield from measure_noise(spec, length, limit, rng))
+    if spec.link is None:
+        # |v| may be small, and one-row answers are single products: longer tokens lose nothing.
+        length = min(limit, max(2.0**8 * declared.absolute / declared.relative, 1.0))
+    return declared, length, limit
+
+
+def measure_noise(
+    spec: OracleSpec, length: float, longest: float, rng: np.random.Generator
+) -> Asking[tuple[Noise, float, float]]:
+    """The noise of an oracle that declares none, from tokens of norm `length`; returns as `known_noise` does.
+
+    Every radius is three deviations. Absolute noise can be outscaled: it is measured again at the very length that this
+    suggests, which then is the longest token to be sent, so that nothing is extrapolated.
+    """
+    near, size = yield from _deviation(spec, length, rng)
+    small, small_size = yield from _deviation(spec, length * _SMALL, rng)
+    if size == 0:
+        raise NotIdentifiable(
+            f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
+            "to show it; allow longer tokens."
+        )
+    slope = _SLOPE[spec.link]
+    # Answers rounded to 0 show no error of their own.
+    small = small if small_size else near
+    if near > _CLEAR * small:
+        # A purely relative error shrinks with the tokens; what is left of the small one is absolute.
+        relative = near / size
+        absolute = small if small > _CLEAR * near * _SMALL else 0.0
+        return (
+            Noise(SIGMAS * absolute * slope, max(SIGMAS * relative, _FLOOR), spec.link, measured=True),
+            length,
+            longest,
+        )
+    absolute = max(near, small)
+    relative = _FLOOR
+    if spec.link is not None:
+        return Noise(SIGMAS * absolute * slope, relative, spec.link, measured=True), length, longest
+    far = max(length, min(longest, absolute * length / (_FLOOR * size)))
+    if far > 4 * length:
+        far = power_of_two(far)
+        out, size = yield from _deviation(spec, far, rng)
+        if out > _CLEAR * absolute:
+            relative = max(SIGMAS * out / size, _FLOOR)
+    return Noise(SIGMAS * absolute, relative, measured=True), far, far
+
+
+def _deviation(spec: OracleSpec, length: float, rng: np.random.Generator) -> Asking[tuple[float, float]]:
+    """Standard deviation of the answers around a line through 0, and the size of the answers (root mean square).
+
+    Directions and multiples have so few digits that their products are exact in the oracle's number format.
+    """
+    bits = _BITS[spec.dtype]
+    g = rng.standard_normal((_DIRECTIONS, spec.dim))
+    g = _few_digits(g * (0.95 * length / np.linalg.norm(g, axis=1, keepdims=True)), bits)
+    c = rng.choice(np.arange(2 ** (bits - 1) + 1, 2**bits, 2), _DIRECTIONS * _MULTIPLES, replace=bits < 9)
+    c = c.reshape(_DIRECTIONS, _MULTIPLES) / 2.0**bits
+    tokens = (c[:, :, None] * g[:, None, :]).reshape(-1, spec.dim)
+    y = (yield one_row(tokens, phase="pilot")).reshape(c.shape)
+    slope = (c * y).sum(axis=1) / (c * c).sum(axis=1)
+    left = y - c * slope[:, None]
+    freedom = _DIRECTIONS * (_MULTIPLES - 1)
+    return float(np.sqrt((left**2).sum() / freedom)), float(np.sqrt(np.mean(y**2)))
+
+
+def _few_digits(x: Array, bits: int) -> Array:
+    """Round every row to `bits` digits below its largest entry (never longer than 1/0.95 times what it was)."""
+    step = 2.0 ** (np.ceil(np.log2(np.abs(x).max(axis=1, keepdims=True))) - bits)
+    return np.asarray(np.trunc(x / step) * step)
+
+
+def readable_length(spec: OracleSpec, noise: Noise, rng: np.random.Generator) -> Asking[float]:
+    """Token norm at which answers behind a link reach, but do not leave, the range where the link is steep."""
+    link = spec.link
+    limit = min(spec.domain.norm_limit, 2.0**30)
+    if math.isinf(READABLE[link]):
+        return min(1.0, limit)
+    s, low, high = min(1.0, limit), 0.0, math.inf
+    for _ in range(60):
+        g = rng.standard_normal((6, spec.dim))
+        g = (g * (0.9 * s / np.linalg.norm(g, axis=1, keepdims=True))).astype(np.float32).astype(np.float64)
+        y = yield one_row(g, phase="pilot", saturable=True)
+        # Random directions see |v| / sqrt d each; what is wanted is |x| |v|.
+        size = math.sqrt(spec.dim) * float(np.sqrt(np.mean(y**2)))
+        drowned = size < 3 * math.sqrt(spec.dim) * float(np.median(noise.radius(np.zeros(1), 0.0)))
+        if not math.isfinite(size) or size > 3 * READABLE[link]:
+            high = s
+            s = math.sqrt(low * high) if low else s / 16
+        elif drowned and s < limit:
+            low = s
+            s = min(limit, s * 16 if math.isinf(high) else math.sqrt(low * high))
+        else:
+            return min(limit, s * READABLE[link] / max(size, 1e-300))
+    raise ModelMismatch(
+        f"no token length brings the answers into the range of the link {link!r}: saturated above, constant below it."
+    )
+
+
+def confirmed(
+    head: SingleHead, precision: Precision, design: TokenPairs, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Precision]:
+    """The precision held against fresh pairs like the main ones, and widened if they disagree by more than it says.
+
+    Noise measured on one-row answers can miss what happens inside (scores in a short number format).
+    """
+    d = head.dim
+    n = head.v / np.linalg.norm(head.v)
+    along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
+    pick = rng.integers(d, size=_CONFIRMING)
+    turned_pair = [
+        (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
+    ]
+    tokens = representable(np.stack(turned_pair, axis=1), spec.dtype)
+    y = yield Probes(tokens, phase="pilot", saturable=True)
+    a, b = tokens[:, 0] - tokens[:, 1], tokens[:, 1]
+    size = np.linalg.norm(tokens, axis=2).max(axis=1)
+    own = precision.noise.radius(y, size * float(np.linalg.norm(head.v)))
+    scores = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) * precision.W / d
+    expected = np.hypot(own, np.hypot(np.abs(a @ head.v) / 4 * scores, size * precision.v / math.sqrt(d)))
+    ratio = np.abs(y - head(tokens)) / expected
+    excess = float(np.sqrt(np.mean(ratio[np.isfinite(ratio)] ** 2)))
+    if excess <= 1:
+        return precision
+    if excess > _INSIDE:
+        raise ModelMismatch(
+            f"fresh pairs differ from the recovered head by {excess:.2g} times what the noise of single tokens "
+            "explains. The target is not a single softmax head, or computes its scores far less exactly than the rest."
+        )
+    wider = 2 * excess
+    noise = precision.noise
+    noise = replace(noise, absolute=noise.absolute * wider, relative=noise.relative * wider)
+    return replace(precision, W=precision.W * wider, v=precision.v * wider, noise=noise)
