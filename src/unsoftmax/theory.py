@@ -151,3 +151,44 @@ def multi_head_queries(d: int, H: int) -> int:
 def rational_queries(d: int, H: int) -> int:
     """arXiv 2608.03294: rational interpolation in the repetition ratio, 2H ratios for each of 2d^2 - 1 pairs, and 1."""
     return 4 * H * d * d - 2 * H + 1
+
+
+def membership_value_error(d: int, eps_W: float, W_bound: float, margin: float) -> float:
+    """Theorem B.1: the error of v that an error eps_W of W asks for, eps_W mu^3 / (40 Wbar d)."""
+    return eps_W * margin**3 / (40 * W_bound * d)
+
+
+def membership_value_queries(d: int, eps_v: float, delta: float) -> int:
+    """Theorem B.1: random unit vectors so that every entry of v is within eps_v with probability 1 - delta."""
+    R = math.exp(math.lgamma(d / 2) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
+    return math.ceil(2 / (eps_v * R) ** 2 * math.log(2 * d / delta))
+
+
+def membership_interval(W_bound: float, margin: float) -> tuple[float, float]:
+    """Theorem B.1: where the length a of the query token at the flip lies, whatever W and v are."""
+    return math.sqrt(margin / (8 * W_bound)), math.sqrt(1 / (2 * W_bound * margin))
+
+
+def membership_entry_queries(d: int, eps_W: float, W_bound: float, margin: float) -> int:
+    """Theorem B.1: bisection steps per entry of W, with the constant its proof leaves open.
+
+    sigma(s W_ij) s must come out within eta / (4 Wbar^2 L), eta = eps_W / d and L = 4.2554 the slope of the logit at
+    sigma(1/2). An error eps_v of v uses eta / (20 Wbar^2) of that; an error tau of a adds tau sqrt(2/(Wbar mu)) / mu,
+    and 10 % for the product of both errors.
+    """
+    eta = eps_W / d
+    left = eta / W_bound**2 * (1 / (4 * 4.2554) - 1 / 20)
+    tau = left * margin * math.sqrt(W_bound * margin / 2) / 1.1
+    low, high = membership_interval(W_bound, margin)
+    return max(1, math.ceil(math.log2((high - low) / (2 * tau))))
+
+
+def membership_queries(
+    d: int, eps_W: float, W_bound: float, margin: float, delta: float = 0.01, eps_v: float | None = None
+) -> int:
+    """Theorem B.1 in all: random vectors for v and bisection for every entry of W.
+
+    eps_W absolute (Frobenius), W_bound >= ||W||_F, margin <= min |v_i| of the unit v; `eps_v` replaces the theorem's.
+    """
+    eps_v = membership_value_error(d, eps_W, W_bound, margin) if eps_v is None else eps_v
+    return membership_value_queries(d, eps_v, delta) + d * d * membership_entry_queries(d, eps_W, W_bound, margin)

@@ -17,6 +17,9 @@ from unsoftmax.solvers.beliefs import Beliefs
 from unsoftmax.solvers.bisection import Brackets, Search
 from unsoftmax.spec import OracleSpec
 
+VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
+"""Names of the claims a verification of labels reads."""
+
 TYPICAL_LOGIT = 0.7
 """Root mean square of the logits: large enough that errors of v weigh little, small enough that few exceed 2."""
 

@@ -12,6 +12,9 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.labels import (
+    FLIPS,
+    SCORE_ERROR,
+    VALUE_ERROR,
     Direction,
     Entries,
     Labels,
@@ -21,15 +24,13 @@ from unsoftmax.learners.labels import (
     narrow,
     refine_direction,
 )
+from unsoftmax.learners.membership_paper import SignFlips
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
 from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
-
-VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
-"""Names of the claims a verification of labels reads."""
 
 _VALUE_SHARE = 0.3
 """Share of the accuracy that errors of v may use up; v is only d of d^2 + d numbers, so its bits are cheap."""
@@ -58,6 +59,8 @@ class Membership:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         self._check(spec)
+        if self.method == "paper":
+            return self._paper(spec.dim).forecast(spec)
         d = spec.dim
         bits = theory.membership_bits(self.accuracy)
         if self.flip_probability:
@@ -66,7 +69,12 @@ class Membership:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if self.method == "paper":
+            return self._paper(spec.dim).program(spec, seed)
         return self._bisection(spec, seed)
+
+    def _paper(self, d: int) -> SignFlips:
+        return SignFlips.of(d, self.accuracy, self.W_bound, self.margin, self.delta, self.eps_v)
 
     def _bisection(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
@@ -154,8 +162,8 @@ class Membership:
             )
         if self.method not in ("bisection", "paper"):
             raise InvalidArgument(f"`method` must be 'bisection' or 'paper' (got {self.method!r}).")
-        if self.method == "paper" or self.rank != "full":
-            raise InvalidArgument('only method="bisection" with rank="full" is served so far.')
+        if self.rank != "full":
+            raise InvalidArgument('only rank="full" is served so far.')
         if not 0 <= self.flip_probability < 0.5:
             raise InvalidArgument(
                 f"`flip_probability` must be at least 0 and below 1/2 (got {self.flip_probability}); at 1/2 a label "
@@ -163,13 +171,21 @@ class Membership:
             )
         if not 0 < self.delta < 1:
             raise InvalidArgument(f"`delta` must be between 0 and 1 (got {self.delta}).")
+        if self.method == "paper":
+            if not 0 < self.accuracy < math.inf:
+                raise InvalidArgument(f"`accuracy` must be positive (got {self.accuracy}).")
+            if self.flip_probability or self.rank != "full":
+                raise InvalidArgument(
+                    'Theorem B.1 has neither flips nor ranks: `flip_probability` and `rank` need method="bisection".'
+                )
+            return require_pairs(spec, "Membership")
         finest = theory.membership_finest_accuracy(spec.dim, spec.eps)
         if not (finest <= self.accuracy < 1):
             raise InvalidArgument(
                 f"`accuracy` must be at least {finest:.1g} for labels computed in {spec.dtype} at dim {spec.dim}, and "
                 f"below 1 (got {self.accuracy:g}); rounding hides finer digits."
             )
-        require_pairs(spec, "Membership")
+        return require_pairs(spec, "Membership")
 
 
 def typical_norm(entries: Entries, d: int) -> float:
