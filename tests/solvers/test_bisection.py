@@ -15,7 +15,7 @@ numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8)
 
 
 def answered(search, truth, index):
-    levels = search.levels()[index]
+    levels = search.levels()[index, 0]
     return search.told(index, levels, truth[index] > levels)
 
 
@@ -60,7 +60,7 @@ def noisy(truth, flip, miss, target, seed, scale):
     rng = np.random.default_rng(seed)
     search, asked = Beliefs.fresh(len(truth), flip, miss, scale), 0
     while len(index := np.flatnonzero(search.radius > target)):
-        levels = search.levels()[index]
+        levels = search.levels()[index, 0]
         above = (truth[index] > levels) ^ (rng.random(len(index)) < flip)
         search, asked = search.told(index, levels, above), asked + len(index)
     return search, asked / len(truth)

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.base import Forecast, Outcome, Program
+from unsoftmax.learners.label_entries import (
+    Entries,
+    bracket,
+    find_size,
+    left_for_bisection,
+    narrow,
+    narrow_until_met,
+    sharpen,
+    value_gain,
+)
 from unsoftmax.learners.labels import (
     FLIPS,
     SCORE_ERROR,
     VALUE_ERROR,
     Direction,
-    Entries,
     Labels,
-    bracket,
     find_direction,
-    find_size,
-    narrow,
     refine_direction,
 )
+from unsoftmax.learners.membership_cross import cross_of_any_rank, cross_of_rank
 from unsoftmax.learners.membership_paper import SignFlips
+from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
 from unsoftmax.result import Claim
+from unsoftmax.solvers.cross import factors
 from unsoftmax.spec import OracleSpec
-
-_VALUE_SHARE = 0.3
-"""Share of the accuracy that errors of v may use up; v is only d of d^2 + d numbers, so its bits are cheap."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,10 @@ class Membership:
             return self._paper(spec.dim).forecast(spec)
         d = spec.dim
         bits = theory.membership_bits(self.accuracy)
-        if self.flip_probability:
+        if self.flip_probability or self.rank is None:
             return Forecast({}, extra=None)
-        return Forecast({"main": d * d * bits}, extra=None)
+        entries = d * d if self.rank == "full" else self.rank * (2 * d - self.rank)
+        return Forecast({"main": entries * bits}, extra=None)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -85,46 +92,41 @@ class Membership:
         size = yield from find_size(family, direction.error, labels)
         if size == 0:
             return self._without_scores(direction, spec)
-        return (yield from self._all_entries(direction, family, size, labels))
+        if self.rank == "full":
+            return (yield from self._all_entries(direction, family, size, labels))
+        return (yield from self._cross(direction, family, size, labels))
 
     def _all_entries(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
         spec, d = labels.spec, labels.spec.dim
         rows, columns = (index.ravel() for index in np.indices((d, d)))
-        entries = Entries(rows, columns, labels.search(d * d, size, 0.5), size)
-        entries = yield from bracket(entries, family, labels)
-        direction, family = yield from self.sharpen(direction, family, entries, 1.0, labels)
+        entries = yield from bracket(Entries.of(rows, columns, size, labels), family, labels)
+        whole = self.accuracy * float(np.linalg.norm(entries.search.center))
+        direction, family = yield from sharpen(direction, family, entries, whole, labels)
         if not labels.flip:
             for _ in range(theory.membership_bits(self.accuracy)):
                 entries = yield from narrow(entries, np.arange(d * d), family, labels, "main")
         phase = "main" if labels.flip else "repair"
-        while len(index := entries.search.unmet(self.allowed(direction, entries, 1.0, spec))):
-            entries = yield from narrow(entries, index, family, labels, phase)
+
+        def unmet(now: Entries) -> Array:
+            whole = self.accuracy * float(np.linalg.norm(now.search.center))
+            return now.search.unmet(left_for_bisection(direction, family, now, whole, spec))
+
+        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
         M = entries.search.center.reshape(d, d)
-        model = Head(family.A.T @ M @ family.B, direction.v)
-        error = float(np.linalg.norm(entries.search.radius)) + direction.error * value_gain(entries, 1.0, spec)
-        return Outcome(model, claims=self.claims(direction.error, error, float(np.linalg.norm(M))))
+        error = float(np.linalg.norm(entries.search.radius)) + direction.error * value_gain(entries, family, spec)
+        claims = self.claims(direction.error, error, float(np.linalg.norm(M)))
+        return Outcome(Head(family.A.T @ M @ family.B, direction.v), claims=claims)
 
-    def sharpen(
-        self, direction: Direction, family: EntryThresholds, entries: Entries, weights: Array | float, labels: Labels
-    ) -> Asking[tuple[Direction, EntryThresholds]]:
-        """Refine v until the error it leaves in W is its share of the accuracy."""
-        spec = labels.spec
-        whole = self.accuracy * typical_norm(entries, spec.dim)
-        target = _VALUE_SHARE * whole / value_gain(entries, weights, spec)
-        if target < 2 * spec.eps:
-            reach = self.accuracy * 2 * spec.eps / target
-            raise DomainError(
-                f"`accuracy` {self.accuracy:g} needs larger logits than the domain allows: inside max_norm "
-                f"{spec.domain.max_norm} rounding hides W beyond a relative error of about {reach:.1g}."
-            )
-        direction = yield from refine_direction(direction, target, labels)
-        return direction, replace(family, v=direction.v)
-
-    def allowed(self, direction: Direction, entries: Entries, weights: Array | float, spec: OracleSpec) -> float:
-        """What bisection may leave (Frobenius) so that with v's part the accuracy is met."""
-        # 1 % in hand: norms in the claims are rounded otherwise.
-        whole = 0.99 * self.accuracy * typical_norm(entries, spec.dim)
-        return whole - direction.error * value_gain(entries, weights, spec)
+    def _cross(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
+        if self.rank is None:
+            cross = yield from cross_of_any_rank(self.accuracy, direction, family, size, labels)
+        else:
+            assert isinstance(self.rank, (int, np.integer))
+            cross = yield from cross_of_rank(int(self.rank), self.accuracy, direction, family, size, labels)
+        U, T = np.linalg.qr(cross.family.A.T @ cross.skeleton.left)
+        K, Q = factors(U, T @ cross.skeleton.R @ cross.family.B, 0.0)
+        claims = self.claims(cross.direction.error, cross.error, float(np.linalg.norm(cross.skeleton.matrix)))
+        return Outcome(LowRankHead(K, Q, cross.direction.v), claims=claims)
 
     def claims(self, value_error: float, score_error: float, norm: float) -> tuple[Claim, ...]:
         """What the brackets prove about the model."""
@@ -162,8 +164,12 @@ class Membership:
             )
         if self.method not in ("bisection", "paper"):
             raise InvalidArgument(f"`method` must be 'bisection' or 'paper' (got {self.method!r}).")
-        if self.rank != "full":
-            raise InvalidArgument('only rank="full" is served so far.')
+        r = self.rank
+        if not (r is None or r == "full" or (isinstance(r, (int, np.integer)) and 1 <= r <= spec.dim)):
+            raise InvalidArgument(
+                f"`rank` must be 'full', None or between 1 and dim (got {r!r} for dim {spec.dim}); pass rank=None to "
+                "discover it."
+            )
         if not 0 <= self.flip_probability < 0.5:
             raise InvalidArgument(
                 f"`flip_probability` must be at least 0 and below 1/2 (got {self.flip_probability}); at 1/2 a label "
@@ -186,19 +192,3 @@ class Membership:
                 f"below 1 (got {self.accuracy:g}); rounding hides finer digits."
             )
         return require_pairs(spec, "Membership")
-
-
-def typical_norm(entries: Entries, d: int) -> float:
-    """||M||_F = ||W||_F, from the mean square of the entries asked."""
-    return d * float(np.sqrt(np.mean(entries.search.center**2)))
-
-
-def value_gain(entries: Entries, weights: Array | float, spec: OracleSpec) -> float:
-    """Bound on the Frobenius error of the weighted entries per unit error of v.
-
-    Entry (l, j) errs by gain (x_l - y_j), x = A dv / a.v and y = B dv / b.v; A and B are orthogonal, so x and y have
-    norm sqrt d |dv|, and the sum of squares is at most 2 d |dv|^2 (largest row + largest column of gain^2).
-    """
-    squares = (weights * entries.gain(spec)) ** 2
-    by_row, by_column = np.bincount(entries.rows, squares), np.bincount(entries.columns, squares)
-    return math.sqrt(2 * spec.dim * (by_row.max() + by_column.max()))

@@ -115,7 +115,7 @@ class SignFlips:
         search = Brackets.between(d * d, low, high)
         everything = np.arange(d * d)
         for _ in range(steps):
-            a = search.levels()
+            a = search.levels()[:, 0]
             answers = yield _flip_probes(i, j, a, s / a, d)
             # f has the sign of s v_i for a below the flip.
             below = (answers > 0.5) == (s * v[i] > 0)

@@ -6,6 +6,7 @@ median, which gains 1 - H(flip) bits per answer, the capacity of the channel. (H
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,10 +44,15 @@ class Beliefs:
         lo, hi = self._interval()
         return np.asarray((hi - lo) / 2)
 
-    def levels(self) -> Array:
-        return self._number(self._quantile(0.5))
+    def levels(self, cuts: int = 1) -> Array:
+        return np.stack([self._number(self._quantile(k / (cuts + 1))) for k in range(1, cuts + 1)], axis=1)
 
     def told(self, index: Array, levels: Array, above: Array) -> Beliefs:
+        first = np.unique(index, return_index=True)[1]
+        if len(first) < len(index):
+            # A number compared with several levels in one round: one after the other.
+            rest = np.setdiff1d(np.arange(len(index)), first)
+            return self.told(index[first], levels[first], above[first]).told(index[rest], levels[rest], above[rest])
         n, cells = self.masses.shape
         # A number that was not asked is cut at its right end: a cell without mass keeps the arrays rectangular.
         at = np.ones(n)
@@ -71,7 +77,9 @@ class Beliefs:
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """All whose own share of the target is not reached: one answer does not halve a posterior."""
-        return np.flatnonzero(weights * self.radius > target / np.sqrt(len(self.masses)))
+        each = np.asarray(weights) * np.ones(len(self.masses))
+        share = target / math.sqrt(max(1, int(np.count_nonzero(each))))
+        return np.flatnonzero((each > 0) & (self.radius > share / np.where(each > 0, each, 1.0)))
 
     def take(self, index: Array) -> Beliefs:
         return replace(self, edges=self.edges[index], masses=self.masses[index])

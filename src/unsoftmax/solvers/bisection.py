@@ -23,8 +23,11 @@ class Search(Protocol):
     @property
     def radius(self) -> Array: ...
 
-    def levels(self) -> Array:
-        """Level (n,) with which each number should be compared next."""
+    def levels(self, cuts: int = 1) -> Array:
+        """Levels (n, cuts), increasing, with which each number should be compared next.
+
+        One cut gains one bit per answer; three gain two bits per round, for half as many rounds.
+        """
 
     def told(self, index: Array, levels: Array, above: Array) -> Self:
         """The search after the numbers at `index` were compared with `levels`: `above` is True where larger."""
@@ -67,19 +70,27 @@ class Brackets:
 
     @property
     def center(self) -> Array:
-        closed = np.isfinite(self.lo) & np.isfinite(self.hi)
-        return np.where(closed, np.where(closed, self.lo, 0) + np.where(closed, self.radius, 0), 0.0)
+        """The middle; the known end of a bracket that is open on one side."""
+        low, high = np.isfinite(self.lo), np.isfinite(self.hi)
+        lo, hi = np.where(low, self.lo, 0.0), np.where(high, self.hi, 0.0)
+        return np.where(low & high, lo + (hi - lo) / 2, lo + hi)
 
-    def levels(self) -> Array:
-        up, down = np.isinf(self.hi), np.isinf(self.lo)
-        grown_up = np.maximum(2 * self.lo, self.first)
-        grown_down = np.minimum(2 * self.hi, -self.first)
-        return np.select([up & down, up, down], [np.zeros(len(up)), grown_up, grown_down], self.center)
+    def levels(self, cuts: int = 1) -> Array:
+        up, down = np.isinf(self.hi)[:, None], np.isinf(self.lo)[:, None]
+        closed = ~(up | down)
+        lo, hi = np.where(closed, self.lo[:, None], 0.0), np.where(closed, self.hi[:, None], 0.0)
+        between = lo + (hi - lo) * (np.arange(1, cuts + 1) / (cuts + 1))
+        growth = 2.0 ** np.arange(cuts)
+        grown_up = np.maximum(2 * self.lo, self.first)[:, None] * growth
+        grown_down = np.minimum(2 * self.hi, -self.first)[:, None] * growth[::-1]
+        around = self.first * (np.arange(cuts) - (cuts - 1) / 2)
+        return np.select([up & down, up, down], [np.broadcast_to(around, between.shape), grown_up, grown_down], between)
 
     def told(self, index: Array, levels: Array, above: Array) -> Brackets:
         lo, hi = self.lo.copy(), self.hi.copy()
-        lo[index[above]] = levels[above]
-        hi[index[~above]] = levels[~above]
+        # `at`: a number may be compared with several levels in one round.
+        np.maximum.at(lo, index[above], levels[above])
+        np.minimum.at(hi, index[~above], levels[~above])
         return replace(self, lo=lo, hi=hi)
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
@@ -87,7 +98,7 @@ class Brackets:
         if np.isinf(self.radius).any():
             return np.flatnonzero(np.isinf(self.radius))
         squares = (weights * self.radius) ** 2
-        order = np.argsort(-squares, kind="stable")
+        order = np.argsort(-squares, kind="stable")[: np.count_nonzero(squares)]
         after = squares.sum() - 0.75 * np.concatenate([[0.0], np.cumsum(squares[order])])
         enough = np.flatnonzero(after <= target**2)
         return order[: enough[0] if len(enough) else len(order)]
@@ -96,4 +107,5 @@ class Brackets:
         return replace(self, lo=self.lo[index], hi=self.hi[index])
 
     def joined(self, other: Brackets) -> Brackets:
-        return replace(self, lo=np.concatenate([self.lo, other.lo]), hi=np.concatenate([self.hi, other.hi]))
+        # Open brackets are the newer ones': they go on with the newer guess of the size.
+        return replace(other, lo=np.concatenate([self.lo, other.lo]), hi=np.concatenate([self.hi, other.hi]))

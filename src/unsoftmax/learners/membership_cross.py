@@ -1,0 +1,204 @@
+"""Labels and low rank: only the r(2d - r) entries of a cross of M = A W B' are bisected.
+
+A coarse square block of entries shows the rank and which rows and columns carry it; then r columns and r rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.label_entries import (
+    Entries,
+    bracket,
+    left_for_bisection,
+    narrow,
+    narrow_until_met,
+    sharpen,
+    value_gain,
+)
+from unsoftmax.learners.labels import Direction, Labels
+from unsoftmax.probes.base import Array, LazyProbes
+from unsoftmax.probes.thresholds import EntryThresholds
+from unsoftmax.solvers.skeleton import Skeleton, pivots
+
+_COARSE = 2.0**-6
+_RANK_SHOWING = 2.0**-11
+_DEEPER = 2.0**-10
+_FIRST_BLOCK = 5
+_CHECKED = 16
+_SHARPENED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """W as far as labels told it: the skeleton, v, the basis change, and a bound on ||M - skeleton||_F."""
+
+    skeleton: Skeleton
+    direction: Direction
+    family: EntryThresholds
+    error: float
+
+
+def cross_of_rank(
+    rank: int, accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
+) -> Asking[Cross]:
+    """Entries of a rank known not to exceed `rank`: r(2d - r) times the bits of the accuracy, and the block."""
+    k = min(labels.spec.dim, 2 * rank)
+    entries = yield from _block(None, k, _COARSE, size, family, labels)
+    i, j = pivots(_square(entries, k), rank, 0.0)
+    crossed, _ = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=True)
+    return crossed
+
+
+def cross_of_any_rank(
+    accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
+) -> Asking[Cross]:
+    """Find the rank: the block grows until it is larger than its rank, and fresh entries must agree with the cross."""
+    d = labels.spec.dim
+    k, depth = min(d, _FIRST_BLOCK), max(_RANK_SHOWING, accuracy / 4)
+    entries: Entries | None = None
+    while True:
+        entries = yield from _block(entries, k, depth, size, family, labels)
+        # A residual collects the errors of the pivots before it.
+        i, j = pivots(_square(entries, k), k, 8 * depth * size)
+        if len(i) == k < d:
+            k = min(d, 2 * k)
+            continue
+        crossed, entries = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=False)
+        agrees = yield from _agrees(crossed, accuracy, entries, labels)
+        if agrees or len(i) == d:
+            return crossed
+        direction, family = crossed.direction, crossed.family
+        if depth > accuracy / 4:
+            depth = max(depth * _DEEPER, accuracy / 4)
+        elif k < d:
+            k = min(d, 2 * k)
+        else:
+            raise ModelMismatch(
+                f"entries of W predicted from {len(i)} rows and columns are contradicted by fresh labels however "
+                "finely they are read; the scores of the target are not bilinear in the tokens."
+            )
+
+
+def _block(
+    entries: Entries | None, k: int, depth: float, size: float, family: EntryThresholds, labels: Labels
+) -> Asking[Entries]:
+    """The entries [:k, :k], each within depth * size."""
+    rows, columns = (index.ravel() for index in np.indices((k, k)))
+    entries = _with(entries, rows, columns, size, labels)
+    inside = (entries.rows < k) & (entries.columns < k)
+
+    def unmet(now: Entries) -> Array:
+        return np.flatnonzero(inside & (now.search.radius > depth * size))
+
+    # Few entries and many bits: several cuts a round spare rounds where they cost little.
+    cuts = 7 if k * k < labels.spec.dim else 3
+    return (yield from narrow_until_met(entries, unmet, family, labels, "pilot", cuts))
+
+
+def _with(entries: Entries | None, rows: Array, columns: Array, size: float, labels: Labels) -> Entries:
+    """Entries that hold these too; those already under search keep what is known."""
+    if entries is None:
+        return Entries.of(rows, columns, size, labels)
+    d = labels.spec.dim
+    new = ~np.isin(rows * d + columns, entries.rows * d + entries.columns)
+    return entries.joined(Entries.of(rows[new], columns[new], size, labels)) if new.any() else entries
+
+
+def _square(entries: Entries, k: int) -> Array:
+    inside = (entries.rows < k) & (entries.columns < k)
+    G = np.zeros((k, k))
+    G[entries.rows[inside], entries.columns[inside]] = entries.search.center[inside]
+    return G
+
+
+def _finish(
+    i: Array,
+    j: Array,
+    accuracy: float,
+    direction: Direction,
+    family: EntryThresholds,
+    entries: Entries,
+    labels: Labels,
+    *,
+    exact: bool,
+) -> Asking[tuple[Cross, Entries]]:
+    """Bisect the cross of rows i and columns j until M is within accuracy ||M||_F.
+
+    exact: every entry of the cross is asked the closed form's number of bits before any is asked more.
+    """
+    spec, d = labels.spec, labels.spec.dim
+    rows, columns = (index.ravel() for index in np.indices((d, d)))
+    wanted = np.isin(rows, i) | np.isin(columns, j)
+    # The block knows the typical size better than the pilot did.
+    entries = replace(entries, size=float(np.sqrt(np.mean(entries.search.center**2))))
+    entries = _with(entries, rows[wanted], columns[wanted], entries.size, labels)
+    entries = yield from bracket(entries, family, labels)
+    inside = np.isin(entries.rows, i) | np.isin(entries.columns, j)
+    skeleton, weights = _skeleton(i, j, entries, accuracy, d)
+    whole = accuracy * float(np.linalg.norm(skeleton.matrix))
+    # A coarse skeleton may look far worse conditioned than it is: the rest of v waits until it is known.
+    least = accuracy / 1024
+    direction, family = yield from sharpen(direction, family, entries, whole, labels, skeleton, least)
+    phase = "main"
+    if exact and not labels.flip:
+        for _ in range(theory.membership_bits(accuracy)):
+            entries = yield from narrow(entries, np.flatnonzero(inside), family, labels, "main")
+        phase = "repair"
+    for _ in range(_SHARPENED):
+
+        def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
+            skeleton, weights = _skeleton(i, j, now, accuracy, d)
+            whole = accuracy * float(np.linalg.norm(skeleton.matrix))
+            left = left_for_bisection(direction, family, now, whole, spec, skeleton)
+            # Where v leaves no room it must be sharpened first.
+            return now.search.unmet(max(left, 0.4 * whole), weights)
+
+        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
+        skeleton, weights = _skeleton(i, j, entries, accuracy, d)
+        whole = accuracy * float(np.linalg.norm(skeleton.matrix))
+        if left_for_bisection(direction, family, entries, whole, spec, skeleton) >= 0.4 * whole:
+            break
+        direction, family = yield from sharpen(direction, family, entries, whole, labels, skeleton)
+    error = float(np.linalg.norm(weights * entries.search.radius))
+    error += direction.error * value_gain(entries, family, spec, skeleton)
+    return Cross(skeleton, direction, family, error), entries
+
+
+def _skeleton(i: Array, j: Array, entries: Entries, accuracy: float, d: int) -> tuple[Skeleton, Array]:
+    """The cross as it stands, without pivots that are only noise, and the weights of its entries."""
+    M = np.zeros((d, d))
+    M[entries.rows, entries.columns] = entries.search.center
+    radius = np.zeros((d, d))
+    radius[entries.rows, entries.columns] = entries.search.radius
+    # A pivot is noise only if it is still small at the accuracy asked for: a coarse look must not lower the rank.
+    tolerance = 4 * min(float(radius[np.ix_(i, j)].max()), accuracy * entries.size)
+    skeleton = Skeleton(i, j, M[:, j], M[i]).reduced(tolerance)
+    if skeleton.rank == 0:
+        skeleton = Skeleton(i, j, M[:, j], M[i]).reduced(0.0)
+    return skeleton, skeleton.amplification(entries.rows, entries.columns)
+
+
+def _agrees(crossed: Cross, accuracy: float, entries: Entries, labels: Labels) -> Asking[bool]:
+    """Whether fresh entries lie where the cross puts them: two decisions each."""
+    d = labels.spec.dim
+    M = crossed.skeleton.matrix
+    asked = entries.rows * d + entries.columns
+    fresh = labels.rng.permutation(np.setdiff1d(np.arange(d * d), asked))[:_CHECKED]
+    if len(fresh) == 0:
+        return True
+    rows, columns = np.tile(fresh // d, 2), np.tile(fresh % d, 2)
+    reach = 2 * accuracy * float(np.linalg.norm(M))
+    levels = M[rows, columns] + np.repeat([reach, -reach], len(fresh))
+
+    def ask(index: Array, scale: Array) -> LazyProbes:
+        product = entries.product(levels[index], labels.spec) * scale
+        return crossed.family.above(rows[index], columns[index], levels[index], product, "pilot")
+
+    above = yield from labels.decide(len(levels), ask)
+    return bool((above == np.repeat([False, True], len(fresh))).all())

@@ -1,0 +1,84 @@
+"""Labels and low rank: the bars, ranks found, given too large or too small, weak directions, flips."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+ACCURACY = 1e-9
+
+
+def recovered(target, rank, accuracy=ACCURACY, seed=0):
+    oracle = us.oracle(target, kind="membership")
+    recovery = us.recover(oracle, us.learners.Membership(accuracy=accuracy, rank=rank), seed=seed)
+    assert us.models.distance(recovery.model, target) <= accuracy
+    return recovery
+
+
+def head(d, rank, seed, sparsity=0.0):
+    norm = 10 ** np.random.default_rng(seed).uniform(-1, 2)
+    return us.models.SingleHead.random(d, rank=rank, norm=norm, sparsity=sparsity, seed=seed)
+
+
+@pytest.mark.parametrize("rank", [4, None])
+@pytest.mark.parametrize("seed", range(3))
+def test_bars_at_dimension_64_and_rank_4(rank: int | None, seed: int) -> None:
+    bits = math.log2(1 / ACCURACY)
+    recovery = recovered(head(64, 4, seed, sparsity=0.5 * (seed % 2)), rank, seed=seed)
+    assert recovery.model.rank == 4
+    assert recovery.usage.billed <= 1.4 * us.theory.low_rank_unknowns(64, 4) * bits
+    assert recovery.usage.rounds <= 2 * bits + 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [4, None])
+@pytest.mark.parametrize("seed", range(3, 20))
+def test_bars_at_rank_4_on_more_seeds(rank: int | None, seed: int) -> None:
+    test_bars_at_dimension_64_and_rank_4(rank, seed)
+
+
+@pytest.mark.parametrize(("d", "rank"), [(1, 1), (2, 1), (8, 8), (12, 12), (16, 1), (24, 7)])
+def test_the_rank_is_found(d: int, rank: int) -> None:
+    assert recovered(head(d, rank, d), None).model.rank == rank
+
+
+def test_a_rank_given_too_large_does_no_harm() -> None:
+    for seed in range(3):
+        recovered(head(12, 2, seed), 5, seed=seed)
+
+
+def test_a_rank_given_too_small_is_contradicted() -> None:
+    target = head(12, 4, 1)
+    with pytest.raises(us.errors.ModelMismatch, match="near the boundary"):
+        us.recover(us.oracle(target, kind="membership"), us.learners.Membership(rank=3))
+
+
+@pytest.mark.parametrize("rank", [4, None])
+def test_weak_directions_are_not_overlooked(rank: int | None) -> None:
+    v = us.models.SingleHead.random(10, seed=1).v
+    target = us.models.SingleHead(np.diag([1, 1e-2, 1e-4, 1e-6, 0, 0, 0, 0, 0, 0]), v)
+    assert recovered(target, rank).model.rank == 4
+
+
+def test_one_entry_alone() -> None:
+    v = us.models.SingleHead.random(9, sparsity=0.5, seed=2).v
+    assert recovered(us.models.SingleHead(np.outer(np.eye(9)[2], np.eye(9)[5]), v), None).model.rank == 1
+
+
+@pytest.mark.parametrize("rank", [2, None])
+def test_flips(rank: int | None) -> None:
+    target = us.models.SingleHead.random(12, rank=2, seed=1)
+    rng = np.random.default_rng(1)
+    oracle = us.oracle(lambda x: (target(x) > 0) ^ (rng.random(len(x)) < 0.1), 12, kind="membership")
+    model = us.recover(oracle, us.learners.Membership(accuracy=1e-3, rank=rank, flip_probability=0.1)).model
+    assert us.models.distance(model, target) <= 1e-3
+
+
+@pytest.mark.parametrize("rank", [0, 7, 1.5, "half"])
+def test_a_rank_that_makes_no_sense(rank) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="rank"):
+        us.recover(us.oracle(head(6, 2, 1), kind="membership"), us.learners.Membership(rank=rank))
