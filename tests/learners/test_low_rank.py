@@ -227,3 +227,13 @@ def test_nuclear_norm_at_dimension_256() -> None:
     head = us.models.LowRankHead.random(256, 4, seed=0)
     recovery = us.recover(us.oracle(head), us.learners.LowRank(rank=4, method="nuclear"))
     assert us.models.distance(recovery.model, head) <= 1e-6
+
+
+@pytest.mark.parametrize("tolerance", [1e-9, 1e-6, 1e-4])
+def test_noise_lowers_the_accuracy_not_the_rank(tolerance: float) -> None:
+    head = us.models.LowRankHead.random(64, 4, seed=1)
+    oracle = us.oracles.Perturbed(us.oracle(head), tolerance, adversarial=True)
+    recovery = us.recover(oracle, us.learners.LowRank())
+    assert recovery.model.rank == 4
+    assert us.models.distance(recovery.model, head) <= 100 * tolerance
+    assert recovery.certificate.holds

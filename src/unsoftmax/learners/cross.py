@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import logits
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Outcome, Program
-from unsoftmax.learners.measure import read_logits, read_values, size_of_scores
+from unsoftmax.inversion import Noise, logits
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.measure import read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.pairs import Pairs, paired
@@ -198,7 +198,9 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
     relative = noise / max(_typical(columns, setting), noise)
     if k == d:
         note = f"rank found: {d}, full; all of W was asked for, which costs what Theorem 4.1 does."
-        return Outcome(SingleHead(columns.U @ M, v), (note,), (_error_claim(SPURIOUS * relative),))
+        level = SPURIOUS * relative
+        head = SingleHead(columns.U @ M, v)
+        return Outcome(head, (note,), (_error_claim(level),), _precision(level, M, setting))
     K, Q = factors(columns.U, M, SPURIOUS * relative)
     found = f"rank found: {K.shape[1]}" if rank is None else f"rank {K.shape[1]} of the {rank} allowed"
     level = min(negligible(relative, k), 1.0)
@@ -209,7 +211,16 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
         left,
         statement=f"largest score outside the span of {k} columns, on fresh random pairs",
     )
-    return Outcome(LowRankHead(K, Q, v), (note,), (_error_claim(level), beyond))
+    return Outcome(LowRankHead(K, Q, v), (note,), (_error_claim(level), beyond), _precision(level, M, setting))
+
+
+def _precision(level: float, M: Array, setting: _Setting) -> Precision | None:
+    """What a declared tolerance leaves: of W as the scores' noise was measured, of v as it was read."""
+    spec = setting.spec
+    if spec.tolerance == 0:
+        return None
+    error_v = math.sqrt(spec.dim) * spec.tolerance / unit_length(spec)
+    return Precision(level * float(np.linalg.norm(M)), error_v, Noise(spec.tolerance, 4 * spec.eps), "measured")
 
 
 def _error_claim(level: float) -> Claim:

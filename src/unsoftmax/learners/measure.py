@@ -25,9 +25,14 @@ _VISIBLE = 1e-2
 _LONGEST = 2.0**80
 
 
+def unit_length(spec: OracleSpec) -> float:
+    """Length of the tokens that read v, a power of two."""
+    return power_of_two(min(1.0, spec.domain.norm_limit))
+
+
 def read_values(spec: OracleSpec) -> Asking[Array]:
     """v (d,) from d one-row queries; the unit vectors are shortened only if the domain demands it."""
-    s = power_of_two(min(1.0, spec.domain.norm_limit))
+    s = unit_length(spec)
     units = Units(np.arange(spec.dim), s, spec.dim)
     y = yield LazyProbes(spec.dim, spec.dim * 8, lambda start, stop: one_row(units[start:stop]), "values")
     v = y / s
