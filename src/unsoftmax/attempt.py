@@ -118,6 +118,7 @@ class Attempt:
             error.add_note(f"The target is not deterministic: {checker}.")
 
     def _reported(self, error: UnsoftmaxError) -> UnsoftmaxError:
+        self.model = error.model if self.model is None else self.model
         error.recovery = self.recovery(_status(error))
         return error
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unsoftmax.models.base import Model
     from unsoftmax.result import Recovery
 
 
@@ -26,6 +27,8 @@ class UnsoftmaxError(Exception):
     """Root of the tree."""
 
     recovery: Recovery | None = None
+    model: Model | None = None
+    """What a learner had found when it stopped; it becomes the model of `recovery`."""
 
 
 class InvalidArgument(UnsoftmaxError, ValueError):

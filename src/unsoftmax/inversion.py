@@ -93,3 +93,13 @@ def shares(y: Array, span: Array, base: Array, radius: Array) -> Shares:
         np.where(inside, slope.max(axis=0), np.inf),
         np.where(around_half, 4.0, slope.min(axis=0)),
     )
+
+
+def ray_logits(y: Array, c: Array, degree: int) -> Array:
+    """Solve y = sigma(t)^degree c for t, elementwise; NaN where y / c is not inside (0, 1)."""
+    ratio = y / c
+    inside = (ratio > 0) & (ratio < 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_alpha = np.log(ratio) / degree
+        # logit(alpha) = log(alpha) - log(1 - alpha), with 1 - alpha from expm1 so that it does not cancel near 1.
+        return np.where(inside, log_alpha - np.log(-np.expm1(log_alpha)), np.nan)

@@ -1,15 +1,18 @@
 """Learners: one file per result. Each is a frozen dataclass of hyper-parameters with a program."""
 
 from unsoftmax.learners.approximate import Approximate
+from unsoftmax.learners.attention_behind import AttentionBehind
 from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.learners.transformer import Transformer
 
 __all__ = [
     "Approximate",
+    "AttentionBehind",
     "Forecast",
     "Learner",
     "LowRank",
@@ -19,4 +22,5 @@ __all__ = [
     "Program",
     "ReluNetwork",
     "SingleHead",
+    "Transformer",
 ]

@@ -27,6 +27,9 @@ _LARGEST_OVER_TYPICAL = 25.0
 """Largest error over ten thousand inputs next to the root mean square over a dozen: tails and the dozen's own luck."""
 
 
+_LARGEST_OVER_EXPECTED = 30.0
+
+
 @dataclass(frozen=True)
 class ReluNetwork:
     """Learn g(x) = w_o . ReLU(A'x) from one-row queries, about 1.1 to 1.5 for each of its m d unknowns.
@@ -75,7 +78,8 @@ def found_network(spec: OracleSpec, seed: int, bias: bool) -> Asking[Peeled]:
 def residual_claim(found: Peeled) -> Claim:
     """What the fresh answers say about the error anywhere, relative to the function's root mean square."""
     typical = float(np.sqrt(np.mean(found.gaps**2)))
-    bound = max(_LARGEST_OVER_TYPICAL * typical, 30 * found.sigma / found.scale, 2 * found.residual)
+    floor = 30 * found.sigma / found.scale
+    bound = max(_LARGEST_OVER_TYPICAL * typical, _LARGEST_OVER_EXPECTED * found.expected, floor, 2 * found.residual)
     return Claim(
         NETWORK_RESIDUAL,
         bound,

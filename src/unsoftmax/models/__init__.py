@@ -1,5 +1,6 @@
 """Reference models: frozen callables on (batch, N, d), their files, and their distance modulo symmetries."""
 
+from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.models.equivalence import equivalent
@@ -10,6 +11,7 @@ from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.transformer import Transformer
 
 __all__ = [
+    "AttentionBehind",
     "LowRankHead",
     "Model",
     "MultiHead",

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
@@ -94,6 +95,13 @@ def _(model: ReluNetwork, other: Model) -> float:
     size = max(float(np.linalg.norm(b)), float(np.linalg.norm(second.linear))) or 1.0
     linear = float(np.linalg.norm(first.linear - second.linear))
     return max(float(np.linalg.norm(gap)), linear) / size
+
+
+@distance.register
+def _(model: AttentionBehind, other: Model) -> float:
+    if not isinstance(other, (AttentionBehind, Transformer, SingleHead, LowRankHead)):
+        raise InvalidArgument(f"an AttentionBehind cannot be compared with a {type(other).__name__}.")
+    return relative(model.W, other.W)
 
 
 @distance.register

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from unsoftmax.learners.base import Asking, Precision
+from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, labels, networks, values
+from unsoftmax.verify import heads, labels, networks, rays, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -30,6 +31,8 @@ def check(
     """
     if spec.kind == "membership":
         return labels.check(model, spec, seed, claims)
+    if isinstance(model, AttentionBehind):
+        return rays.check(model, spec, seed, claims)
     if isinstance(model, ReluNetwork):
         return networks.check(model, spec, seed, claims)
     if precision is not None:

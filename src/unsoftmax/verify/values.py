@@ -24,6 +24,8 @@ _LENGTHS = (2, 3, 5, 8, 13, 21)
 _NEAR_TIES = 48
 _HIDDEN_FLOAT32 = 1e-5
 _SLACK = 100.0
+_NETWORK_SLACK = 3.0
+"""A network's residual is stated relative to its answers at standard normal inputs; elsewhere these may be smaller."""
 
 
 def queries(spec: OracleSpec) -> int:
@@ -57,16 +59,18 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
         ties.append(_residual(model(tokens), y, _amplification(model, tokens)))
 
     noise = max(format_eps(np.concatenate(seen)), spec.eps)
-    floor = max(noise, min(one_token, _HIDDEN_FLOAT32), _relative_tolerance(model(one), spec))
-    claimed = max((claim.bound for claim in claims if claim.name in (RELATIVE_ERROR, NETWORK_RESIDUAL)), default=0.0)
-    network = [claim.bound for claim in claims if claim.name == NETWORK_RESIDUAL]
+    network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
+    # A network states its own error; what else would show on one token is noise that the target has not declared.
+    hidden = 0.0 if network else min(one_token, _HIDDEN_FLOAT32)
+    floor = max(noise, hidden, _relative_tolerance(model(one), spec))
+    claimed = max(network, _claimed(claims, RELATIVE_ERROR))
     bound = min(max(_SLACK * math.sqrt(spec.dim) * floor, claimed), 0.1)
     shown = ", ".join(map(str, lengths(spec)))
     tested = queries(spec)
     found = [
         Claim(
             "one-token answers",
-            max(network[0] if network else _HIDDEN_FLOAT32, _SLACK * noise),
+            max(network or _HIDDEN_FLOAT32, _SLACK * noise),
             one_token,
             statement=f"max relative gap on {_ONE_TOKEN} fresh vectors",
         ),
@@ -184,6 +188,10 @@ def _amplification(model: Model, tokens: Array) -> Array:
     rate = (size / np.maximum(np.linalg.norm(q, axis=1), 1e-300)).max()
     largest = np.linalg.norm(tokens, axis=2).max(axis=1)
     return np.asarray(1 + rate * largest * np.linalg.norm(q, axis=1))
+
+
+def _claimed(claims: tuple[Claim, ...], name: str) -> float:
+    return max((claim.bound for claim in claims if claim.name == name), default=0.0)
 
 
 def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:

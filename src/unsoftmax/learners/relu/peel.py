@@ -32,12 +32,14 @@ _COARSEST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Peeled:
-    """The function found, and how far from the target it is: relative gaps (n,) at fresh unit vectors."""
+    """The function found, and how far from the target it is: relative gaps (n,) at fresh unit vectors, and the error
+    that the noise of answers lets one expect there (`expected`, relative too)."""
 
     net: CellNetwork
     sigma: float
     scale: float
     gaps: Array
+    expected: float
     circles: int
 
     @property
@@ -61,7 +63,8 @@ def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int
         if peeling.quiet(_SURPRISE * peeling.limit()):
             break
     gaps = (peeling.y - peeling.net.of(peeling.x)) / answers.scale
-    return Peeled(peeling.net, answers.sigma, answers.scale, gaps, peeling.count)
+    expected = min(peeling.net.error, peeling.limit()) if peeling.polished else peeling.net.error
+    return Peeled(peeling.net, answers.sigma, answers.scale, gaps, expected / answers.scale, peeling.count)
 
 
 def _two_rays(answers: Answers) -> Peeled:
@@ -71,7 +74,7 @@ def _two_rays(answers: Answers) -> Peeled:
     noise, good = np.full(2, answers.sigma), np.ones(2, dtype=bool)
     net = with_chain(no_cells(1), cells, noise, good, np.ones(1, dtype=bool), np.array([[-1.0], [1.0]]))
     gaps = (y - net.of(answers.x)) / answers.scale
-    return Peeled(net, answers.sigma, answers.scale, gaps, 1)
+    return Peeled(net, answers.sigma, answers.scale, gaps, net.error / answers.scale, 1)
 
 
 @dataclass
@@ -82,6 +85,7 @@ class _Peeling:
     rng: np.random.Generator
     net: CellNetwork
     count: int = 0
+    polished: bool = False
 
     def __post_init__(self) -> None:
         self.x, self.y = self.answers.x, self.answers.y
@@ -119,7 +123,7 @@ class _Peeling:
         circle = upper_circle(self.dim, self.rng, _MARGIN) if self.upper else closed_circle(self.dim, self.rng)
         chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, "kinks", self.rng)
         shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
-        found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "main", self.rng)
+        found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "gradients", self.rng)
         return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
 
     def polish(self) -> Asking[None]:
@@ -130,6 +134,7 @@ class _Peeling:
             x = directions(int(1.05 * count) + 32, self.dim, self.upper, self.rng)
             x = x[away_from_kinks(self.net, x)][:count]
             if len(x):
+                self.polished = True
                 y = yield one_row(x, phase="polish")
                 self.net = corrected(self.net, x, y - self.net.of(x), self.sigma, _ITERATIONS)
         yield from self.fresh(min(64, 6 + m * self.dim // 150))

@@ -1,0 +1,66 @@
+"""W of attention in front of an unknown network, by rays: no assumption on the network but its growth at infinity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, InvalidArgument
+from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.rays import Scores, read_scores
+from unsoftmax.models.attention_behind import AttentionBehind as Behind
+from unsoftmax.probes.scales import require_pairs
+from unsoftmax.result import Claim
+from unsoftmax.spec import OracleSpec
+
+RAY_DIRECTIONS, RAY_CHECKS = 8, 24
+"""Queries of the verification (`verify.rays`): fresh directions, then sequences of several lengths along the best."""
+
+_NOISE_TO_ERROR = 1e3
+
+
+@dataclass(frozen=True)
+class AttentionBehind:
+    """Learn W (full or low rank, the rank is found) of TF(X) = g(sum_i softmax_i(x_i'W x_N) x_i [+ R x_N]), g unknown.
+
+    g must be homogeneous of some degree p >= 1 at infinity: ReLU networks of any depth with or without biases, GELU
+    (p = 1), SwiGLU (p = 2). Costs r(2d - r) queries and about d + 40 for calibration. `heads`: 1.
+    """
+
+    heads: int | None = 1
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        if self.heads != 1:
+            raise InvalidArgument(f"`heads` must be 1 (got {self.heads!r}): one head can be read behind a network.")
+        require_rays(spec, "AttentionBehind")
+        return Forecast({"values": spec.dim}, None, verification=RAY_DIRECTIONS + RAY_CHECKS)
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._program(spec, seed)
+
+    def _program(self, spec: OracleSpec, seed: int) -> Program:
+        scores = yield from read_scores(spec, np.random.default_rng(seed))
+        model = Behind(scores.W, scores.degree, scores.length)
+        grows = f"the network behind attention is homogeneous of degree {scores.degree} at infinity"
+        return Outcome(model, (f"{grows}; rank of W: {scores.rank}.",), (score_claim(scores),))
+
+
+def score_claim(scores: Scores) -> Claim:
+    """What the noise of the answers leaves in W."""
+    return Claim(RELATIVE_ERROR, _NOISE_TO_ERROR * scores.noise, statement="of W, from how exactly answers scale")
+
+
+def require_rays(spec: OracleSpec, learner: str) -> None:
+    """Rays need long tokens, pairs of them, and one real number for an answer."""
+    if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
+        raise InvalidArgument(f"{learner} learns from one real number per sequence of vectors.")
+    if spec.dtype == "float16":
+        raise InvalidArgument(f"{learner} follows rays further than float16 can count; use float32 or float64.")
+    require_pairs(spec, learner)
+    if spec.domain.max_norm is not None:
+        raise DomainError(
+            f"{learner} follows rays to infinity and max_norm is {spec.domain.max_norm}. Lift the limit; with bounded "
+            "tokens, Transformer reads W inside the ball if the network is bias-free or given."
+        )

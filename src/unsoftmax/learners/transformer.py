@@ -1,0 +1,105 @@
+"""One-layer Transformers: the network on one-token queries, W by rays or by the paper's odd part (Section 4.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.attention_behind import require_rays, score_claim
+from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.ffn_input import Wiring, read_wiring
+from unsoftmax.learners.rays import read_scores
+from unsoftmax.learners.reductions import odd_part, one_token
+from unsoftmax.learners.relu.peel import refuse_if_unexplained
+from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
+from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.models.transformer import Transformer as Model
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import require_pairs
+from unsoftmax.result import Claim
+from unsoftmax.spec import OracleSpec
+
+_CANCELS = 1e-9
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """Learn TF(X) = g(sum_i softmax_i(x_i'W x_N) x_i [+ x_N]) with g a two-layer ReLU network.
+
+    method="ray": W from r(2d - r) queries whatever g is; biases, a residual and A w_o = 0 are allowed and found.
+    method="odd": the paper's, TF(X) - TF(-X) is a single head with v = A w_o; no biases, no residual, A w_o not 0.
+    `heads`: 1.
+    """
+
+    method: Literal["ray", "odd"] = "ray"
+    heads: int | None = 1
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        if self.method not in ("ray", "odd"):
+            raise InvalidArgument(f"`method` must be 'ray' or 'odd' (got {self.method!r}).")
+        if self.heads != 1:
+            raise InvalidArgument(f"`heads` must be 1 (got {self.heads!r}): one head can be read behind a network.")
+        if self.method == "ray":
+            require_rays(spec, "Transformer")
+            return Forecast({"values": spec.dim})
+        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
+            raise InvalidArgument("Transformer learns from one real number per sequence of vectors.")
+        require_pairs(spec, "Transformer")
+        phases = SingleHead().forecast(spec).phases
+        return Forecast({phase: 2 * queries for phase, queries in phases.items()})
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._by_rays(spec, seed) if self.method == "ray" else self._by_odd_part(spec, seed)
+
+    def _by_rays(self, spec: OracleSpec, seed: int) -> Program:
+        wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
+        network, note, claim = yield from _network(spec, seed, wiring)
+        try:
+            scores = yield from read_scores(spec, np.random.default_rng(seed))
+        except NotIdentifiable as error:
+            error.model = network
+            raise
+        notes = (note, f"rank of W: {scores.rank}; {wiring}.")
+        return Outcome(_joined(scores.W, network, wiring.residual), notes, (claim, score_claim(scores)))
+
+    def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
+        wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
+        if wiring.bias or wiring.residual:
+            raise ModelMismatch(
+                f"the odd part is a single head only without biases and residual, and the target has {wiring}; "
+                'use method="ray".'
+            )
+        network, note, claim = yield from _network(spec, seed, wiring)
+        v = 2 * network.canonical().linear[:-1]
+        if np.linalg.norm(v) <= _CANCELS * np.linalg.norm(network.canonical().neurons):
+            error = NotIdentifiable(
+                "A w_o = 0: the odd part of the target vanishes and does not show W (Section 4.1). The network is in "
+                '.recovery.model; method="ray" reads W all the same.'
+            )
+            error.model = network
+            raise error
+        head = yield from odd_part(SingleHead().program(spec, seed))
+        notes = (note, "W from the odd part, two queries each.", *head.notes)
+        return Outcome(_joined(head.model.parameters()["W"], network, False), notes, (claim, *head.claims))
+
+
+def _network(spec: OracleSpec, seed: int, wiring: Wiring) -> Asking[tuple[ReluNetwork, str, Claim]]:
+    """The feed-forward part, asked with sequences on which attention returns a chosen vector."""
+    if wiring.bias and spec.domain.max_norm is not None:
+        raise DomainError(
+            f"the network has biases and max_norm is {spec.domain.max_norm}: kinks outside that ball cannot be seen. "
+            "Lift the limit."
+        )
+    found = yield from one_token(found_network(spec, seed, wiring.bias), zero_query=wiring.residual)
+    refuse_if_unexplained(found)
+    network, note = as_network(found, wiring.bias)
+    return network, note, residual_claim(found)
+
+
+def _joined(W: Array, g: ReluNetwork, residual: bool) -> Model:
+    return Model(W, g.A, g.w_o, g.b, g.b_o, g.lin, residual)

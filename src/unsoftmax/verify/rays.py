@@ -1,0 +1,69 @@
+"""Attention in front of an unknown network: fresh sequences along fresh rays, where only W decides the answer.
+
+All tokens of a sequence are multiples k_i lam a of one direction, so the answer is (sum_i alpha_i k_i)^p c(a).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.learners.attention_behind import RAY_CHECKS, RAY_DIRECTIONS
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.models.attention_behind import AttentionBehind
+from unsoftmax.models.base import attention_weights
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.rays import halved
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_LENGTHS = (2, 3, 5, 9)
+_SLACK = 100.0
+
+
+def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Calibrate a few fresh directions, then compare sequences of several lengths whose scores are of order one."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    lam = power_of_two(model.length)
+    directions = on_grid(_sphere(rng, (RAY_DIRECTIONS, spec.dim)), 2.0, spec.dtype)
+    c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
+    best = np.argsort(-np.abs(c))[: RAY_DIRECTIONS // 2]
+    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, claimed), 0.1)
+    lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
+    gaps = []
+    for count, length in zip(_shares(len(lengths)), lengths, strict=True):
+        chosen = rng.choice(best, count)
+        tokens, multiples = _sequences(directions[chosen], length, model, lam, spec, rng)
+        y = yield Probes(tokens, phase="verify")
+        scores = (tokens @ model.key_directions(tokens[:, -1])[0][:, :, None])[:, :, 0]
+        share = (attention_weights(scores, None) * multiples).sum(axis=1)
+        gaps.append(np.abs(y / c[chosen] - share**model.degree))
+    statement = f"max gap over {RAY_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
+    return Certificate((Claim("fresh rays", bound, float(np.concatenate(gaps).max()), statement=statement),))
+
+
+def _shares(parts: int) -> list[int]:
+    return [RAY_CHECKS // parts + (k < RAY_CHECKS % parts) for k in range(parts)]
+
+
+def _sequences(
+    a: Array, length: int, model: AttentionBehind, lam: float, spec: OracleSpec, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last."""
+    b = _sphere(rng, a.shape)
+    size = float(np.sqrt(np.mean((a * (b @ model.W.T)).sum(axis=1) ** 2)))
+    b = on_grid(b, 2.0, spec.dtype) * (power_of_two(1 / size) if size else 1.0)
+    multiples = on_grid(
+        np.hstack([rng.uniform(0.5, 1.5, (len(a), length - 1)), np.zeros((len(a), 1))]), 64.0, "float16"
+    )
+    tokens = multiples[:, :, None] * (lam * a)[:, None, :]
+    tokens[:, -1] = b / lam
+    return tokens, multiples
+
+
+def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    x = rng.standard_normal(shape)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

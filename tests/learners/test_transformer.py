@@ -1,0 +1,97 @@
+"""Whole one-layer Transformers: bars, biases and residuals found, the odd part and its exception."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+Model = us.models.Transformer
+
+
+def functional_error(model, target, seed=5) -> float:
+    """Largest gap on sequences of length 2..20, relative to the root mean square."""
+    rng, worst = np.random.default_rng(seed), 0.0
+    for length in (2, 3, 5, 9, 20):
+        X = rng.standard_normal((200, length, target.dim))
+        y = target(X)
+        worst = max(worst, float(np.abs(model(X) - y).max() / np.sqrt(np.mean(y**2))))
+    return worst
+
+
+def relative(W, expected) -> float:
+    return float(np.linalg.norm(W - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize(("dim", "width"), [(32, 128), pytest.param(64, 256, marks=pytest.mark.long)])
+def test_whole_transformer_with_biases(dim, width) -> None:
+    target = Model.random(dim, width, bias=True, seed=11)
+    recovery = us.recover(us.oracle(target), us.learners.Transformer())
+    assert functional_error(recovery.model, target) <= 1e-9
+    assert relative(recovery.model.W, target.W) <= 1e-11
+    assert recovery.usage.billed <= 1.35 * us.theory.transformer_unknowns(dim, width, bias=True)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("rank", [None, 2])
+def test_biases_residual_and_rank_are_found(bias, residual, rank) -> None:
+    target = Model.random(8, 12, rank=rank, norm=1.5, bias=bias, residual=residual, seed=3)
+    recovery = us.recover(us.oracle(target), us.learners.Transformer())
+    assert recovery.model.residual is residual
+    assert (recovery.model.b is not None) is bias
+    assert us.models.distance(recovery.model, target) <= 1e-10
+
+
+def test_odd_part_at_the_papers_price() -> None:
+    d, m = 32, 128
+    target = Model.random(d, m, seed=12)
+    usage, model = odd(target)
+    network = sum(usage.phases.get(phase, 0) for phase in ("kinks", "gradients", "residual", "polish"))
+    assert relative(model.W, target.W) <= 1e-9
+    assert usage.phases["values"] + usage.phases["main"] == 2 * us.theory.single_head_queries(d)
+    assert usage.billed - usage.phases["verify"] - network <= 2 * 1.02 * (d + d * d) + 128
+
+
+def odd(target):
+    recovery = us.recover(us.oracle(target), us.learners.Transformer(method="odd"))
+    return recovery.usage, recovery.model
+
+
+def cancelling():
+    half = Model.random(6, 5, norm=2.0, seed=5)
+    return Model(half.W, np.hstack([half.A, -half.A]), np.append(half.w_o, half.w_o))
+
+
+def test_cancelling_readout_is_reported_by_the_odd_part_with_the_network() -> None:
+    target = cancelling()
+    with pytest.raises(us.errors.NotIdentifiable, match="A w_o = 0") as error:
+        us.recover(us.oracle(target), us.learners.Transformer(method="odd"))
+    assert us.models.distance(error.value.recovery.model, target.network) <= 1e-11
+    assert error.value.recovery.status is us.Status.NOT_IDENTIFIABLE
+
+
+def test_cancelling_readout_is_no_exception_for_rays() -> None:
+    target = cancelling()
+    recovery = us.recover(us.oracle(target), us.learners.Transformer())
+    assert us.models.distance(recovery.model, target) <= 1e-11
+
+
+def test_a_network_that_answers_nothing_shows_nothing() -> None:
+    target = Model.random(5, 6, seed=1)
+    silent = Model(target.W, target.A, np.zeros(6))
+    with pytest.raises(us.errors.NotIdentifiable) as error:
+        us.recover(us.oracle(silent), us.learners.Transformer())
+    assert isinstance(error.value.recovery.model, us.models.ReluNetwork)
+
+
+@pytest.mark.parametrize(("options", "match"), [({"method": "even"}, "method"), ({"heads": None}, "heads")])
+def test_arguments_are_checked_before_the_first_query(options, match) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match=match):
+        us.recover(us.oracle(Model.random(4, 5)), us.learners.Transformer(**options))
+
+
+def test_one_token_sequences_do_not_show_attention() -> None:
+    with pytest.raises(us.errors.DomainError, match="max_length"):
+        us.recover(us.oracle(Model.random(4, 5), max_length=1), us.learners.Transformer())
