@@ -17,6 +17,7 @@ from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_un
 from unsoftmax.models.relu_network import ReluNetwork as Network
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.result import Claim
+from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.spec import OracleSpec
 
@@ -91,9 +92,10 @@ def residual_claim(found: Peeled) -> Claim:
 def as_network(found: Peeled, bias: bool) -> tuple[Network, str]:
     """The found function as a model, without a linear part where the neurons' orientation can be told."""
     net = found.net
-    size = np.linalg.norm(net.U, axis=1)
+    U, s, lin = distinct(net.U, net.s, net.lin, net.neuron_noise)
+    size = np.linalg.norm(U, axis=1)
     order = np.argsort(-size)
-    U, s, lin = net.U[order], net.s[order], net.lin
+    U, s = U[order], s[order]
     d = U.shape[1] - 1 if bias else U.shape[1]
     tolerance = max(1e-7, 1e3 * net.error / max(float(size.max(initial=0.0)), 1e-300))
     bits = orientation(U[:, :d], s, lin[:d], min(tolerance, 1e-3))
