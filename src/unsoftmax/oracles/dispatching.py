@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from unsoftmax.oracles.metering import Meter
 
 Again = Callable[[int, int], None]
+_PATIENCE = 60.0
+"""Seconds to wait for calls in flight when a run is interrupted."""
 _again: ContextVar[Again | None] = ContextVar("unsoftmax_again", default=None)
 
 
@@ -125,8 +127,9 @@ class Dispatched:
                 wait([item.future for item in sent if item.pending])
                 raise failure
         finally:
-            for item in sent:
-                item.future.cancel()
+            # Calls that run cannot be stopped: what they bring is paid for, so it is awaited (within reason) and kept.
+            running = [item.future for item in sent if item.pending and not item.future.cancel()]
+            wait(running, timeout=_PATIENCE)
             self._collect(sent)
 
     def _collect(self, sent: Iterable[_Sent]) -> UnsoftmaxError | None:

@@ -21,6 +21,7 @@ import xxhash
 
 from unsoftmax.errors import LedgerError
 from unsoftmax.oracles.addresses import AddressIndex
+from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.probes.base import Array
 
 FORMAT = "unsoftmax-ledger/1"
@@ -255,4 +256,7 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return f"array {value.shape} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
+    if callable(value):
+        # Its repr would hold an address in memory, another one in the next run.
+        return f"{getattr(value, '__qualname__', type(value).__qualname__)} {fingerprint(value)}"
     return repr(value)
