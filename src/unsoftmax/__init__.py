@@ -5,6 +5,7 @@ For models you own or are permitted to test.
 
 from unsoftmax import adapters, errors, learners, models, oracles, theory
 from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.recovery import recover
@@ -29,4 +30,5 @@ __all__ = [
     "oracles",
     "recover",
     "theory",
+    "token_oracle",
 ]

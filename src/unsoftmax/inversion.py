@@ -103,3 +103,23 @@ def ray_logits(y: Array, c: Array, degree: int) -> Array:
         log_alpha = np.log(ratio) / degree
         # logit(alpha) = log(alpha) - log(1 - alpha), with 1 - alpha from expm1 so that it does not cancel near 1.
         return np.where(inside, log_alpha - np.log(-np.expm1(log_alpha)), np.nan)
+
+
+def saturating_logits(y: Array, av: Array, bv: Array, noise: float) -> Logits:
+    """As `logits`, for answers right within `noise`: at the ends t is the bound that noise allows and gain is inf."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high, floor = (y - bv) / av, (av + bv - y) / av, 2 * noise / np.abs(av)
+        clipped_low, clipped_high = np.maximum(low, floor), np.maximum(high, floor)
+        t = np.log(clipped_low) - np.log(clipped_high)
+        readable = np.minimum(low, high) > 2 * floor
+        gain = np.where(readable, 1 / (np.abs(av) * clipped_low * clipped_high), np.inf)
+    return Logits(np.where(np.isfinite(t), t, 0.0), gain)
+
+
+def rounding_unit(y: Array) -> float:
+    """Rounding unit of the narrowest number format that holds every answer exactly."""
+    for name in ("float16", "float32"):
+        with np.errstate(over="ignore"):
+            if (y.astype(name).astype(np.float64) == y).all():
+                return float(np.finfo(name).eps)
+    return float(np.finfo(np.float64).eps)

@@ -16,6 +16,7 @@ from unsoftmax.engine import ProgressCallback
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Learner, configuration
 from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.learners.token_head import TokenHead
 from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.identity import identity
 from unsoftmax.oracles.ledger import Ledger
@@ -60,8 +61,8 @@ def recover(
         )
     notes: tuple[str, ...] = ()
     if learner is None:
-        learner = SingleHead()
-        notes = ("no learner was given: SingleHead was tried.",)
+        learner = SingleHead() if oracle.spec.vocabulary is None else TokenHead()
+        notes = (f"no learner was given: {type(learner).__name__} was tried.",)
     forecast = learner.forecast(oracle.spec)
     fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
     needed = forecast.minimum + (fresh if verify else 0)

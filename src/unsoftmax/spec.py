@@ -18,16 +18,18 @@ _EPS = {name: float(np.finfo(name).eps) for name in ("float64", "float32", "floa
 
 @dataclass(frozen=True)
 class Domain:
-    """Inputs the oracle accepts: token norm (Euclidean) and sequence length (repetitions included)."""
+    """Inputs the oracle accepts: token norm (Euclidean), sequence length with repetitions, forbidden token ids."""
 
     max_norm: float | None = None
     max_length: int | None = None
+    forbidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_norm is not None and not (self.max_norm > 0 and math.isfinite(self.max_norm)):
             raise InvalidArgument(
                 f"`max_norm` must be positive and finite (got {self.max_norm}); omit it if there is no limit."
             )
+        object.__setattr__(self, "forbidden", tuple(sorted({int(token) for token in self.forbidden})))
         if self.max_length is not None and self.max_length < 1:
             raise InvalidArgument(
                 f"`max_length` must be at least 1 (got {self.max_length}); omit it if there is no limit."
@@ -76,6 +78,27 @@ class OracleSpec:
             raise InvalidArgument(f"`max_batch` must be at least 1 (got {self.max_batch}).")
         if self.link not in (None, "sigmoid", "exp", "log", "tanh"):
             raise InvalidArgument(f"`link` must be 'sigmoid', 'exp', 'log', 'tanh' or None (got {self.link!r}).")
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        forbidden = self.domain.forbidden
+        if self.vocabulary is None:
+            if forbidden:
+                raise InvalidArgument("`forbidden` lists token ids; it goes with a vocabulary (us.token_oracle).")
+            return
+        if not isinstance(self.vocabulary, (int, np.integer)) or self.vocabulary < 1:
+            raise InvalidArgument(f"`vocabulary` must be an integer of at least 1 (got {self.vocabulary!r}).")
+        if forbidden and (forbidden[0] < 0 or forbidden[-1] >= self.vocabulary):
+            raise InvalidArgument(
+                f"`forbidden` ids must lie in 0..{self.vocabulary - 1} (got {forbidden[0]}..{forbidden[-1]})."
+            )
+        if len(forbidden) == self.vocabulary:
+            raise InvalidArgument("every id of the vocabulary is forbidden; nothing can be asked.")
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """Ids a token oracle accepts, ascending; empty for oracles of vectors."""
+        return np.setdiff1d(np.arange(self.vocabulary or 0), np.array(self.domain.forbidden, dtype=np.int64))
 
     @property
     def eps(self) -> float:

@@ -192,3 +192,16 @@ def membership_queries(
     """
     eps_v = membership_value_error(d, eps_W, W_bound, margin) if eps_v is None else eps_v
     return membership_value_queries(d, eps_v, delta) + d * d * membership_entry_queries(d, eps_W, W_bound, margin)
+
+
+def token_head_unknowns(V: int, r: int) -> int:
+    """Values of V tokens and their V x V gaps as a matrix of rank r + 1: V + (r + 1)(2V - r - 1)."""
+    return V + (r + 1) * (2 * V - r - 1)
+
+
+def token_head_queries(V: int, r: int) -> int:
+    """V one-token queries, a reference row of gaps, r rows and r columns; the diagonal is known to be 0.
+
+    Fewer than the unknowns counted above: the zero diagonal ties V of them. Exact for V >= 2r + 1.
+    """
+    return V + (V - 1) + r * (2 * V - 3 - r)

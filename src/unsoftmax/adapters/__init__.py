@@ -2,5 +2,6 @@
 
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.http import http
+from unsoftmax.adapters.tokens import token_oracle
 
-__all__ = ["http", "oracle"]
+__all__ = ["http", "oracle", "token_oracle"]

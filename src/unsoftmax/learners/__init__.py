@@ -8,6 +8,7 @@ from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.learners.token_head import TokenHead
 from unsoftmax.learners.transformer import Transformer
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Program",
     "ReluNetwork",
     "SingleHead",
+    "TokenHead",
     "Transformer",
 ]

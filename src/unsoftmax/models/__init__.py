@@ -3,20 +3,25 @@
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
+from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.files import load
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.models.token_head import TokenHead
 from unsoftmax.models.transformer import Transformer
 
 __all__ = [
     "AttentionBehind",
+    "EmbeddedHead",
+    "EmbeddedLowRankHead",
     "LowRankHead",
     "Model",
     "MultiHead",
     "ReluNetwork",
     "SingleHead",
+    "TokenHead",
     "Transformer",
     "distance",
     "equivalent",

@@ -68,7 +68,7 @@ class Model:
 def write_safetensors(path: str | Path, tensors: dict[str, Array], metadata: dict[str, str]) -> None:
     """Write atomically: a reader sees the old file or the whole new one."""
     target = Path(path)
-    data = safetensors_numpy.save({k: np.ascontiguousarray(a) for k, a in tensors.items()}, metadata)
+    data = safetensors_numpy.save({k: np.asarray(a, order="C") for k, a in tensors.items()}, metadata)
     handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

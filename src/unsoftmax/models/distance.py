@@ -13,6 +13,7 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.models.token_head import TokenHead
 from unsoftmax.models.transformer import Transformer
 
 
@@ -109,3 +110,29 @@ def _(model: Transformer, other: Model) -> float:
     if not isinstance(other, Transformer):
         raise InvalidArgument(f"a Transformer cannot be compared with a {type(other).__name__}.")
     return max(relative(model.W, other.W), distance(model.network, other.network))
+
+
+@distance.register
+def _(model: TokenHead, other: Model) -> float:
+    """Relative Frobenius error of the gaps, and of the values, over the tokens both models speak about."""
+    if not isinstance(other, TokenHead) or other.vocabulary != model.vocabulary:
+        raise InvalidArgument("a TokenHead can only be compared with a TokenHead over the same vocabulary.")
+    ids = np.intersect1d(model.known, other.known)
+    (K, Q), (K2, Q2) = _gap_factors(model, ids), _gap_factors(other, ids)
+    # Thin QR factorisations: no V x V matrix is formed.
+    gap = np.linalg.qr(np.hstack([K, -K2]))[1] @ np.linalg.qr(np.hstack([Q, Q2]))[1].T
+    size = float(np.linalg.norm(np.linalg.qr(K2)[1] @ np.linalg.qr(Q2)[1].T))
+    error = float(np.linalg.norm(gap))
+    gaps = error / size if size > 1e-300 else error
+    return max(gaps, relative(model.values[ids], other.values[ids]))
+
+
+def _gap_factors(model: TokenHead, ids: Array) -> tuple[Array, Array]:
+    """Factors of S_ij - S_jj; keys are centred first, which changes no gap and keeps large offsets from cancelling."""
+    K, Q = (part[ids].astype(np.float64) for part in model.scores)
+    if model.own is not None:
+        diagonal = model.own[ids]
+    else:
+        K = K - K.mean(axis=0)
+        diagonal = np.einsum("vr,vr->v", K, Q)
+    return np.hstack([K, np.ones((len(ids), 1))]), np.hstack([Q, -diagonal[:, None]])

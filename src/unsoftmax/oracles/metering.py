@@ -140,7 +140,18 @@ class Guarded:
             largest = float(np.sqrt(np.einsum("bnd,bnd->bn", probes.tokens, probes.tokens).max(initial=0.0)))
             if largest > domain.max_norm * (1 + 4e-16 * self.spec.dim):
                 raise DomainError(f"{where(probes)} have token norm {largest:g}; max_norm is {domain.max_norm:g}.")
+        if self.spec.vocabulary is not None:
+            self._known_ids(probes, self.spec.vocabulary)
         return probes
+
+    def _known_ids(self, probes: Probes, vocabulary: int) -> None:
+        ids = probes.tokens
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            raise DomainError(f"{where(probes)} are not integer ids (batch, N), which a token oracle takes.")
+        if ids.size and not (ids.min() >= 0 and ids.max() < vocabulary):
+            raise DomainError(f"{where(probes)} have ids outside 0..{vocabulary - 1}.")
+        if self.spec.domain.forbidden and np.isin(ids, self.spec.domain.forbidden).any():
+            raise DomainError(f"{where(probes)} hold a forbidden id.")
 
 
 @dataclass

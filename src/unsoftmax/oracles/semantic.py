@@ -104,7 +104,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Cast:
-    """The target computes in another number format: tokens in, and answers out, are rounded to `dtype`."""
+    """The target computes in another number format: vectors in, and answers out, are rounded to `dtype`."""
 
     inner: Oracle
     dtype: str
@@ -114,7 +114,9 @@ class Cast:
         return replace(self.inner.spec, dtype=self.dtype)
 
     def __call__(self, probes: Probes) -> Array:
-        tokens = probes.tokens.astype(self.dtype).astype(np.float64)
+        tokens = probes.tokens
+        if tokens.dtype.kind == "f":
+            tokens = tokens.astype(self.dtype).astype(np.float64)
         y = self.inner(Probes(tokens, probes.counts, probes.phase, probes.offset))
         return y.astype(self.dtype).astype(np.float64)
 

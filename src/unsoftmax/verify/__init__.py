@@ -9,7 +9,7 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, labels, networks, rays, values
+from unsoftmax.verify import heads, labels, networks, rays, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -18,6 +18,8 @@ __all__ = ["check", "near_ties", "queries"]
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
+    if spec.vocabulary is not None:
+        return tokens.queries(spec)
     return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
 
 
@@ -29,6 +31,8 @@ def check(
     `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
     as these allow. A learner that states its `precision` under noise is held to it.
     """
+    if spec.vocabulary is not None:
+        return tokens.check(model, spec, seed)
     if spec.kind == "membership":
         return labels.check(model, spec, seed, claims)
     if isinstance(model, AttentionBehind):

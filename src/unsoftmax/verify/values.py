@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from unsoftmax.inversion import rounding_unit as format_eps
 from unsoftmax.learners.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
 from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
@@ -197,12 +198,3 @@ def _claimed(claims: tuple[Claim, ...], name: str) -> float:
 def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:
     size = float(np.sqrt(np.mean(predicted**2)))
     return spec.tolerance / size if size else 0.0
-
-
-def format_eps(y: Array) -> float:
-    """Rounding unit of the narrowest number format that holds every answer exactly."""
-    for name in ("float16", "float32"):
-        with np.errstate(over="ignore"):
-            if (y.astype(name).astype(np.float64) == y).all():
-                return float(np.finfo(name).eps)
-    return float(np.finfo(np.float64).eps)

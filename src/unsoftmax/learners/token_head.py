@@ -1,0 +1,213 @@
+"""Token access: a softmax head over a finite vocabulary, from sequences of ids whose embeddings are unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.gaps import Reader
+from unsoftmax.learners.token_cross import read_cross
+from unsoftmax.learners.token_embedded import embedded
+from unsoftmax.learners.token_report import notes, unreadable
+from unsoftmax.models.token_head import TokenHead as Head
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.tokens import one_token
+from unsoftmax.result import Claim
+from unsoftmax.solvers.embedding import span_of, spanning_tokens
+from unsoftmax.solvers.gap_cross import Fit
+from unsoftmax.spec import OracleSpec
+
+_COPIES = 64
+_SWAPS = 12
+_SPARE = 4
+
+
+@dataclass(frozen=True)
+class TokenHead:
+    """Learn f(ids) = softmax(S[id_i, id_N]) . values[ids]: one query per value, one per entry of a cross of gaps.
+
+    rank        of the scores S; None: found.
+    embeddings  (V, d) if they are known: the result is then a head of vectors, W on their span.
+    positions   "none": the order of tokens before the last must not matter, which is tested. "fixed": learn the pairs
+                [key, query] in this arrangement alone, for targets whose scores depend on positions.
+    """
+
+    rank: int | None = None
+    embeddings: Array | None = field(default=None, compare=False, repr=False)
+    positions: Literal["none", "fixed"] = "none"
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        self._check(spec)
+        n = len(self._asked(spec).allowed)
+        phases = {"values": n}
+        if self.rank is not None and n >= 4 * self.rank + 4:
+            phases["main"] = theory.token_head_queries(n, self.rank) - n
+        return Forecast(phases, extra=None)
+
+    def _asked(self, spec: OracleSpec) -> OracleSpec:
+        """The tokens that are asked about: all that are allowed, or enough to span known embeddings."""
+        if self.embeddings is None:
+            return spec
+        E = np.asarray(self.embeddings, dtype=np.float64)
+        chosen = spec.allowed[spanning_tokens(E[spec.allowed], _SPARE)]
+        others = np.setdiff1d(np.arange(spec.vocabulary or 0), chosen)
+        return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
+
+    def _check(self, spec: OracleSpec) -> None:
+        if spec.vocabulary is None or spec.outputs is not None or spec.kind == "membership":
+            raise InvalidArgument(
+                "TokenHead learns from one real number per sequence of token ids; make the oracle with "
+                "us.token_oracle(fn, vocabulary)."
+            )
+        if self.positions not in ("none", "fixed"):
+            raise InvalidArgument(f"`positions` must be 'none' or 'fixed' (got {self.positions!r}).")
+        if self.rank is not None and not 0 <= self.rank <= spec.vocabulary:
+            raise InvalidArgument(
+                f"`rank` must be between 0 and the vocabulary (got {self.rank} for {spec.vocabulary}); "
+                "pass rank=None to discover it."
+            )
+        if self.embeddings is not None:
+            self._check_embeddings(spec)
+        if spec.domain.length_limit < 2:
+            raise DomainError(
+                "TokenHead needs sequences of two tokens and max_length is 1; alone, a token attends to itself and "
+                "scores are invisible."
+            )
+
+    def _check_embeddings(self, spec: OracleSpec) -> None:
+        E = np.asarray(self.embeddings)
+        if E.ndim != 2 or len(E) != spec.vocabulary or E.dtype.kind not in "fiu" or not np.isfinite(E).all():
+            raise InvalidArgument(
+                f"`embeddings` must be finite, of shape ({spec.vocabulary}, d), one row per token id (got {E.shape})."
+            )
+        if self.positions == "fixed":
+            raise InvalidArgument('`embeddings` do not go with positions="fixed"; learn the scores alone.')
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self._check(spec)
+        return self._run(spec, np.random.default_rng(seed))
+
+    def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        asked = self._asked(spec)
+        values = yield one_token(asked.allowed)
+        reader = yield from self._reader(asked, values, rng)
+        fixed = self.positions == "fixed"
+        cross = yield from read_cross(reader, self.rank, rng, diagonal=not fixed)
+        fit = cross.fit()
+        if len(cross.queries) == self.rank and not fixed:
+            _explained(reader, fit)
+        hidden = unreadable(reader, fit)
+        if 2 * (len(reader.ids) - len(hidden)) < len(reader.ids):
+            raise NotIdentifiable(
+                f"{len(hidden)} of {len(reader.ids)} tokens have scores so far from the others that no allowed "
+                "sequence shows the difference; longer sequences (max_length) or less noise would show more."
+            )
+        head = _model(asked, reader, fit, hidden, 2 if fixed else None)
+        said = notes(reader, fit, hidden)
+        if self.embeddings is None:
+            return Outcome(head, said, (_stated(head),))
+        E = np.asarray(self.embeddings, dtype=np.float64)
+        if len(hidden) and span_of(E[head.known]) != span_of(E[reader.ids]):
+            raise NotIdentifiable(
+                f"{len(hidden)} of the {len(reader.ids)} tokens that span the embeddings have scores too far from the "
+                "others to be read, and W needs them; learn the scores without embeddings=."
+            )
+        model, more = embedded(E, head, len(cross.queries))
+        return Outcome(model, (*said, *more), (_stated(head),))
+
+    def _reader(self, spec: OracleSpec, values: Array, rng: np.random.Generator) -> Asking[Reader]:
+        """Settle what a reading can rely on: noise, room for helpers and copies, that order does not matter."""
+        room = 0 if self.positions == "fixed" else int(min(_COPIES, spec.domain.length_limit - 2))
+        size, spread = float(np.abs(values).max()), float(np.ptp(values))
+        noise = spec.tolerance + 4 * spec.eps * size
+        if spread <= 2 * noise:
+            raise NotIdentifiable(
+                f"all {len(values)} tokens have the same value within {2 * noise:.2g}, so every sequence has the same "
+                "answer and no query shows a score."
+            )
+        unit, moved = yield from _pilot(spec.allowed, values, noise, room > 0, rng)
+        eps = max(spec.eps, unit)
+        return Reader(spec.allowed, values, max(spec.tolerance + 4 * eps * size, moved), eps, max(room, 1), room > 0)
+
+
+def _explained(reader: Reader, fit: Fit) -> None:
+    """The zero diagonal must follow from the cross; a given rank that is too small shows here."""
+    residual, bound = np.abs(fit.diagonal()), fit.bounds(*[np.arange(len(reader.ids))] * 2)
+    wrong = np.flatnonzero(residual > 2 * bound + 64 * reader.eps)
+    if len(wrong):
+        worst = wrong[np.argmax(residual[wrong])]
+        raise ModelMismatch(
+            f"rank {fit.weights.shape[1] - 1} does not explain the scores: the gap of token {reader.ids[worst]} to "
+            f"itself comes out as {residual[worst]:.2g} where 0 is certain; pass a larger rank, or rank=None."
+        )
+
+
+def _pilot(
+    ids: Array, values: Array, noise: float, swap: bool, rng: np.random.Generator
+) -> Asking[tuple[float, float]]:
+    """Ask [a, b, j] and [b, a, j] (only [a, j] if not `swap`) for a, b of far values.
+
+    Returns the rounding unit the answers show and the largest difference that order makes; ModelMismatch if that is
+    more than noise.
+    """
+    order = np.argsort(values)
+    ends = max(1, len(ids) // 8)
+    a, b = rng.choice(order[:ends], _SWAPS), rng.choice(order[-ends:], _SWAPS)
+    a[::2], b[1::2] = order[0], order[-1]
+    j = rng.integers(len(ids), size=_SWAPS)
+    there = np.stack([a, b, j] if swap else [a, b], axis=1)
+    back = there[:, [1, 0, 2] if swap else [1, 0]]
+    y = yield Probes(ids[np.vstack([there, back])], phase="pilot")
+    mixed = y[~np.isin(y, values)]
+    unit = rounding_unit(mixed) if len(mixed) >= _SWAPS // 2 else 0.0
+    moved = np.abs(y[:_SWAPS] - y[_SWAPS:]) if swap else np.zeros(1)
+    worst = int(np.argmax(moved))
+    if moved[worst] > 16 * max(noise, unit * float(np.abs(values).max())) + 1e-5 * float(np.ptp(values)):
+        raise ModelMismatch(
+            f"the order of tokens matters: {ids[there[worst]].tolist()} answered {y[worst]:.6g} and "
+            f"{ids[back[worst]].tolist()} answered {y[_SWAPS + worst]:.6g}. The target uses positions (or is noisier "
+            'than declared); learn it for pairs in one arrangement with TokenHead(positions="fixed").'
+        )
+    return unit, float(moved[worst])
+
+
+def _model(spec: OracleSpec, reader: Reader, fit: Fit, hidden: Array, length: int | None) -> Head:
+    """The head over the whole vocabulary; ids never sent or not readable get zeros and are named in the model."""
+    V = spec.vocabulary
+    assert V is not None
+    known = np.setdiff1d(np.arange(len(reader.ids)), hidden)
+
+    def spread_out(part: Array) -> Array:
+        whole = np.zeros((V, *part.shape[1:]))
+        whole[reader.ids[known]] = part[known]
+        return whole
+
+    left, right = fit.errors
+    silent = np.setdiff1d(np.arange(V), reader.ids[known])
+    return Head(
+        (spread_out(fit.weights), spread_out(fit.rows.T)),
+        spread_out(reader.values),
+        forbidden=silent if len(silent) else None,
+        own=None if length is None else np.zeros(V),
+        length=length,
+        errors=(spread_out(left), spread_out(right)),
+    )
+
+
+def _stated(head: Head) -> Claim:
+    left, right = (part[head.known] for part in head.errors)
+    own = np.einsum("jm,jm->j", left, right)
+    largest = float((right @ left.max(axis=0) + own).max())
+    return Claim(
+        "stated errors",
+        largest,
+        basis="proved",
+        theorem="Theorem 4.1 on token pairs",
+        statement="every gap is within model.bounds(key, query) to first order, and none is stated worse than this",
+    )

@@ -1,0 +1,94 @@
+"""From gaps between tokens to W on the span of their known embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import qr
+
+from unsoftmax.probes.base import Array
+
+_RELATIVE = 1e-9
+"""Singular values of the embeddings below this fraction of the largest count as 0."""
+
+_ROOM = 64.0
+"""How far beyond the stated errors a fit may lie before the embeddings are said not to explain the scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """What the embeddings span: dimension of the span, and of the differences between tokens."""
+
+    dimension: int
+    differences: int
+
+
+def span_of(E: Array) -> Span:
+    """Dimensions that can be seen with embeddings E (V, d)."""
+    return Span(_rank(E), _rank(E - E.mean(axis=0)))
+
+
+def _rank(E: Array) -> int:
+    sizes = np.linalg.svd(E, compute_uv=False)
+    return int((sizes > _RELATIVE * sizes[0]).sum()) if len(sizes) and sizes[0] > 0 else 0
+
+
+def spanning_tokens(E: Array, spare: int) -> Array:
+    """Few tokens that span what all span, with an affine part and some to spare: pivoted QR of [E, 1]."""
+    size = float(np.linalg.norm(E, axis=1).mean()) or 1.0
+    extended = np.hstack([E, np.full((len(E), 1), size)])
+    wanted = min(len(E), _rank(extended) + spare)
+    order = qr(extended.T, mode="r", pivoting=True)[1]
+    return np.sort(order[:wanted])
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """W (d, d), c (d,) or None, and the largest gap left unexplained in units of its stated error."""
+
+    W: Array
+    c: Array | None
+    excess: float
+
+
+def fit_scores(E: Array, G: Array, errors: Array) -> Solution:
+    """W (and c, only if needed) with G_ij = (e_i - e_j) . (W e_j + c); minimal on the span. E (m, d), G (m, m)."""
+    U = np.stack([_key_direction(E - E[j], G[:, j], errors[:, j]) for j in range(len(E))])
+    plain = _pinv(E) @ U
+    solution = Solution(plain.T, None, _excess(E, U, E @ plain, errors))
+    if solution.excess <= 1:
+        return solution
+    ones = np.ones((len(E), 1))
+    both = _pinv(np.hstack([E, ones])) @ U
+    affine = Solution(both[:-1].T, both[-1], _excess(E, U, E @ both[:-1] + both[-1], errors))
+    return affine if affine.excess < solution.excess / 4 else solution
+
+
+def fit_values(E: Array, values: Array) -> tuple[Array, float, float]:
+    """v, constant (0 unless needed) and the largest residual: values_i = e_i . v + constant."""
+    v = _pinv(E) @ values
+    size = float(np.abs(values).max()) or 1.0
+    residual = float(np.abs(E @ v - values).max())
+    if residual <= 1e-9 * size:
+        return v, 0.0, residual
+    both = _pinv(np.hstack([E, np.ones((len(E), 1))])) @ values
+    affine = float(np.abs(E @ both[:-1] + both[-1] - values).max())
+    return (both[:-1], float(both[-1]), affine) if affine < residual / 4 else (v, 0.0, residual)
+
+
+def _key_direction(differences: Array, gaps: Array, errors: Array) -> Array:
+    """u with differences u = gaps, least squares in units of the errors, minimal."""
+    size = np.maximum(errors, max(float(np.median(errors)) / 1024, 1e-300))
+    return np.asarray(np.linalg.lstsq(differences / size[:, None], gaps / size, rcond=_RELATIVE)[0])
+
+
+def _excess(E: Array, U: Array, fitted: Array, errors: Array) -> float:
+    """Largest misfit of the gaps in units of the stated errors (with room for the error of U itself)."""
+    misfit = E @ (U - fitted).T
+    misfit = np.abs(misfit - np.diag(misfit))
+    return float((misfit / (_ROOM * np.sqrt(len(E)) * (errors + np.median(errors)) + 1e-300)).max())
+
+
+def _pinv(A: Array) -> Array:
+    return np.asarray(np.linalg.pinv(A, rcond=_RELATIVE))

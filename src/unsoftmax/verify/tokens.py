@@ -1,0 +1,135 @@
+"""Equivalence over token ids on fresh sequences: alone, random of many lengths, and near ties.
+
+Every answer is held to what the declared noise and the model's own stated errors allow it to differ, so the certificate
+tests the statement and not only the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.base import Asking
+from unsoftmax.models.base import Model, attention_weights
+from unsoftmax.models.token_head import TokenHead
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_ONE_TOKEN = 16
+_PER_LENGTH = 12
+_LENGTHS = (2, 3, 5, 8, 13, 21, 34)
+_TIES = 24
+_TIE_LENGTHS = (2, 3, 6)
+_POOL = 64
+_COPIES = 16
+_HIDDEN_FLOAT32 = 1e-6
+_SLACK = 100.0
+_COARSEST = 0.05
+
+
+@runtime_checkable
+class OverVocabulary(Protocol):
+    """A model of vectors that knows the embeddings of a vocabulary."""
+
+    def over_vocabulary(self) -> TokenHead: ...
+
+
+def queries(spec: OracleSpec) -> int:
+    """How many fresh queries a verification asks."""
+    fit = [n for n in _LENGTHS if n <= spec.domain.length_limit]
+    ties = [n for n in _TIE_LENGTHS if n <= spec.domain.length_limit]
+    return _ONE_TOKEN + _PER_LENGTH * len(fit) + _TIES * len(ties)
+
+
+def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
+    """Ask fresh sequences of ids and compare; nothing is raised but for a model that does not speak of ids."""
+    head = _head(model)
+    rng = np.random.default_rng([seed, 0x70C3])
+    known = head.known
+    lengths = [head.length or n for n in _LENGTHS if n <= spec.domain.length_limit]
+    rounds = [("one token", Probes(rng.choice(known, (_ONE_TOKEN, 1)), phase="verify"))]
+    rounds += [("random", Probes(rng.choice(known, (_PER_LENGTH, n)), phase="verify")) for n in lengths]
+    rounds += [
+        ("near ties", near_ties(head, spec, head.length or n, rng))
+        for n in _TIE_LENGTHS
+        if n <= spec.domain.length_limit
+    ]
+    answers = []
+    for _, probes in rounds:
+        answers.append((yield probes))
+    spread = float(np.ptp(head.values[known]))
+    unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
+    alone = float(np.abs(answers[0] - head(rounds[0][1].tokens)).max())
+    noise = 2 * spec.tolerance + _SLACK * unit * float(np.abs(head.values[known]).max())
+    noise += min(alone, _HIDDEN_FLOAT32 * spread)
+    claims = []
+    for name in ("one token", "random", "near ties"):
+        parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
+        if parts:
+            claims.append(_claim(name, head, parts, noise, spread))
+    return Certificate(tuple(claims))
+
+
+def _claim(name: str, head: TokenHead, parts: list[tuple[Probes, Array]], noise: float, spread: float) -> Claim:
+    worst, largest, coarsest, asked = 0.0, 0.0, 0.0, 0
+    for probes, y in parts:
+        gap = np.abs(head(probes.tokens, probes.counts) - y)
+        allowed = np.minimum(noise + stated_error(head, probes), noise + _COARSEST * spread)
+        worst = max(worst, float((gap / allowed).max())) if noise > 0 else max(worst, float(gap.max() > 0))
+        largest, coarsest = max(largest, float(gap.max())), max(coarsest, float(allowed.max()))
+        asked += len(y)
+    sure = "" if name == "one token" else _confidence(asked)
+    return Claim(
+        f"{name} sequences" if name != "one token" else "one-token answers",
+        1.0,
+        worst,
+        statement=(
+            f"largest difference over what noise and the model's stated errors allow, on {asked} fresh sequences "
+            f"(differences up to {largest:.2g}, allowed up to {coarsest:.2g}){sure}"
+        ),
+    )
+
+
+def _confidence(asked: int) -> str:
+    return f"; with 99 % confidence at most {100 * math.log(100) / asked:.1f} % of sequences so drawn differ by more"
+
+
+def stated_error(head: TokenHead, probes: Probes) -> Array:
+    """How far answers (batch,) may move if every gap moves within its stated bound, to first order."""
+    ids, last = probes.tokens, probes.tokens[:, -1:]
+    weights = attention_weights(head.gaps(ids, last), probes.counts)
+    values = head.values[ids]
+    mean = (weights * values).sum(axis=1, keepdims=True)
+    return np.asarray((weights * np.abs(values - mean) * head.bounds(ids, last)).sum(axis=1))
+
+
+def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Generator) -> Probes:
+    """Sequences of `length` different rows whose scores nearly tie, at whatever level; weak keys are repeated."""
+    last = rng.choice(head.known, _TIES)
+    pool = rng.choice(head.known, (_TIES, min(_POOL, 8 * length)))
+    level = head.gaps(pool, last[:, None])
+    # The last token is always there at level 0: what ties below it is hidden by it.
+    visible = np.where(level > -1, rng.random(level.shape), -np.inf)
+    target = np.take_along_axis(level, np.argmax(visible, axis=1)[:, None], axis=1)
+    target = np.where(np.isfinite(visible).any(axis=1, keepdims=True), target, 0.0)
+    order = np.argsort(np.abs(level - target), axis=1)[:, : length - 1]
+    keys, level = np.take_along_axis(pool, order, axis=1), np.take_along_axis(level, order, axis=1)
+    tokens = np.hstack([keys, last[:, None]])
+    room = (spec.domain.length_limit - 1) // max(1, length - 1)
+    most = 1 if head.length else int(min(_COPIES, max(1, room)))
+    copies = np.clip(np.exp(np.clip(-level, 0.0, 9.0)), 1, most).astype(np.int64)
+    counts = np.hstack([copies, np.ones((_TIES, 1), dtype=np.int64)])
+    return Probes(tokens, None if (counts == 1).all() else counts, phase="verify")
+
+
+def _head(model: Model) -> TokenHead:
+    if isinstance(model, TokenHead):
+        return model
+    if isinstance(model, OverVocabulary):
+        return model.over_vocabulary()
+    raise InvalidArgument(f"a {type(model).__name__} says nothing about token ids and cannot be checked over them.")

@@ -1,0 +1,75 @@
+"""Verification over ids has teeth: one wrong gap among thousands of right ones moves near ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax import engine, verify
+from unsoftmax.oracles import Stack
+from unsoftmax.verify import tokens
+
+HEAD = us.models.TokenHead.random(60, 4, 2.0, seed=0)
+
+
+def certificate(model, target, **options) -> us.Certificate:
+    oracle = us.token_oracle(target, 60, **options)
+    return engine.run(verify.check(model, oracle.spec, 0), Stack(oracle))
+
+
+def test_the_truth_passes_at_any_strength() -> None:
+    for scale in (0.01, 1.0, 8.0, 50.0):
+        head = us.models.TokenHead.random(60, 4, scale, seed=1)
+        assert certificate(head, head).holds
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+def test_an_error_in_the_scores_is_seen(size, scale) -> None:
+    head = us.models.TokenHead.random(60, 4, scale, seed=1)
+    K, Q = head.scores
+    wrong = us.models.TokenHead((K + size * np.random.default_rng(0).standard_normal(K.shape), Q), head.values)
+    assert not certificate(wrong, head).holds
+
+
+def test_an_error_within_the_stated_one_is_allowed_and_a_larger_one_is_not() -> None:
+    K, Q = HEAD.scores
+    stated = np.full((60, 1), 1e-6), np.ones((60, 1))
+    for size, holds in ((1e-8, True), (1e-3, False)):
+        moved = K + size * np.random.default_rng(0).standard_normal(K.shape)
+        assert certificate(us.models.TokenHead((moved, Q), HEAD.values, errors=stated), HEAD).holds is holds
+
+
+def test_a_wrong_value_is_seen() -> None:
+    assert not certificate(us.models.TokenHead(HEAD.scores, HEAD.values * (1 + 1e-4)), HEAD).holds
+
+
+def test_longer_sequences_are_part_of_it() -> None:
+    def damped(ids):
+        return HEAD(ids) * (1.0 if ids.shape[1] <= 3 else 0.999)
+
+    assert not certificate(HEAD, damped).holds
+
+
+@pytest.mark.parametrize("options", [{}, {"max_length": 1}, {"max_length": 2}, {"max_length": 7}, {"forbidden": [3]}])
+def test_the_number_of_queries_is_known_in_advance(options) -> None:
+    oracle = us.token_oracle(HEAD, **options)
+    model = us.models.TokenHead(HEAD.scores, HEAD.values, forbidden=np.array(options.get("forbidden", [59])))
+    stack = Stack(oracle)
+    assert engine.run(tokens.check(model, oracle.spec, 0), stack).holds
+    assert stack.meter.billed == tokens.queries(oracle.spec)
+
+
+def test_near_ties_tie() -> None:
+    spec = us.token_oracle(HEAD).spec
+    probes = tokens.near_ties(HEAD, spec, 3, np.random.default_rng(0))
+    level = HEAD.gaps(probes.tokens, probes.tokens[:, -1:])
+    level = level + np.log(probes.counts if probes.counts is not None else 1)
+    close = np.sort(level, axis=1)
+    assert np.median(close[:, -1] - close[:, -2]) < 1.5
+
+
+def test_models_of_vectors_are_refused() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="token ids"):
+        certificate(us.models.SingleHead.random(3), HEAD)
