@@ -12,6 +12,14 @@ def test_low_rank_at_full_rank_is_the_single_head() -> None:
     assert theory.low_rank_unknowns(4096, 128) == 128 * (8192 - 128) + 4096
 
 
+def test_low_rank_counts() -> None:
+    assert theory.low_rank_queries(256, 8) == theory.low_rank_unknowns(256, 8) == 256 + 8 * 504
+    assert theory.nuclear_norm_measurements(32, 2) == 4 * 2 * 62
+    assert theory.nuclear_norm_measurements(32, 2, constant=2.5) == 310
+    assert theory.nuclear_norm_measurements(6, 3) == 36
+    assert theory.nuclear_norm_queries(32, 2) == 32 + 496
+
+
 def test_others() -> None:
     assert theory.relu_network_unknowns(3, 5) == 15
     assert theory.relu_network_unknowns(3, 5, bias=True) == 21
