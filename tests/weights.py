@@ -47,3 +47,16 @@ def minilm_head(layer: int, head: int, output: int = 0) -> us.models.LowRankHead
         Q=weights["Wq"][rows].T / np.sqrt(HEAD_DIM),
         v=weights["Wv"][rows].T @ weights["Wo"][output, rows],
     )
+
+
+def minilm_layer(layer: int, norm: str | None = None) -> us.models.AttentionLayer:
+    """All heads of a layer with their biases; "pre": behind the LayerNorm that precedes it, "post": before its own."""
+    weights = minilm_attention(layer)
+    rest: dict[str, object] = {}
+    if norm is not None:
+        before = "embeddings" if layer == 0 else f"encoder.layer.{layer - 1}.output"
+        name = before if norm == "pre" else f"encoder.layer.{layer}.attention.output"
+        gamma, beta = (minilm()[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
+        rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-12}
+    parts = [(weights[f"W{part}"], weights[f"b{part}"]) for part in "qkvo"]
+    return us.models.AttentionLayer.from_projections(*parts, HEADS, **rest)

@@ -205,3 +205,19 @@ def token_head_queries(V: int, r: int) -> int:
     Fewer than the unknowns counted above: the zero diagonal ties V of them. Exact for V >= 2r + 1.
     """
     return V + (V - 1) + r * (2 * V - 3 - r)
+
+
+def attention_layer_unknowns(d: int, H: int, s: int) -> int:
+    """H heads with W_h and P_h of rank s and c_h in the range of W_h, and the constant; d numbers per answer."""
+    return H * (2 * s * (2 * d - s) + s) + d
+
+
+def attention_layer_queries(
+    d: int, H: int, s: int, *, spare: int, groups: int, rows: int, full: int, blocks: int
+) -> int:
+    """Vector queries of the layer design, one-token ones included; a query answers d numbers.
+
+    d + 1 one-token queries; s + spare moves of each head's token; d for each group of value maps beyond the first;
+    key directions in full, d / rows queries each, at `full` + 1 query tokens; `blocks` at each of the others.
+    """
+    return d + 1 + H * (s + spare) + (groups - 1) * d + (full + 1) * -(-d // rows) + (d - full) * blocks

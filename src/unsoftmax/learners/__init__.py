@@ -2,6 +2,7 @@
 
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.attention_behind import AttentionBehind
+from unsoftmax.learners.attention_layer import AttentionLayer
 from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
@@ -14,6 +15,7 @@ from unsoftmax.learners.transformer import Transformer
 __all__ = [
     "Approximate",
     "AttentionBehind",
+    "AttentionLayer",
     "Forecast",
     "Learner",
     "LowRank",

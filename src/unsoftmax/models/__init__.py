@@ -1,11 +1,13 @@
 """Reference models: frozen callables on (batch, N, d), their files, and their distance modulo symmetries."""
 
 from unsoftmax.models.attention_behind import AttentionBehind
+from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.files import load
+from unsoftmax.models.layer_distance import layer_gaps as _layer_gaps  # noqa: F401  (registers the distance of layers)
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -16,6 +18,7 @@ __all__ = [
     "AttentionBehind",
     "EmbeddedHead",
     "EmbeddedLowRankHead",
+    "AttentionLayer",
     "LowRankHead",
     "Model",
     "MultiHead",

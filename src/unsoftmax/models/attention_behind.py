@@ -29,7 +29,7 @@ class AttentionBehind(Model):
         return len(self.W)
 
     @property
-    def outputs(self) -> int:  # type: ignore[override]
+    def outputs(self) -> int:
         """Width of the attention output."""
         return self.dim
 

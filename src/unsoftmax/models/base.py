@@ -27,7 +27,6 @@ class Model:
     """
 
     classes: ClassVar[dict[str, type[Model]]] = {}
-    outputs: ClassVar[int | None] = None
     accepts_counts: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
@@ -38,6 +37,11 @@ class Model:
     def dim(self) -> int:
         """Token dimension d."""
         raise NotImplementedError
+
+    @property
+    def outputs(self) -> int | None:
+        """Width of vector answers; None for scalar ones."""
+        return None
 
     def __call__(self, tokens: Array, counts: Array | None = None) -> Array:
         raise NotImplementedError

@@ -9,7 +9,7 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, labels, networks, rays, tokens, values
+from unsoftmax.verify import heads, labels, layers, networks, rays, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -20,6 +20,8 @@ def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     if spec.vocabulary is not None:
         return tokens.queries(spec)
+    if spec.outputs is not None:
+        return layers.queries(spec)
     return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
 
 
@@ -41,6 +43,8 @@ def check(
         return networks.check(model, spec, seed, claims)
     if precision is not None:
         return noisy.check(model, spec, seed, precision)
+    if spec.outputs is not None:
+        return layers.check(model, spec, seed, claims)
     if isinstance(model, MultiHead):
         return heads.check(model, spec, seed, claims)
     return values.check(model, spec, seed, claims)

@@ -1,0 +1,1 @@
+"""Steps of the attention-layer learner, one idea each."""

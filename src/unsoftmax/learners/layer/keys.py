@@ -1,0 +1,113 @@
+"""W_h and c_h: key directions in full at a few query tokens, inside the range found there at all the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.layer.presets import Preset
+from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
+from unsoftmax.probes.around import balanced_blocks, orthonormal
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import column_range
+from unsoftmax.spec import OracleSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """W_h = K_h'Q_h with orthonormal rows K_h (r, d) and Q_h (r, d), c_h = K_h'b_h (d,), head by head.
+
+    `gain`: by what relative errors of the logits can have been multiplied.
+    """
+
+    K: list[Array]
+    Q: list[Array]
+    c: list[Array]
+    gain: float
+
+
+def read_keys(
+    reader: Reader, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Keys]:
+    """Key directions u_h(q) = W_h q + c_h at q = 0 and d independent q."""
+    d, H = spec.dim, len(reader.heads.O)
+    s, largest = reader.heads.smallest, scales.step + scales.query
+    E = on_grid(orthonormal(rng, d) * scales.step, largest, spec.dtype)
+    Q = np.vstack([np.zeros((1, d)), on_grid(orthonormal(rng, d) * scales.query, largest, spec.dtype)])
+    first = min(preset.full_queries(s), d) + 1
+    m = preset.tokens(reader.heads.slots)
+    u = yield from _in_full(reader, Q[:first], E, m, "main")
+    while True:
+        bases = [_basis(u[:, h].T, s, reader.noise) for h in range(H)]
+        if len(u) == d + 1 or all(basis is not None for basis in bases):
+            break
+        # A head of larger rank in W than in P: more of its key directions are needed.
+        more = yield from _in_full(reader, Q[len(u) : 2 * len(u)], E, m, "repair")
+        u = np.concatenate([u, more])
+    Y = [np.linalg.svd(u[:, h].T, full_matrices=False)[0] if b is None else b for h, b in enumerate(bases)]
+    coordinates = [u[:, h] @ Y[h] for h in range(H)]
+    gain = 1.0
+    if len(u) < d + 1:
+        rest, gain = yield from _in_range(reader, Q[len(u) :], Y, u, preset, scales, spec, rng)
+        # An error in few key directions tilts their range by as much more as the weakest of them is smaller.
+        gain *= max(float(np.linalg.cond(a)) for a in coordinates)
+        coordinates = [np.vstack([a, b]) for a, b in zip(coordinates, rest, strict=True)]
+    slopes = [solve_orthogonal(Q[1:], a[1:] - a[0]).T for a in coordinates]
+    return Keys([y.T for y in Y], slopes, [y @ a[0] for y, a in zip(Y, coordinates, strict=True)], gain)
+
+
+def directions_at(
+    reader: Reader, Q: Array, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Array]:
+    """u_h(q) in full for the rows of Q (n, d), as (n, H, d)."""
+    E = on_grid(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, spec.dtype)
+    return (yield from _in_full(reader, Q, E, preset.tokens(reader.heads.slots), "main"))
+
+
+def _in_full(reader: Reader, Q: Array, E: Array, m: int, phase: str) -> Asking[Array]:
+    """u_h(q) for every q of Q (n, d), as (n, H, d), from displacements along all of E (d, d)."""
+    parts = np.array_split(E, -(-len(E) // m))
+    logits = []
+    for part in parts:
+        logits.append((yield from reader.read(Q, part, phase)))
+    t = np.concatenate(logits, axis=2)
+    return solve_orthogonal(E, t.reshape(-1, len(E)).T).T.reshape(t.shape)
+
+
+def _basis(u: Array, s: int, noise: float) -> Array | None:
+    """Orthonormal basis (d, r) of the key directions u (d, n): rank s if that is where they end, else where they do."""
+    U, sizes, _ = np.linalg.svd(u, full_matrices=False)
+    if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1]:
+        return np.asarray(U[:, :s])
+    seen = column_range(u, max(noise * 1e4, 1e-9))
+    return seen.basis if seen.clear and seen.rank < u.shape[1] - 1 else None
+
+
+def _in_range(
+    reader: Reader,
+    Q: Array,
+    Y: list[Array],
+    u: Array,
+    preset: Preset,
+    scales: Scales,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+) -> Asking[tuple[list[Array], float]]:
+    """Coordinates (n, r) of u_h(q) in Y_h (d, r) from displacements that all heads see well, and their conditioning."""
+    m = preset.block_tokens(reader.heads.slots)
+    blocks = max(preset.blocks, -(-max(y.shape[1] for y in Y) // m))
+    values = [np.linalg.qr(z.T)[0].T for z in reader.heads.Z]
+    E = balanced_blocks(values, [y.T for y in Y], blocks, m, rng)
+    strongest = max(float(np.sqrt(((u[:, h] @ E.T) ** 2).mean())) for h in range(len(Y)))
+    size = min(TYPICAL / strongest, 4 * scales.step) if strongest > 0 else scales.step
+    E = on_grid(E * size, size + scales.query, spec.dtype)
+    logits = []
+    for part in np.split(E, blocks):
+        logits.append((yield from reader.read(Q, part, "main")))
+    t = np.concatenate(logits, axis=2)
+    seen = [np.linalg.lstsq(E @ y, t[:, h].T, rcond=None)[0].T for h, y in enumerate(Y)]
+    return seen, max(float(np.linalg.cond(E @ y)) for y in Y)

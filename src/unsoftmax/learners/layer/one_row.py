@@ -1,0 +1,60 @@
+"""One-token queries: the affine map x -> M x + constant, M = sum_h P_h [+ identity], and the noise of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.spec import OracleSpec
+
+_FRESH = 2
+_AFFINE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """One-token answers M x + constant: M (outputs, d), constant (outputs,); `noise` relative to the answers."""
+
+    M: Array
+    constant: Array
+    noise: float
+
+    def of(self, x: Array) -> Array:
+        """Answers for the rows of x (n, d)."""
+        return np.asarray(x @ self.M.T + self.constant)
+
+
+def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
+    """d + 1 queries for the map, phase "values"; two fresh ones, phase "pilot", tell the noise of the answers."""
+    d = spec.dim
+    size = power_of_two(min(np.sqrt(d), 0.5 * spec.domain.norm_limit))
+    Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
+    y = yield one_row(np.vstack([np.zeros((1, d)), Q]), phase="values")
+    M = solve_orthogonal(Q, y[1:] - y[0]).T
+    fresh = on_grid(orthonormal(rng, d, min(_FRESH, d)) * size, size, spec.dtype)
+    seen = yield one_row(fresh, phase="pilot")
+    gap = float(np.abs(seen - fresh @ M.T - y[0]).max())
+    scale = float(np.sqrt(np.mean(y**2))) or 1.0
+    if gap > _AFFINE * scale and gap > 10 * spec.tolerance:
+        raise ModelMismatch(
+            f"one-token answers are not affine in the token: fresh ones miss by {gap / scale:.2g} of their size. "
+            'Attention alone is; a LayerNorm is not (norm="auto" looks for one), nor is a network behind it.'
+        )
+    noise = max(spec.eps, answer_eps(y), gap / scale / np.sqrt(d), spec.tolerance / scale)
+    return Affine(M, y[0], noise)
+
+
+def answer_eps(y: Array) -> float:
+    """Rounding unit of the narrowest number format that holds every answer exactly."""
+    for name in ("float16", "float32"):
+        with np.errstate(over="ignore"):
+            if (y.astype(name).astype(np.float64) == y).all():
+                return float(np.finfo(name).eps)
+    return float(np.finfo(np.float64).eps)

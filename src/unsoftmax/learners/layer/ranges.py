@@ -1,0 +1,186 @@
+"""Where each head writes: the range of P_h from moves of the one token the head has picked, and P_h itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.layer.presets import Preset
+from unsoftmax.learners.layer.scan import Picks
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.mixture import split_rows, split_values
+from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import Range, column_range, floor_for
+from unsoftmax.spec import OracleSpec
+
+
+class Shared(Exception):
+    """Two heads picked the same token, or a head went unseen: the scan has to be drawn again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What the heads write: P_h = O_h Z_h with orthonormal O_h (outputs, s) and Z_h (s, d), one pair per head.
+
+    `error`: what the noise of the answers can have left in them, relative.
+    """
+
+    O: list[Array]
+    Z: list[Array]
+    error: float = 0.0
+
+    @property
+    def smallest(self) -> int:
+        """Smallest rank of a head."""
+        return min(o.shape[1] for o in self.O)
+
+    @property
+    def slots(self) -> int:
+        """Tokens of one query whose weights can be told apart for all heads at once."""
+        return max(1, min(self.smallest, len(self.O[0]) // len(self.O)))
+
+    def written(self, E: Array) -> Array:
+        """G (outputs, H m): head by head what a unit of attention on each displacement of E (m, d) writes."""
+        return np.hstack([o @ (z @ E.T) for o, z in zip(self.O, self.Z, strict=True)])
+
+
+def steps(n: int, reach: float, spec: OracleSpec, picks: Picks, rng: np.random.Generator) -> Array:
+    """n random displacements (n, d) inside the reach, exact beside the picked tokens."""
+    largest = 2 * float(np.abs(picks.tokens).max())
+    return on_grid(rng.standard_normal((n, spec.dim)).clip(-3, 3) * reach, largest, spec.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Orthonormal bases O_h (outputs, s) with the moves (n, d) and responses P_h a (outputs, n) they were read from."""
+
+    O: list[Array]
+    moves: list[Array]
+    responses: list[Array]
+
+
+def read_ranges(
+    picks: Picks, noise: float, preset: Preset, spec: OracleSpec, rng: np.random.Generator, unequal: bool = False
+) -> Asking[Ranges]:
+    """Where each head writes; its rank s is found at the first head.
+
+    A token of larger rank than the first serves two heads: Shared is raised, unless heads may be `unequal`.
+    """
+    H, outputs = picks.heads, int(spec.outputs or 1)
+    guess = max(1, min(outputs // H, spec.dim))
+    asker = _Asker(picks, noise, spec, rng)
+    ((a, R),) = yield from asker.move([0], preset.range_probes(guess), picks.reach, "main")
+    first = column_range(R, noise)
+    if not first.clear:
+        a, R, first = yield from asker.again(0, preset.range_probes(guess), None)
+    if not first.clear:
+        a, R, first = yield from asker.grown(0, a, R)
+    s = first.rank
+    if s == 0:
+        raise ModelMismatch("a token that changes the answer does not when moved alone; attention cannot do that.")
+    if H > 1 and H * s > max(outputs, spec.dim) and not unequal:
+        raise Shared
+    found = Ranges([first.basis], [a], [R])
+    n = preset.range_probes(s)
+    rest = yield from asker.move(list(range(1, H)), n, picks.reach, "main")
+    for h, (a, R) in enumerate(rest, start=1):
+        seen = column_range(R, noise, rank=s)
+        if not seen.clear:
+            a, R, seen = yield from asker.again(h, n, s)
+        if not seen.clear and not unequal:
+            raise Shared
+        if not seen.clear:
+            a, R, seen = yield from asker.grown(h, a, R)
+        found.O.append(seen.basis)
+        found.moves.append(a)
+        found.responses.append(R)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Asker:
+    """Moves of single picked tokens (n, d) and the responses P_h a, as matrices (outputs, n)."""
+
+    picks: Picks
+    noise: float
+    spec: OracleSpec
+    rng: np.random.Generator
+
+    def move(self, heads: list[int], n: int, reach: float, phase: str) -> Asking[list[tuple[Array, Array]]]:
+        if not heads:
+            return []
+        moves = [steps(n, reach, self.spec, self.picks, self.rng) for _ in heads]
+        tokens = np.concatenate([self.picks.moved(h, a, phase).tokens for h, a in zip(heads, moves, strict=True)])
+        y = (yield Probes(tokens, phase=phase)) - self.picks.answer
+        return [(a, part.T) for a, part in zip(moves, np.split(y, len(heads)), strict=True)]
+
+    def again(self, head: int, n: int, rank: int | None) -> Asking[tuple[Array, Array, Range]]:
+        """A few moves may have left the pick: with moves a quarter as long only a shared token has too large a rank."""
+        ((a, R),) = yield from self.move([head], n, self.picks.reach / 4, "repair")
+        return a, R, column_range(R, 4 * self.noise, rank=rank)
+
+    def grown(self, head: int, a: Array, R: Array) -> Asking[tuple[Array, Array, Range]]:
+        """Add probes until the spectrum has a clear gap; the ones given were made at the same short reach."""
+        while True:
+            seen = column_range(R, 4 * self.noise)
+            if seen.clear:
+                return a, R, seen
+            if R.shape[1] > min(R.shape[0], self.spec.dim) + 8:
+                raise ModelMismatch(
+                    "the responses to one moved token have no clear rank: the answers are noisier than one-token "
+                    "queries show, or the target is not attention. Nothing can be separated."
+                )
+            ((more, S),) = yield from self.move([head], 4, self.picks.reach / 4, "repair")
+            a, R = np.vstack([a, more]), np.hstack([R, S])
+
+
+def read_values(
+    ranges: Ranges, M: Array, picks: Picks, noise: float, preset: Preset, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Heads]:
+    """Z_h from sum_h O_h Z_h = M (outputs, d); with groups, all but the last group are measured on their own."""
+    O = ranges.O
+    groups = _groups([o.shape[1] for o in O], preset.groups, M.shape[0])
+    Z: dict[int, Array] = {}
+    rest = M
+    for group in groups[:-1]:
+        moves = np.stack([orthonormal(rng, spec.dim) for _ in group]) * (picks.reach * np.sqrt(spec.dim) * 0.7)
+        moves = on_grid(moves, 2 * float(np.abs(picks.tokens).max()), spec.dtype)
+        tokens = np.repeat(picks.tokens[None], spec.dim, axis=0)
+        tokens[:, group] += moves.transpose(1, 0, 2)
+        R = ((yield Probes(tokens)) - picks.answer).T
+        coordinates = np.linalg.lstsq(np.hstack([O[h] for h in group]), R, rcond=None)[0]
+        for h, a, part in zip(group, moves, split_rows(coordinates, [O[h] for h in group]), strict=True):
+            Z[h] = solve_orthogonal(a, part.T).T
+            rest = rest - O[h] @ Z[h]
+    last = groups[-1]
+    found = split_values(
+        [O[h] for h in last], rest, [ranges.moves[h] for h in last], [ranges.responses[h] for h in last], noise
+    )
+    if found.missing * np.linalg.norm(rest) / np.linalg.norm(M) > 10 * floor_for(noise):
+        raise Shared
+    Z |= dict(zip(last, found.Z, strict=True))
+    return Heads(O, [Z[h] for h in range(len(O))], _error(ranges, picks, noise) * found.gain)
+
+
+def _error(ranges: Ranges, picks: Picks, noise: float) -> float:
+    """Angle by which the noise of the answers can turn a range: it stands against the range's weakest response."""
+    worst = 0.0
+    for o, R in zip(ranges.O, ranges.responses, strict=True):
+        weakest = np.linalg.svd(R, compute_uv=False)[o.shape[1] - 1]
+        worst = max(worst, np.linalg.norm(picks.answer) * np.sqrt(1 + R.shape[1] / len(R)) / weakest)
+    return float(noise * worst)
+
+
+def _groups(ranks: list[int], wanted: int, outputs: int) -> list[list[int]]:
+    """Heads in `wanted` consecutive groups of equal size, more if the ranks of a group would exceed the outputs."""
+    H = len(ranks)
+    for n in range(min(wanted, H), H + 1):
+        groups = [list(map(int, part)) for part in np.array_split(np.arange(H), n)]
+        if all(sum(ranks[h] for h in group) <= outputs for group in groups):
+            return groups
+    return [[h] for h in range(H)]

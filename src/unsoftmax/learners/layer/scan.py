@@ -1,0 +1,186 @@
+"""Hard attention: among large tokens every head picks one. Which ones, how many, and how far they may move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.solvers.subspace import floor_for, support
+from unsoftmax.spec import OracleSpec
+
+TOKENS = 1024
+"""Tokens of a scan: two of H heads pick the same one with probability about H^2 / 2 TOKENS."""
+
+_WIDEST = 0.25
+_NARROWEST = 2.0**-8
+_PAIRS = 3
+_DRAWS = 8
+_TURN = 0.125
+_MOVE, _LEVELS, _FINE = 2.0**-9, 32, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Picks:
+    """Tokens (H + 1, d), one per head and the query token last, with the answer (outputs,) they get.
+
+    Moving the heads' tokens by up to `reach` per coordinate keeps every pick. `residual`: the answer follows x_N.
+    """
+
+    tokens: Array
+    answer: Array
+    reach: float
+    residual: bool
+
+    @property
+    def heads(self) -> int:
+        return len(self.tokens) - 1
+
+    def moved(self, head: int, steps: Array, phase: str) -> Probes:
+        """The sequences in which the head's token is displaced by each row of steps (n, d)."""
+        tokens = np.repeat(self.tokens[None], len(steps), axis=0)
+        tokens[:, head] += steps
+        return Probes(tokens, phase=phase)
+
+
+@dataclass(frozen=True)
+class Readout:
+    """How answers respond to moved tokens.
+
+    change: answers (n, outputs), base (outputs,) -> linear responses. bend: for answers to opposite moves, the
+    relative size of what is not linear.
+    """
+
+    change: Callable[[Array, Array], Array]
+    bend: Callable[[Array, Array, Array], float]
+
+
+def _plain_bend(up: Array, down: Array, base: Array) -> float:
+    return float(np.linalg.norm(up + down - 2 * base)) / max(float(np.linalg.norm(up - base)), 1e-300)
+
+
+PLAIN = Readout(change=lambda y, base: y - base, bend=_plain_bend)
+
+
+def scan(
+    spec: OracleSpec, noise: float, least: int, wanted: int, rng: np.random.Generator, readout: Readout = PLAIN
+) -> Asking[Picks]:
+    """The widest of `wanted` scans that show the largest number of heads seen, at least `least` if any does."""
+    size = min(1e4, 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim))
+    found: list[Picks] = []
+    fruitless = 0
+    for _ in range(_DRAWS):
+        picks = yield from _one_scan(spec, noise, size, rng, readout)
+        if picks is None:
+            fruitless += 1
+            # No head decided: larger tokens make larger scores.
+            if fruitless % 2 == 0:
+                size = min(size * 100, 1e12, 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim))
+            continue
+        found.append(picks)
+        if len(_fullest(found, least)) >= wanted:
+            break
+    if found:
+        # Fewer heads than expected after all draws: heads that share every token look like one.
+        return max(_fullest(found, least) or _fullest(found, 0), key=lambda p: p.reach)
+    if np.isfinite(spec.domain.norm_limit):
+        raise DomainError(
+            f"no hard attention below max_norm = {spec.domain.max_norm:g}: the heads never settled on single tokens. "
+            "Raise max_norm if the target allows larger tokens."
+        )
+    raise ModelMismatch(
+        "no sequence of large tokens made the heads settle on single tokens: a head without preference (W = 0 and "
+        "c = 0), heads that always share a token, or a target that is not attention. Nothing can be separated."
+    )
+
+
+def _fullest(found: list[Picks], least: int) -> list[Picks]:
+    most = max(least, *(picks.heads for picks in found))
+    return [picks for picks in found if picks.heads == most]
+
+
+def _one_scan(
+    spec: OracleSpec, noise: float, size: float, rng: np.random.Generator, readout: Readout
+) -> Asking[Picks | None]:
+    d = spec.dim
+    k = int(min(TOKENS, spec.domain.length_limit - 1))
+    size, grid = power_of_two(size), 8 * power_of_two(size)
+    X = on_grid(rng.standard_normal((k + 1, d)).clip(-4, 4) * size, grid, spec.dtype)
+    # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
+    unit = _MOVE * size / (_LEVELS * _FINE)
+    direction = on_grid(rng.integers(-_FINE, _FINE + 1, d) * unit, grid, spec.dtype)
+    base = yield Probes(X[None], phase="pilot")
+    coefficients = np.zeros((k, 0))
+    answers = np.zeros((0, base.shape[1]))
+    columns = 8
+    while True:
+        fresh = rng.integers(-_LEVELS, _LEVELS + 1, (k, columns)).astype(np.float64)
+        y = yield _moved_all(X, fresh, direction)
+        coefficients, answers = np.hstack([coefficients, fresh]), np.vstack([answers, y])
+        response = readout.change(answers, base[0]).T
+        shown = support(response, coefficients, max(floor_for(noise), 1e-6))
+        if shown is not None or coefficients.shape[1] > min(d, spec.outputs or 1) + 4:
+            break
+        columns = coefficients.shape[1]
+    if shown is None:
+        return None
+    index, worst, next_best = shown
+    if worst > 0.1 or next_best < 5 * worst:
+        return None
+    tokens = X[[*index, k]]
+    answer = yield Probes(tokens[None], phase="pilot")
+    if np.linalg.norm(answer[0] - base[0]) > 1e-3 * np.linalg.norm(base[0]):
+        return None
+    residual = yield from _follows_query(tokens, answer[0], spec, readout)
+    if residual is None:
+        return None
+    reach = yield from _reach(tokens, answer[0], size, noise, spec, rng, readout)
+    return None if reach is None else Picks(tokens, answer[0], reach, residual)
+
+
+def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
+    """The sequence X (k + 1, d) with its token i displaced by coefficients[i, j] times the direction in probe j."""
+
+    def build(start: int, stop: int) -> Probes:
+        tokens = np.repeat(X[None], stop - start, axis=0)
+        tokens[:, :-1] += coefficients[:, start:stop].T[:, :, None] * direction
+        return Probes(tokens)
+
+    return LazyProbes(coefficients.shape[1], X.size * 8, build, "pilot")
+
+
+def _follows_query(tokens: Array, base: Array, spec: OracleSpec, readout: Readout) -> Asking[bool | None]:
+    """Whether a residual adds x_N: with large tokens a longer query token picks alike, so only a residual shows."""
+    longer = tokens.copy()
+    longer[-1] *= 1 + _TURN
+    y = yield Probes(longer[None], phase="pilot")
+    step = _TURN * tokens[-1]
+    change = y[0] - base
+    size = np.linalg.norm(base)
+    if np.linalg.norm(change) < 1e-3 * size:
+        return False
+    if len(change) == len(step) and np.linalg.norm(change - step) < 1e-3 * size:
+        return True
+    return None
+
+
+def _reach(
+    tokens: Array, base: Array, size: float, noise: float, spec: OracleSpec, rng: np.random.Generator, readout: Readout
+) -> Asking[float | None]:
+    """Deviation by which single tokens may move and keep every pick: a third of one at which all moved together did."""
+    tried = _WIDEST * size
+    while tried > _NARROWEST * size:
+        moves = on_grid(rng.standard_normal((_PAIRS, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
+        both = np.repeat(tokens[None], 2 * _PAIRS, axis=0)
+        both[:, :-1] += np.concatenate([moves, -moves])
+        y = yield Probes(both, phase="pilot")
+        bend = max(readout.bend(y[i], y[i + _PAIRS], base) for i in range(_PAIRS))
+        if bend < max(1e-9, 3e3 * noise):
+            return tried / 3
+        tried /= 2
+    return None

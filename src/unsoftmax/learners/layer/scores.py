@@ -1,0 +1,132 @@
+"""With every head's output told apart, one sequence reads all heads' attention: logits, scales, key directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.layer.ranges import Heads
+from unsoftmax.probes.around import Around, Place
+from unsoftmax.probes.base import Array
+
+TYPICAL = 0.7
+"""Root mean square of the strongest head's logits."""
+
+_READABLE = 3e-4
+"""Smallest attention weight taken as it comes."""
+
+_SHORTER = 0.5
+"""Query tokens against displacements: shorter ones leave more digits to what the displacements write."""
+
+_REPAIRS = 12
+
+
+@dataclass(eq=False)
+class Reader:
+    """Logits of all heads from sequences [q + e_1, ..., q + e_m, q]; `alone` gives the one-token answers at q (n, d).
+
+    An answer exceeds q's own by sum_h P_h sum_i alpha_hi e_i, so least squares on what the heads write gives alpha.
+    `worst` is the largest relative error of a logit that the answers' noise can have left so far.
+    """
+
+    heads: Heads
+    alone: Callable[[Array], Array]
+    noise: float
+    place: Place | None = None
+    worst: float = 0.0
+    _known: dict[bytes, tuple[Array, Array, float]] = field(default_factory=dict)
+
+    def read(self, Q: Array, E: Array, phase: str) -> Asking[Array]:
+        """e_i . u_h(q_n) as (n, H, m), u_h(q) = W_h q + c_h; saturated sequences are asked again, shortened."""
+        design = Around(Q, E, place=self.place)
+        y = yield design.probes(phase)
+        t = self._logits(y, Q, E, np.ones(len(Q)))
+        shrink = np.ones(len(Q))
+        for _ in range(_REPAIRS):
+            lost = np.flatnonzero(np.isnan(t).any(axis=(1, 2)))
+            if len(lost) == 0:
+                return t
+            shrink[lost] /= 4
+            y = yield Around(Q[lost], E, shrink[lost], self.place).probes("repair")
+            t[lost] = self._logits(y, Q[lost], E, shrink[lost])
+        raise ModelMismatch(
+            f"{len(lost)} of {len(Q)} sequences show attention weights outside (0, 1) however close their tokens are; "
+            "heads told apart rightly cannot. A head was missed, or the target is outside the class."
+        )
+
+    def weights(self, y: Array, Q: Array, E: Array) -> tuple[Array, float]:
+        """alpha (n, H, m), and the error it may have, from answers y (n, outputs) at displacements E of every q."""
+        Qr, R, gain = self._factors(E)
+        alpha = solve_triangular(R, Qr.T @ (y - self.alone(Q)).T).T.reshape(len(Q), len(self.heads.O), len(E))
+        return alpha, gain * self.noise * float(np.abs(y).max())
+
+    def _logits(self, y: Array, Q: Array, E: Array, shrink: Array) -> Array:
+        # Shrinking a block by s divides what it writes: the same inverse serves, the weights are those times 1/s.
+        scale = shrink[:, None, None]
+        alpha, error = self.weights(y, Q, E)
+        alpha = alpha / scale
+        last = 1 - alpha.sum(axis=2, keepdims=True)
+        self.worst = max(self.worst, error / float(shrink.min()) * (len(E) + 1) / TYPICAL)
+        # Noise as large as a typical weight is no reason to ask again: shorter tokens would not help.
+        margin = np.maximum(_READABLE, np.minimum(4 * error / scale, 0.1 / (len(E) + 1)))
+        inside = (alpha > margin) & (last > margin)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            t = np.where(inside, np.log(alpha) - np.log(last), np.nan)
+        return np.asarray(t / scale)
+
+    def _factors(self, E: Array) -> tuple[Array, Array, float]:
+        """QR factors of what the heads write along E, and the norm of their inverse's largest row."""
+        key = E.tobytes()
+        if key not in self._known:
+            Qr, R = np.linalg.qr(self.heads.written(E))
+            if np.abs(np.diag(R)).min() < 1e-14 * np.abs(np.diag(R)).max():
+                raise ModelMismatch("what the heads write along the probes is linearly dependent: ranges coincide.")
+            rows = np.linalg.norm(solve_triangular(R, np.eye(len(R))), axis=1)
+            self._known[key] = (Qr, R, float(rows.max()))
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Lengths of displacements and of query tokens at which logits are readable."""
+
+    step: float
+    query: float
+
+
+def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: float) -> Asking[Scales]:
+    """Displacement length so that the strongest head's logits are about TYPICAL; query length so that W q shows.
+
+    units (m, d) orthonormal displacements. With |c| small against |W q| both lengths are of one size; otherwise q is
+    as long as makes W q as large as c.
+    """
+    direction = rng.standard_normal((units.shape[1],))
+    direction = direction / np.linalg.norm(direction)
+    step: float = min(1.0, limit / 4)
+    query = step
+    for _ in range(40):
+        Q = np.stack([0 * direction, query * direction])
+        y = yield Around(Q, units * step, place=reader.place).probes("pilot")
+        alpha, error = reader.weights(y, Q, units * step)
+        last = 1 - alpha.sum(axis=2, keepdims=True)
+        if min(alpha.min(), last.min()) < max(1e-3, min(4 * error, 0.1 / (len(units) + 1))):
+            if step < 1e-9:
+                break
+            step, query = step / 4, query / 4
+            continue
+        t = np.log(alpha) - np.log(last)
+        still, turned = (float(np.sqrt((x**2).mean(axis=-1)).max()) for x in (t[0], t[1] - t[0]))
+        if max(still, turned) < 0.02 and step < limit / 8 and step < 1e9:
+            step, query = min(4 * step, limit / 4), min(4 * query, limit / 4)
+            continue
+        offset, slope = still / step, max(turned, 1e-9) / (step * query)
+        even = float(np.sqrt(TYPICAL / (_SHORTER * slope)))
+        if offset * even > TYPICAL:
+            return Scales(min(TYPICAL / (1.1 * offset), limit / 4), min(_SHORTER * offset / slope, limit / 4))
+        return Scales(min(even, limit / 4), min(_SHORTER * even, limit / 4))
+    raise ModelMismatch("no token size makes the attention weights readable; the heads were not told apart rightly.")

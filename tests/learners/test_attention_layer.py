@@ -1,0 +1,148 @@
+"""Layers recovered from vector answers: heads, ranks, biases and residual found, at the bars the theory page states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.weights import minilm_layer
+from unsoftmax.learners.layer.presets import PRESETS
+from unsoftmax.models.layer_distance import layer_gaps
+
+Layer = us.models.AttentionLayer
+
+
+def recovered(layer, preset="lean", dtype="float64", seed=0, **rest):
+    target = layer if dtype == "float64" else layer.astype(dtype)
+    return us.recover(us.oracle(target, dtype=dtype, **rest), us.learners.AttentionLayer(preset=preset), seed=seed)
+
+
+def ratio(recovery, layer):
+    """Numbers received over unknowns."""
+    return (
+        recovery.usage.billed * layer.dim / us.theory.attention_layer_unknowns(layer.dim, layer.heads, layer.head_dim)
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("preset", "dtype", "error", "most"),
+    [("lean", "float64", 1e-7, 1.6), ("robust", "float64", 1e-11, 3.4), ("robust", "float32", 1e-3, 3.4)],
+)
+def test_the_usual_layer(preset, dtype, error, most, seed):
+    layer = Layer.random(64, 4, seed=seed, bias=seed > 1)
+    recovery = recovered(layer, preset, dtype, seed)
+    gaps = layer_gaps(recovery.model, layer)
+    assert recovery.model.heads == 4
+    assert max(gaps["W"], gaps["c"]) < error
+    assert ratio(recovery, layer) <= most
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_main_queries_are_the_closed_form(preset):
+    layer = Layer.random(24, 3, seed=2)
+    usage = recovered(layer, preset).usage
+    assert usage.phases["values"] == layer.dim + 1
+    assert usage.phases["main"] == PRESETS[preset].main_queries(24, 3, 8)
+    assert usage.numbers == usage.billed * 24
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_residual_is_found(residual):
+    layer = Layer.random(16, 2, seed=3, residual=residual)
+    recovery = recovered(layer)
+    assert recovery.model.residual == residual
+    assert us.models.distance(recovery.model, layer) < 1e-8
+    assert ("with a" in recovery.notes[0]) == residual
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(Layer.random(10, 1, seed=1), id="one full head"),
+        pytest.param(Layer.random(10, 1, 3, seed=1), id="one head of rank 3"),
+        pytest.param(Layer.random(12, 2, 3, seed=1), id="heads that fill half the space"),
+        pytest.param(Layer.random(10, 2, 4, outputs=14, seed=1), id="more outputs than inputs"),
+        pytest.param(Layer.random(14, 3, 3, outputs=9, seed=1), id="fewer outputs than inputs"),
+        pytest.param(Layer.random(16, 4, 7, seed=1), id="ranges that overlap"),
+        pytest.param(Layer.random(16, 4, seed=1, scale=1e3), id="strong scores"),
+        pytest.param(Layer.random(16, 4, seed=1, scale=1e-3), id="weak scores"),
+    ],
+)
+def test_other_shapes_and_sizes(layer):
+    recovery = recovered(layer, "balanced")
+    assert us.models.distance(recovery.model, layer) < 1e-7
+
+
+def test_w_of_larger_rank_than_p():
+    base = Layer.random(10, 1, seed=2)
+    layer = Layer(base.K, base.Q, base.c, base.O[:, :, :2], base.V[:, :2], base.constant)
+    assert us.models.distance(recovered(layer).model, layer) < 1e-9
+
+
+def test_a_head_that_writes_nothing_is_not_invented():
+    base = Layer.random(16, 4, seed=5)
+    O = base.O.copy()
+    O[2] = 0
+    layer = Layer(base.K, base.Q, base.c, O, base.V, base.constant)
+    recovery = recovered(layer)
+    X = np.random.default_rng(0).standard_normal((50, 6, 16))
+    assert recovery.model.heads == 3
+    assert np.abs(recovery.model(X) - layer(X)).max() < 1e-9
+
+
+def test_equal_scores_are_one_head():
+    base = Layer.random(16, 4, seed=5)
+    K, Q, c = (np.stack([part[0], part[0], part[2], part[3]]) for part in (base.K, base.Q, base.c))
+    layer = Layer(K, Q, c, base.O, base.V, base.constant)
+    recovery = recovered(layer)
+    X = np.random.default_rng(0).standard_normal((50, 6, 16))
+    assert recovery.model.heads == 3
+    assert np.abs(recovery.model(X) - layer(X)).max() < 1e-8
+
+
+def test_length_and_kind_are_refused_before_the_first_query():
+    layer = Layer.random(8, 2, seed=0)
+    with pytest.raises(us.errors.DomainError, match="max_length"):
+        recovered(layer, max_length=8)
+    with pytest.raises(us.errors.InvalidArgument, match="outputs"):
+        us.recover(us.oracle(us.models.SingleHead.random(4)), us.learners.AttentionLayer())
+    with pytest.raises(us.errors.InvalidArgument, match="preset"):
+        us.recover(us.oracle(layer), us.learners.AttentionLayer(preset="cheap"))
+
+
+def test_inside_a_bounded_domain():
+    layer = Layer.random(16, 4, seed=3)
+    recovery = recovered(layer, max_norm=1e5, max_length=200)
+    assert us.models.distance(recovery.model, layer) < 1e-7
+    with pytest.raises(us.errors.DomainError, match="max_norm"):
+        recovered(layer, max_norm=1.0)
+
+
+def test_one_trained_layer():
+    layer = minilm_layer(2)
+    recovery = recovered(layer)
+    gaps = layer_gaps(recovery.model, layer)
+    assert max(gaps["W"], gaps["c"]) < 1e-7
+    assert gaps["P"] < 1e-9
+    assert ratio(recovery, layer) < 1.25
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("seed", range(3))
+def test_every_trained_layer(index, seed):
+    layer = minilm_layer(index)
+    for preset, dtype, error, most in (
+        ("lean", "float64", 1e-7, 1.25),
+        ("robust", "float64", 1e-11, 3.0),
+        ("robust", "float32", 2e-3, 3.0),
+    ):
+        recovery = recovered(layer, preset, dtype, seed)
+        gaps = layer_gaps(recovery.model, layer)
+        assert gaps["W"] < error
+        assert dtype == "float32" or gaps["c"] < error
+        assert gaps["P"] < max(1e-9, 1e-2 * error)
+        # A scan in which two heads shared a token is drawn again.
+        assert ratio(recovery, layer) < most + (0.35 if recovery.usage.phases["pilot"] > 60 else 0.0)

@@ -1,0 +1,77 @@
+"""Ranges, supports, orthogonal systems and the split of summed value maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.probes.around import balanced_blocks, orthonormal
+from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.mixture import split_values
+from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import column_range, support
+
+
+@pytest.mark.parametrize("noise", [1e-16, 1e-7])
+@pytest.mark.parametrize("rank", [1, 4, 9])
+def test_rank_by_the_gap(noise, rank):
+    rng = np.random.default_rng(rank)
+    M = rng.standard_normal((20, rank)) @ rng.standard_normal((rank, rank + 2))
+    seen = column_range(M * (1 + noise * rng.standard_normal(M.shape)), noise)
+    assert (seen.rank, seen.clear) == (rank, True)
+    assert np.linalg.norm(M - seen.basis @ (seen.basis.T @ M)) < 100 * noise * np.linalg.norm(M)
+
+
+def test_no_spare_column_is_not_clear():
+    M = np.random.default_rng(0).standard_normal((20, 6))
+    assert not column_range(M, 1e-16).clear
+
+
+def test_support_of_moved_tokens():
+    rng = np.random.default_rng(1)
+    K = rng.integers(-32, 33, (200, 9)).astype(float)
+    responses = rng.standard_normal((12, 4)) @ K[[3, 50, 77, 180]]
+    index, worst, next_best = support(responses, K, 1e-8)
+    assert list(index) == [3, 50, 77, 180]
+    assert worst < 1e-12 < next_best
+    assert support(rng.standard_normal((12, 9)), K, 1e-8) is None
+
+
+def test_orthogonal_systems_to_machine_precision():
+    rng = np.random.default_rng(2)
+    A = on_grid(orthonormal(rng, 200) * 3, 3, "float64")
+    x = rng.standard_normal((200, 3))
+    assert np.abs(solve_orthogonal(A, A @ x) - x).max() < 1e-14
+
+
+@pytest.mark.parametrize("overlap", [1.0, 1e-6])
+def test_split_where_ranges_nearly_depend(overlap):
+    rng = np.random.default_rng(3)
+    O = [np.linalg.qr(rng.standard_normal((12, 4)))[0] for _ in range(3)]
+    # One direction of the third head is a combination of the others, up to `overlap`.
+    O[2][:, 0] = O[0][:, 0] + O[1][:, 1] + overlap * O[2][:, 0]
+    O[2] = np.linalg.qr(O[2])[0]
+    Z = [rng.standard_normal((4, 12)) for _ in O]
+    moves = [rng.standard_normal((6, 12)) for _ in O]
+    responses = [o @ z @ a.T for o, z, a in zip(O, Z, moves, strict=True)]
+    found = split_values(O, sum(o @ z for o, z in zip(O, Z, strict=True)), moves, responses, 1e-16)
+    assert max(np.abs(a - b).max() for a, b in zip(found.Z, Z, strict=True)) < 1e-11
+    assert found.missing < 1e-12
+
+
+def test_too_many_ranges_for_the_answers():
+    O = [np.eye(4)[:, :3], np.eye(4)[:, 1:]]
+    with pytest.raises(us.errors.NotIdentifiable, match="6 dimensions"):
+        split_values(O, np.eye(4), [np.eye(4)] * 2, [np.eye(4)] * 2, 1e-16)
+
+
+def test_balanced_blocks_suit_every_head():
+    rng = np.random.default_rng(4)
+    values = [orthonormal(rng, 24, 6) for _ in range(4)]
+    keys = [orthonormal(rng, 24, 6) for _ in range(4)]
+    E = balanced_blocks(values, keys, 2, 4, rng)
+    assert E.shape == (8, 24)
+    for part in np.split(E, 2):
+        assert max(np.linalg.cond(M @ part.T) for M in values) < 4
+    assert max(np.linalg.cond(M @ E.T) for M in keys) < 10
