@@ -61,3 +61,14 @@ def test_two_heads_with_affine_terms_are_refused() -> None:
 def test_the_papers_probes_have_no_affine_terms() -> None:
     with pytest.raises(us.errors.InvalidArgument, match="householder"):
         us.recover(us.oracle(head(4, 1.0, 0.5, 0.0, 1)), us.learners.SingleHead("coordinate", affine=True))
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_low_rank_heads_take_the_same_reduction(rank) -> None:
+    plain = us.models.SingleHead.random(24, rank=3, norm=3.0, seed=2)
+    target = us.models.SingleHead(plain.W, plain.v, c=np.linspace(-1, 1, 24) / 5, constant=0.3)
+    recovery = us.recover(us.oracle(target), us.learners.LowRank(rank, affine=True))
+    assert us.models.distance(recovery.model, target) < 1e-11
+    assert recovery.model.rank == 3
+    phases = recovery.usage.phases
+    assert phases["values"] + phases["main"] == us.theory.low_rank_unknowns(24, 3) + 25

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.cross import cross
 from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
@@ -25,13 +26,24 @@ class LowRank:
                   "nuclear": the paper's: random pairs and the nuclear-norm program.
                   "altmin": the same pairs, alternating minimisation over factors of the given rank.
     measurements  random pairs for "nuclear" and "altmin"; None takes `theory.nuclear_norm_measurements`.
+    affine        learn the wider class with a key offset c and an output constant, d + 1 queries more.
     """
 
     rank: int | None = None
     method: Literal["cross", "nuclear", "altmin"] = "cross"
     measurements: int | None = None
+    affine: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        plain = self._forecast(spec)
+        if not self.affine:
+            return plain
+        phases = {
+            name: n + (1 if name == "values" else spec.dim if name == "main" else 0) for name, n in plain.phases.items()
+        }
+        return replace(plain, phases=phases)
+
+    def _forecast(self, spec: OracleSpec) -> Forecast:
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "LowRank learns from one real number per sequence of vectors; use AttentionLayer for vector "
@@ -82,7 +94,11 @@ class LowRank:
         return m
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
-        forecast = self.forecast(spec)
-        if self.method == "cross":
-            return cross(spec, seed, self.rank)
-        return random_pairs(spec, seed, self.method, self.rank, forecast.phases["main"])
+        main = self._forecast(spec).phases.get("main", 0)
+
+        def plain(small: OracleSpec) -> Program:
+            if self.method == "cross":
+                return cross(small, seed, self.rank)
+            return random_pairs(small, seed, self.method, self.rank, main)
+
+        return with_affine_terms(plain, spec, seed) if self.affine else plain(spec)
