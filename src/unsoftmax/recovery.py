@@ -12,12 +12,10 @@ from typing import Any
 
 from unsoftmax import verify as verification
 from unsoftmax.attempt import Attempt
+from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.engine import ProgressCallback
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Learner, configuration
-from unsoftmax.learners.membership import Membership
-from unsoftmax.learners.single_head import SingleHead
-from unsoftmax.learners.token_head import TokenHead
 from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.identity import identity
 from unsoftmax.oracles.ledger import Ledger
@@ -26,7 +24,6 @@ from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.result import Recovery
-from unsoftmax.spec import OracleSpec
 
 _REMOTE_FACTOR = 4
 """A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
@@ -46,7 +43,7 @@ def recover(
 ) -> Recovery:
     """Recover the model behind an oracle.
 
-    learner    which class to learn; None tries SingleHead (Membership on labels) and says so.
+    learner    which class to learn; None diagnoses the target, chooses one and says why.
     budget     queries (or a `Budget`) for everything billed, verification included; refused before the first query
                if the learner's closed form does not fit.
     ledger     a path (SQLite, bound to this target, configuration and seed) or a Store: every answer is kept there
@@ -63,8 +60,7 @@ def recover(
         )
     notes: tuple[str, ...] = ()
     if learner is None:
-        learner = _default(oracle.spec)
-        notes = (f"no learner was given: {type(learner).__name__} was tried.",)
+        learner = Automatic()
     forecast = learner.forecast(oracle.spec)
     fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
     needed = forecast.minimum + (fresh if verify else 0)
@@ -92,12 +88,6 @@ def recover(
             stack = Stack(oracle, limits, store, workers, recheck, in_flight=in_flight)
             provenance = _provenance(oracle, learner, seed)
             return Attempt(stack, learner, seed, provenance, notes, fresh=fresh, watch=watch).finish(verify)
-
-
-def _default(spec: OracleSpec) -> Learner:
-    if spec.vocabulary is not None:
-        return TokenHead()
-    return Membership() if spec.kind == "membership" else SingleHead()
 
 
 @contextmanager

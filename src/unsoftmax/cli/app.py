@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import demo, experiments, ledger, serve
+from unsoftmax.cli import audit, demo, diagnose, experiments, ledger, recover, report, serve, theory
 
 app = typer.Typer(
     name="unsoftmax",
@@ -43,6 +43,11 @@ def options(
 
 
 app.command("demo")(demo.demo)
+app.command("diagnose")(diagnose.diagnose)
+app.command("recover")(recover.recover)
+app.command("audit")(audit.audit)
+app.command("report")(report.report)
 app.command("experiments")(experiments.experiments)
 app.command("serve")(serve.serve)
 app.add_typer(ledger.app, name="ledger")
+app.command("theory")(theory.theory)

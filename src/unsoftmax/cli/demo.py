@@ -1,26 +1,39 @@
-"""`unsoftmax demo`: recover a random head and show what it took."""
+"""`unsoftmax demo`: recover a random head, audit a small one, leave a report on disk."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from unsoftmax.cli import settings
+from unsoftmax.cli.exits import one_sentence
+
 
 def demo(
-    dim: Annotated[int, typer.Option(help="Token dimension d of the head.")] = 64,
+    dim: Annotated[int, typer.Option(help="Token dimension d of the head.", min=1)] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the target and of the learner.")] = 0,
+    report: Annotated[Path, typer.Option(help="Where the report of the small audit goes.")] = Path("out/demo.html"),
+    debug: settings.Debug = False,
 ) -> None:
-    """Recover a random single head from its answers alone and compare it with the truth.
+    """Recover a random single head from its answers alone, then audit a small one and write the report.
 
     Example: unsoftmax demo --dim 128
     """
     from rich.console import Console
+
+    console = Console()
+    with one_sentence(debug):
+        _recover(console, dim, seed)
+        _audit(console, seed, report)
+
+
+def _recover(console: Any, dim: int, seed: int) -> None:
     from rich.table import Table
 
     import unsoftmax as us
 
-    console = Console()
     target = us.models.SingleHead.random(dim, norm=2.0, seed=seed)
     console.print(f"The target is a softmax head with {us.theory.single_head_unknowns(dim)} unknowns (d = {dim}).")
     console.print("The learner sees only its answers to sequences it chooses.")
@@ -37,3 +50,31 @@ def demo(
     console.print(table)
     for claim in recovery.certificate.claims:
         console.print(f"  {claim.name}: {claim.observed:.1e} (allowed {claim.bound:.1e}), {claim.statement}")
+
+
+def _audit(console: Any, seed: int, page: Path) -> None:
+    from rich.table import Table
+
+    import unsoftmax as us
+    from unsoftmax import auditing
+    from unsoftmax.report import audit_page, write
+
+    small = us.models.SingleHead.random(12, norm=2.0, seed=seed)
+    console.print(
+        "\nNow the ladder for a small head (d = 12): what each access level and defence means for an attacker."
+    )
+    oracle = us.oracle(small, name="demo head")
+    terms = auditing.Terms(price_per_query=0.001)
+    with console.status("auditing") as status:
+        result = auditing.audit(
+            oracle, small, terms=terms, seed=seed, progress=lambda cell, done, total: status.update(f"{done}/{total}")
+        )
+    table = Table("access", "defence", "copy", "queries", "error", title="Leak ladder")
+    for cell in result.cells:
+        error = "-" if cell.parameter_error is None else f"{cell.parameter_error:.0e}"
+        table.add_row(cell.access, cell.defence, cell.leak, str(cell.queries), error)
+    console.print(table)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    recovery = us.recover(oracle, us.learners.SingleHead(), seed=seed)
+    write(audit_page(result, recovery, small), page)
+    console.print(f"The report is at {page}; open it in a browser.")

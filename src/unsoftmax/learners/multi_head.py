@@ -62,7 +62,7 @@ class MultiHead:
     def _saturation(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
         ground = yield from read_ground(spec, rng)
-        circle, v = yield from _discover(ground, rng)
+        circle, v = yield from discover(ground, rng)
         W, measured = yield from read_heads(circle.ground, v, self.rank, rng)
         w = W @ circle.b0
         if separable(w):
@@ -72,7 +72,7 @@ class MultiHead:
         return Outcome(model)
 
 
-def _discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array]]:
+def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array]]:
     """The values v (H, d) of all heads, in a plane that separates them."""
     reason = ""
     for _ in range(_PLANES):

@@ -1,0 +1,52 @@
+"""Errors as one sentence and an exit code: 2 usage, 3 not recovered, 4 budget, 5 target, 10 too cheap, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from unsoftmax import errors
+
+DONE, USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, INTERRUPTED = 0, 2, 3, 4, 5, 10, 130
+
+
+def code_of(error: errors.UnsoftmaxError) -> int:
+    """Exit code of a typed error."""
+    match error:
+        case errors.BudgetExceeded():
+            return BUDGET
+        case errors.OracleError():
+            return TARGET
+        case errors.NotIdentifiable() | errors.ModelMismatch() | errors.DomainError():
+            return NOT_RECOVERED
+        case _:
+            return USAGE
+
+
+@contextmanager
+def one_sentence(debug: bool = False, as_json: bool = False) -> Iterator[None]:
+    """Turn typed errors into a sentence on standard error (or JSON) and their exit code; `debug` lets them through."""
+    try:
+        yield
+    except errors.UnsoftmaxError as error:
+        if debug:
+            raise
+        say(error, as_json)
+        raise typer.Exit(code_of(error)) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted; with --ledger the same command continues where it stopped.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def say(error: errors.UnsoftmaxError, as_json: bool) -> None:
+    kind = type(error).__name__
+    if as_json:
+        data: dict[str, object] = {"error": kind, "message": str(error)}
+        if error.recovery is not None:
+            data |= {"status": error.recovery.status.value, "billed": error.recovery.usage.billed}
+        typer.echo(json.dumps(data))
+    else:
+        typer.echo(f"{kind}: {error}", err=True)

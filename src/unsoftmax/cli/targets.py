@@ -1,0 +1,90 @@
+"""TARGET on the command line: a saved model, an ONNX file, a Python factory, or the address of a server."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unsoftmax import adapters, models
+from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.models.base import Model
+from unsoftmax.oracles.base import Oracle
+
+HELP = (
+    "What to ask: a .safetensors reference model, an .onnx file, module.py:factory for PyTorch or any callable, "
+    "or the URL of an Open Inference Protocol v2 server (http://host:port/v2/models/NAME)."
+)
+
+
+def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
+    """The oracle of a target, and the true model where the target is one. `options` go to the adapter."""
+    if target.startswith(("http://", "https://")):
+        return _server(target, options), None
+    path, _, factory = target.rpartition(":")
+    if path.endswith(".py"):
+        return _made(Path(path), factory, options), None
+    file = Path(target)
+    if not file.exists():
+        raise InvalidArgument(
+            f"{target} does not exist; TARGET is a .safetensors or .onnx file, module.py:factory, or a URL."
+        )
+    match file.suffix:
+        case ".safetensors":
+            model = models.load(file)
+            return _reference(model, {"name": file.stem, **options}), model
+        case ".onnx":
+            return _heavy("onnx_session")(file, **options), None
+        case ".py":
+            raise InvalidArgument(f"{target} needs a factory: write {target}:make_model.")
+        case other:
+            raise InvalidArgument(
+                f"{target} has the unknown file type {other!r}; use .safetensors, .onnx or module.py:factory."
+            )
+
+
+def _heavy(name: str) -> Callable[..., Oracle]:
+    """An adapter whose dependencies are an extra."""
+    found: Callable[..., Oracle] = getattr(adapters, name)
+    return found
+
+
+def _reference(model: Model, options: dict[str, Any]) -> Oracle:
+    vocabulary = getattr(model, "vocabulary", None)
+    if vocabulary is not None:
+        return adapters.token_oracle(model, vocabulary, **options)
+    return adapters.oracle(model, **options)
+
+
+def _server(url: str, options: dict[str, Any]) -> Oracle:
+    base, marker, name = url.partition("/v2/models/")
+    if not marker or not name.strip("/"):
+        raise InvalidArgument(f"{url} does not name a model; write http://host:port/v2/models/NAME.")
+    return adapters.http(base, name.split("/")[0], **options)
+
+
+def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
+    if not path.exists():
+        raise InvalidArgument(
+            f"{path} does not exist; write module.py:factory with the path of a Python file you trust."
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidArgument(f"{path} cannot be imported as Python.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        make = getattr(module, factory, None)
+        if not callable(make):
+            raise InvalidArgument(f"{path} has no function {factory!r}; name the function that returns your model.")
+        made = make()
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        raise OracleError(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
+    if isinstance(made, Oracle):
+        return made
+    if hasattr(made, "state_dict"):
+        return _heavy("torch_module")(made, **options)
+    return adapters.oracle(made, **{"name": f"{path.stem}:{factory}", **options})

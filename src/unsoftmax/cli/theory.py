@@ -1,0 +1,40 @@
+"""`unsoftmax theory`: closed forms on the command line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Annotated
+
+import typer
+
+from unsoftmax.cli import settings
+from unsoftmax.cli.exits import one_sentence
+
+
+def theory(
+    name: Annotated[str | None, typer.Argument(help="Which closed form; all are listed if none is named.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments, NAME=VALUE, e.g. d=64.")] = None,
+    as_json: settings.Json = False,
+    debug: settings.Debug = False,
+) -> None:
+    """Evaluate the closed forms: query counts, unknowns, tolerances.
+
+    Example: unsoftmax theory low_rank_unknowns d=4096 r=128
+    """
+    from unsoftmax import theory as forms
+    from unsoftmax.errors import InvalidArgument
+
+    known = {n: f for n, f in vars(forms).items() if inspect.isfunction(f) and not n.startswith("_")}
+    with one_sentence(debug, as_json):
+        if name is None:
+            for form, function in known.items():
+                typer.echo(f"{form}{inspect.signature(function)}: {(inspect.getdoc(function) or '').splitlines()[0]}")
+            return
+        if name not in known:
+            raise InvalidArgument(f"{name} is not a closed form; run `unsoftmax theory` for the list.")
+        try:
+            value = known[name](**settings.parameters_from(arguments))
+        except TypeError as error:
+            raise InvalidArgument(f"{name}{inspect.signature(known[name])}: {error}.") from error
+        typer.echo(json.dumps({name: value}, default=str) if as_json else str(value))

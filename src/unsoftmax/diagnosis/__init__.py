@@ -1,0 +1,25 @@
+"""Diagnosis: what kind of model answers, from a few hundred queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from unsoftmax.diagnosis.automatic import Automatic
+from unsoftmax.diagnosis.examine import allowance, examine
+from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.engine import run
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.stack import Stack
+
+__all__ = ["Automatic", "Diagnosis", "Finding", "allowance", "diagnose", "examine"]
+
+
+def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:
+    """Say what the target is: precision, one-row behaviour, order, heads, rank, network, norm; each with evidence."""
+    if not isinstance(oracle, Oracle):
+        raise InvalidArgument(
+            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap it with us.oracle(fn, dim)."
+        )
+    stack = Stack(oracle)
+    return replace(run(examine(oracle.spec, seed), stack), usage=stack.meter.snapshot())

@@ -1,0 +1,106 @@
+"""What the answers are like: constant, labels, repeatable, in which number format, how noisy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+PHASE = "diagnosis"
+_ROUNDING = 1e3
+_NOISE = 20.0
+_REPEATED = 6
+_LINE = 9
+_STEP = 2.0**-14
+
+
+@dataclass(frozen=True)
+class Answers:
+    """`size` root mean square of the answers, `noise` absolute error of one answer, `seen` some answers."""
+
+    size: float
+    noise: float
+    deterministic: bool
+    constant: bool
+    labels: bool
+    format: str
+    seen: Array
+
+    def tolerance(self, size: float) -> float:
+        """Largest gap, relative to answers of this size, that counts as none."""
+        return max(_ROUNDING * float(np.finfo(float).eps), _NOISE * self.noise / size) if size else 1.0
+
+    @property
+    def relative_noise(self) -> float:
+        return self.noise / self.size if self.size else 0.0
+
+    def findings(self, spec: OracleSpec) -> Iterator[Finding]:
+        width = "one number" if spec.outputs is None else f"{spec.outputs} numbers"
+        yield Finding("outputs", spec.outputs, f"Each answer is {width}.")
+        kind = "labels" if self.labels or spec.kind == "membership" else "values"
+        yield Finding("answers", kind, f"The answers are {kind}.")
+        word = "does" if self.deterministic else "does not"
+        yield Finding(
+            "deterministic", self.deterministic, f"The same sequence {word} get the same answer.", 0.95,
+            {"sequences asked twice": _REPEATED},
+        )  # fmt: skip
+        yield Finding(
+            "precision", self.format, f"The answers look like {self.format}.", 0.9,
+            {"noise": self.noise, "size": self.size},
+        )  # fmt: skip
+
+
+def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[Answers]:
+    """Ask a few sequences twice and a short line of sequences once."""
+    length = int(min(4, spec.domain.length_limit))
+    X = sphere(rng, (_REPEATED, length, spec.dim)) * norm
+    twice = yield Probes(np.concatenate([X, X]), phase=PHASE)
+    first, second = twice[:_REPEATED], twice[_REPEATED:]
+    # Along a short line a smooth answer is a polynomial of low degree: what its fourth differences leave is noise.
+    direction = sphere(rng, (length, spec.dim)) * norm
+    steps = _STEP * np.arange(_LINE)[:, None, None]
+    line = yield Probes(X[:1] * 0.9 + steps * direction, phase=PHASE)
+    seen = np.concatenate([first.ravel(), line.ravel()])
+    size = float(np.sqrt(np.mean(seen**2)))
+    spread = float(np.sqrt(np.mean((first - second) ** 2) / 2))
+    fourth = np.diff(line, n=4, axis=0)
+    smooth = float(np.sqrt(np.mean(fourth**2) / 70))
+    name, unit = number_format(seen)
+    # A target may round differently in another batch: that is its arithmetic, not chance.
+    repeatable = spread <= 8 * max(unit, np.finfo(float).eps * size)
+    return Answers(
+        size=size,
+        noise=max(spread, smooth, unit, np.finfo(float).eps * size),
+        deterministic=repeatable,
+        constant=bool((seen == seen[0]).all()) if spec.outputs is None else bool((first == first[0]).all()),
+        labels=bool(np.isin(seen, (0.0, 1.0)).all()) and len(np.unique(seen)) == 2,
+        format=name if repeatable else "random",
+        seen=seen,
+    )
+
+
+def number_format(y: Array) -> tuple[str, float]:
+    """The narrowest format that holds every answer exactly, and the error it leaves in an answer."""
+    size = float(np.abs(y).max(initial=0.0))
+    for decimals in range(13):
+        scaled = y * 10.0**decimals
+        if np.abs(scaled).max(initial=0.0) < 2**40 and np.allclose(scaled, np.round(scaled), rtol=0, atol=1e-6):
+            return f"{decimals} decimals", 0.5 * 10.0**-decimals
+    for name in ("float16", "float32"):
+        with np.errstate(over="ignore"):
+            if (y.astype(name).astype(np.float64) == y).all():
+                return name, float(np.finfo(name).eps) * size
+    return "float64", 0.0
+
+
+def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Random unit vectors, exact in float32."""
+    x = rng.standard_normal(shape)
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    return x.astype(np.float32).astype(np.float64)

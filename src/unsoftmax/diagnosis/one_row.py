@@ -1,0 +1,103 @@
+"""One-token behaviour: what the target does to a single vector, where attention has no choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+_VECTORS = 4
+_SMALL = 2.0**-10
+_LARGE = (2.0**12, 2.0**13)
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """`shape`: linear, affine, homogeneous, piecewise linear, smooth, normalised or bounded."""
+
+    shape: str
+    constant: bool
+    degree: float | None
+    finding: Finding
+
+
+def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[OneRow]:
+    """Sums, multiples, opposites and short segments of a few vectors."""
+    x, y = (sphere(rng, (_VECTORS, spec.dim)) * (norm / 4) for _ in range(2))
+    far = [s for s in _LARGE if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
+    zero = np.zeros((1, spec.dim))
+    # Three points of a segment too short to meet a kink: their second difference is curvature alone.
+    bend = sphere(rng, (_VECTORS, spec.dim)) * (norm / 4 * _SMALL)
+    batches = [zero, x, y, x + y, -x, 2 * x, x + bend, x - bend, *[s * x for s in far]]
+    tokens = np.concatenate(batches)[:, None, :]
+    answer = yield Probes(tokens, phase=PHASE)
+    parts = np.split(answer, np.cumsum([len(b) for b in batches])[:-1])
+    g0, gx, gy, gsum, gminus, gdouble, gplus, gless = parts[:8]
+    size = _size(gx, gy, gsum) or 1.0
+    tolerance = known.tolerance(size)
+    gaps = {
+        "constant": _size(g0) / size,
+        "additive": _size(gsum - gx - gy + g0) / size,
+        "odd": _size(gx + gminus - 2 * g0) / size,
+        "doubling": _size(gdouble - 2 * gx) / size,
+        "invariant": _size(gdouble - gx) / size,
+        "curvature": _size(gplus + gless - 2 * gx) / size / _SMALL**2,
+    }
+    degree, distant = _degree(parts[8:])
+    if distant is not None:
+        gaps["degree at infinity"] = distant
+    return _judged(gaps, degree, tolerance)
+
+
+def _judged(gaps: dict[str, float], degree: float | None, tolerance: float) -> OneRow:
+    constant = gaps["constant"] > tolerance
+    if gaps["additive"] <= tolerance and gaps["odd"] <= tolerance:
+        shape = "affine" if constant else "linear"
+    elif gaps["invariant"] <= tolerance:
+        shape = "normalised"
+    elif gaps["doubling"] <= tolerance:
+        shape = "homogeneous"
+    elif degree is not None and degree < 0.5:
+        shape = "bounded"
+    # A quarter of the segments may meet a kink by chance; their median does not.
+    elif gaps["curvature"] <= max(tolerance / _SMALL, 1e-4):
+        shape = "piecewise linear"
+    else:
+        shape = "smooth"
+    words = {
+        "linear": "A single vector is answered linearly: no network or norm stands behind the attention.",
+        "affine": "A single vector is answered by a linear function plus a constant.",
+        "homogeneous": "A single vector is answered by a function that is positively homogeneous but not linear: a "
+        "network without biases stands behind.",
+        "normalised": "A multiple of a vector gets the same answer: its length is normalised away.",
+        "bounded": "The answers stay bounded for long vectors: the output is normalised or squashed.",
+        "piecewise linear": "A single vector is answered piecewise linearly: a ReLU network with biases stands behind.",
+        "smooth": "A single vector is answered by a curved function: a smooth network stands behind.",
+    }
+    margin = 0.99 if gaps["additive"] < tolerance / 10 or gaps["additive"] > 10 * tolerance else 0.7
+    finding = Finding("one row", shape, words[shape], margin, {**gaps, "tolerance": tolerance})
+    return OneRow(shape, constant, degree, finding)
+
+
+def _degree(far: list[Array]) -> tuple[float | None, float | None]:
+    """Exponent p with g(2x) = 2^p g(x) for long x, from two lengths; None if the domain forbids them."""
+    if len(far) < 2:
+        return None, None
+    a, b = (np.sqrt(np.mean(part.reshape(len(part), -1) ** 2, axis=1)) for part in far)
+    ok = (a > 0) & (b > 0)
+    if not ok.any():
+        return None, None
+    p = float(np.median(np.log2(b[ok] / a[ok])))
+    return p, p
+
+
+def _size(*parts: Array) -> float:
+    """Median over vectors of the root mean square: one vector next to a kink does not decide."""
+    rows = [np.sqrt(np.mean(p.reshape(len(p), -1) ** 2, axis=1)) for p in parts]
+    return float(np.median(np.concatenate(rows)))

@@ -1,0 +1,53 @@
+"""Is it several softmax heads, and how many?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import learners
+from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.diagnosis.single import Trial, why
+from unsoftmax.diagnosis.sketch import attempt, sketch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import read_ground
+from unsoftmax.learners.multi_head import discover
+from unsoftmax.spec import OracleSpec
+
+_DIMENSIONS = 6
+
+
+def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:
+    """Count the heads by their jumps, then try the learner where there are more dimensions than heads."""
+    if affine:
+        return Trial("", None, (), 0, "several heads with affine terms are in no class here")
+    learner = learners.MultiHead()
+    count, queries, reason = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed)
+    if count is None:
+        finding = Finding("several heads", False, "Several softmax heads do not explain the answers.", 0.9)
+        return Trial("", None, (finding,), queries, reason)
+    evidence: dict[str, Any] = {"queries for counting": queries}
+    k = min(spec.dim, count + 2)
+    confidence = 0.8
+    if allowed - queries > 2 * count * k * (k + 1) + 40 * count:
+        trial = yield from sketch(learner, k, spec, seed, allowed - queries)
+        queries += trial.queries
+        evidence |= {"dimensions": k, "gap": trial.gap}
+        if not trial.explains(known.relative_noise):
+            finding = Finding(
+                "several heads", False, f"{count} jumps are seen, but no sum of softmax heads.", 0.9, evidence
+            )
+            return Trial("", None, (finding,), queries, why(trial))
+        confidence = 0.95
+    found = Finding("heads", count, f"{count} softmax heads are seen.", confidence, evidence)
+    return Trial("multi-head attention", learner, (found,), queries)
+
+
+def _count(spec: OracleSpec, seed: int) -> Asking[int]:
+    """Heads found as jumps; inside each, doubling the copies moved the logit by log 2 as softmax must."""
+    rng = np.random.default_rng(seed)
+    ground = yield from read_ground(spec, rng)
+    _, v = yield from discover(ground, rng)
+    return len(v)

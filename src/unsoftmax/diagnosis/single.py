@@ -1,0 +1,93 @@
+"""Is it one softmax head, and of which rank?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import learners
+from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.diagnosis.sketch import Sketch, sketch
+from unsoftmax.learners.base import Asking, Learner
+from unsoftmax.spec import OracleSpec
+
+_SMALL = 4
+_NOISY = 1e-6
+_OVERHEAD = 110
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a class says of the target: a learner if it explains it, else the reason why not."""
+
+    family: str
+    learner: Any
+    findings: tuple[Finding, ...]
+    queries: int
+    reason: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:
+    """Theorem 4.1 on four dimensions; then, if it holds, on as many as the allowance pays for, to see the rank."""
+    noisy = known.relative_noise > _NOISY or spec.kind == "approximate"
+    learner = _learner(affine, noisy)
+    trial = yield from sketch(learner, _SMALL, spec, seed, allowed)
+    evidence = {"dimensions": _SMALL, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
+    if not trial.explains(known.relative_noise):
+        finding = Finding("single head", False, "One softmax head does not explain the answers.", 0.95, evidence)
+        return Trial("", None, (finding,), trial.queries, why(trial))
+    found = [Finding("heads", 1, "One softmax head explains the answers.", 0.95, evidence)]
+    k = min(spec.dim, math.isqrt(max(1, allowed - trial.queries - _OVERHEAD)) - 1)
+    queries = trial.queries
+    rank, seen = spec.dim, False
+    if k > _SMALL and not noisy:
+        large = yield from sketch(learner, k, spec, seed, allowed - queries)
+        queries += large.queries
+        if large.model is not None:
+            rank, seen = numerical_rank(np.asarray(large.model.W), known.relative_noise), True  # type: ignore[attr-defined]
+            found.append(_rank_finding(rank, k, spec.dim))
+    return _chosen(spec, affine, noisy, rank, k if seen else spec.dim, tuple(found), queries)
+
+
+def _learner(affine: bool, noisy: bool) -> Learner:
+    if affine:
+        return learners.SingleHead(affine=True)
+    return learners.Approximate() if noisy else learners.SingleHead()
+
+
+def _chosen(
+    spec: OracleSpec, affine: bool, noisy: bool, rank: int, k: int, found: tuple[Finding, ...], queries: int
+) -> Trial:
+    if noisy:
+        return Trial("single head", _learner(affine, noisy), found, queries, reasons=("The answers are noisy.",))
+    low = rank < k or (k < spec.dim / 2)
+    if low and not affine:
+        family = "low-rank head" if rank < k else "single head"
+        return Trial(family, learners.LowRank(), found, queries)
+    if low:
+        return Trial("affine head", learners.LowRank(affine=True), found, queries)
+    return Trial("affine head" if affine else "single head", _learner(affine, noisy), found, queries)
+
+
+def numerical_rank(W: Any, noise: float) -> int:
+    """Singular values that stand out of what noise can make."""
+    values = np.linalg.svd(W, compute_uv=False)
+    return int((values > max(1e-9, 1e4 * noise) * values[0]).sum()) if len(values) and values[0] > 0 else 0
+
+
+def _rank_finding(rank: int, k: int, dim: int) -> Finding:
+    if rank < k:
+        return Finding("rank", rank, f"W has rank {rank}.", 0.95, {"dimensions": k})
+    if k == dim:
+        return Finding("rank", dim, "W has full rank.", 0.95, {"dimensions": k})
+    return Finding("rank", None, f"W has rank at least {k}.", 0.95, {"dimensions": k})
+
+
+def why(trial: Sketch) -> str:
+    """Why a sketch does not explain the target."""
+    return trial.reason or f"fresh answers are off by {trial.gap:.1e} of their size"

@@ -1,0 +1,129 @@
+"""Commands against real files: results, exit codes, one-sentence errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import unsoftmax as us
+from unsoftmax.cli.app import app
+
+HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
+
+
+def run(*arguments) -> object:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def head(tmp_path):
+    HEAD.save(tmp_path / "head.safetensors")
+    return tmp_path / "head.safetensors"
+
+
+@pytest.fixture
+def factory(tmp_path):
+    def write(body: str, name: str = "make") -> str:
+        path = tmp_path / "target.py"
+        path.write_text(f"import numpy as np\nimport unsoftmax as us\n{body}\n")
+        return f"{path}:{name}"
+
+    return write
+
+
+def test_recover_saves_a_file_both_loaders_read(head, tmp_path) -> None:
+    out, page = tmp_path / "copy.safetensors", tmp_path / "page.html"
+    done = run("recover", head, "--learner", "SingleHead", "--output", out, "--report", page)
+    assert done.exit_code == 0, done.output
+    assert us.models.distance(us.models.load(out), HEAD) < 1e-13
+    assert us.load(out).status is us.Status.RECOVERED
+    assert "true W" in page.read_text()
+
+
+def test_recover_as_json(head) -> None:
+    data = json.loads(run("recover", head, "--learner", "SingleHead", "--json").output)
+    assert data["status"] == "recovered"
+    assert data["usage"]["phases"]["main"] == 36
+
+
+def test_learner_parameters_and_toml_with_flags_above_it(head, tmp_path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text('learner = "SingleHead"\nseed = 3\nbudget = 10\n')
+    assert run("recover", head, "--config", config).exit_code == 4
+    done = run("recover", head, "--config", config, "--budget", 1000, "--set", "probes=coordinate", "--json")
+    assert done.exit_code == 0, done.output
+    config.write_text("nonsense = 1\n")
+    wrong = run("recover", head, "--config", config)
+    assert wrong.exit_code == 2
+    assert "unknown options nonsense" in wrong.output
+
+
+def test_a_factory_is_a_target(factory) -> None:
+    target = factory("make = lambda: us.models.SingleHead.random(5, norm=2.0, seed=0)")
+    assert run("recover", target, "--learner", "SingleHead").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["missing.safetensors"], 2, "does not exist"),
+        (["{tmp}/x.txt"], 2, "unknown file type"),
+        (["{tmp}/x.safetensors"], 2, "not a safetensors file"),
+        (["{tmp}/target.py"], 2, "needs a factory"),
+        (["{tmp}/target.py:absent"], 2, "no function"),
+        (["{tmp}/target.py:fails"], 5, "ZeroDivisionError"),
+        (["{tmp}/target.py:breaks"], 5, "the target raised"),
+        (["{tmp}/target.py:two_heads", "--learner", "SingleHead"], 3, "contradict"),
+        (["{tmp}/target.py:zero"], 3, "0"),
+        (["{tmp}/target.py:works", "--learner", "Nonsense"], 2, "--learner"),
+        (["{tmp}/target.py:works", "--learner", "SingleHead", "--budget", "5"], 4, "budget"),
+        (["http://127.0.0.1:9/nothing"], 2, "does not name a model"),
+        (["http://127.0.0.1:9/v2/models/m"], 5, ""),
+    ],
+)
+def test_errors_are_one_sentence_with_the_right_code(arguments, code, words, tmp_path) -> None:
+    (tmp_path / "x.txt").write_text("?")
+    (tmp_path / "x.safetensors").write_text("?")
+    (tmp_path / "target.py").write_text(
+        "import numpy as np\nimport unsoftmax as us\n"
+        "def fails(): return 1 / 0\n"
+        "def breaks(): return us.oracle(lambda X: 1 / 0, 4)\n"
+        "def two_heads(): return us.models.MultiHead.random(5, 2, norm=2.0)\n"
+        "def zero(): return us.models.SingleHead(np.eye(4), np.zeros(4))\n"
+        "def works(): return us.models.SingleHead.random(5)\n"
+    )
+    shown = run("recover", *[a.format(tmp=tmp_path) for a in arguments])
+    assert shown.exit_code == code, shown.output
+    assert words in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_audit_writes_everything_and_knows_when_it_is_too_cheap(head, tmp_path) -> None:
+    files = {name: tmp_path / f"audit.{name}" for name in ("html", "json", "sarif")}
+    arguments = ["audit", head, "--price", 0.01, "--folder", tmp_path / "cells", "--report", files["html"]]
+    done = run(*arguments, "--output", files["json"], "--sarif", files["sarif"])
+    assert done.exit_code == 0, done.output
+    assert "Undefended" in done.output
+    assert all(path.stat().st_size for path in files.values())
+    assert "recovered W" in files["html"].read_text()
+    assert run(*arguments, "--fail-if-cost-below", 1000).exit_code == 10
+    assert run(*arguments, "--fail-if-cost-below", 0.01).exit_code == 0
+    pages = run("report", files["json"], "--output", tmp_path / "pages")
+    assert pages.exit_code == 0
+    assert (tmp_path / "pages" / "audit.html").exists()
+
+
+def test_theory_lists_and_evaluates() -> None:
+    assert "single_head_queries(d: int)" in run("theory").output.replace("'", "")
+    assert run("theory", "low_rank_unknowns", "d=4096", "r=128").output.strip() == "1036288"
+    assert run("theory", "nonsense").exit_code == 2
+    assert run("theory", "low_rank_unknowns", "d=4").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["recover", "audit", "demo", "experiments", "report", "theory", "ledger", "serve"])
+def test_help_teaches(command) -> None:
+    shown = run(command, "--help")
+    assert shown.exit_code == 0
+    assert "unsoftmax" in shown.output
