@@ -73,7 +73,7 @@ def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[A
     smooth = float(np.sqrt(np.mean(fourth**2) / 70))
     name, unit = number_format(seen)
     # A target may round differently in another batch: that is its arithmetic, not chance.
-    repeatable = spread <= 8 * max(unit, np.finfo(float).eps * size)
+    repeatable = bool(spread <= 8 * max(unit, np.finfo(float).eps * size))
     return Answers(
         size=size,
         noise=max(spread, smooth, unit, np.finfo(float).eps * size),
