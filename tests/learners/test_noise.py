@@ -51,7 +51,8 @@ def test_noise_is_found_and_the_stated_error_holds(kind, limit):
     for seed in range(3):
         recovery = us.recover(NOISY[kind](limit), us.learners.Approximate(), seed=seed)
         assert_within(recovery, HEAD)
-        assert bounds(recovery)[0] <= 200 * errors(recovery, HEAD)[0]
+        # At rounding itself the error can be luckily small; elsewhere the bound must say something.
+        assert bounds(recovery)[0] <= (1e-11 if kind == "exact" else 200 * errors(recovery, HEAD)[0])
         assert {claim.basis for claim in recovery.certificate.claims} == {"measured"}
 
 

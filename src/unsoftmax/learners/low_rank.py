@@ -10,6 +10,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.cross import cross
+from unsoftmax.learners.noisy_cross import noisy_cross
 from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import OracleSpec
@@ -68,7 +69,8 @@ class LowRank:
         if self.rank is None:
             return Forecast({"values": d}, extra=None)
         main = theory.low_rank_queries(d, self.rank) - d
-        return Forecast({"values": d, "main": main}, extra=64 + main // 100)
+        extra = None if spec.kind == "approximate" else 64 + main // 100
+        return Forecast({"values": d, "main": main}, extra=extra)
 
     def _count(self, d: int) -> int:
         """Random pairs to ask."""
@@ -97,6 +99,8 @@ class LowRank:
         main = self._forecast(spec).phases.get("main", 0)
 
         def plain(small: OracleSpec) -> Program:
+            if self.method == "cross" and spec.kind == "approximate" and not self.affine:
+                return noisy_cross(small, seed, self.rank)
             if self.method == "cross":
                 return cross(small, seed, self.rank)
             return random_pairs(small, seed, self.method, self.rank, main)

@@ -1,7 +1,7 @@
 """How noisy is the oracle? Found from redundant one-row queries, whose answers are linear in the token whatever v is.
 
-Multiples c_k g of one direction must answer c_k (g.v); what is left after fitting g.v is noise. Small and large
-multiples tell an absolute error (decimals, additive noise) from a relative one (significant digits, number formats).
+Sums of three directions must answer the sums of their answers; what is left after fitting these is noise. Short and
+long tokens tell an absolute error (decimals, additive noise) from a relative one (significant digits, number formats).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
-_BITS = {"float64": 11, "float32": 11, "float16": 5}
+_BITS = {"float64": 18, "float32": 18, "float16": 6}
 _DIRECTIONS = 3
-_MULTIPLES = 5
+_QUERIES = 15
 _SMALL = 2.0**-6
 SIGMAS = 3.0
 """A measured radius is this many deviations."""
@@ -74,14 +74,15 @@ def measure_noise(
     Every radius is three deviations. Absolute noise can be outscaled: it is measured again at the very length that this
     suggests, which then is the longest token to be sent, so that nothing is extrapolated.
     """
-    near, size = yield from _deviation(spec, length, rng)
-    small, small_size = yield from _deviation(spec, length * _SMALL, rng)
+    near, size, step = yield from _deviation(spec, length, rng)
+    small, small_size, _ = yield from _deviation(spec, length * _SMALL, rng)
     if size == 0:
         raise NotIdentifiable(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
         )
     slope = _SLOPE[spec.link]
+    near = max(near, step / math.sqrt(12))
     # Answers rounded to 0 show no error of their own.
     small = small if small_size else near
     if near > _CLEAR * small:
@@ -100,28 +101,34 @@ def measure_noise(
     far = max(length, min(longest, absolute * length / (_FLOOR * size)))
     if far > 4 * length:
         far = power_of_two(far)
-        out, size = yield from _deviation(spec, far, rng)
+        out, size, _ = yield from _deviation(spec, far, rng)
         if out > _CLEAR * absolute:
             relative = max(SIGMAS * out / size, _FLOOR)
     return Noise(SIGMAS * absolute, relative, measured=True), far, far
 
 
-def _deviation(spec: OracleSpec, length: float, rng: np.random.Generator) -> Asking[tuple[float, float]]:
-    """Standard deviation of the answers around a line through 0, and the size of the answers (root mean square).
+def _deviation(spec: OracleSpec, length: float, rng: np.random.Generator) -> Asking[tuple[float, float, float]]:
+    """Deviation of the answers from linearity, their size (root mean square), and their common step if they have one.
 
-    Directions and multiples have so few digits that their products are exact in the oracle's number format.
+    Directions have so few digits that their sums with small whole coefficients are exact in the oracle's format.
     """
-    bits = _BITS[spec.dtype]
+    N = rng.integers(-3, 4, (_QUERIES, _DIRECTIONS)).astype(float)
+    N[:_DIRECTIONS] += 4 * np.eye(_DIRECTIONS)
     g = rng.standard_normal((_DIRECTIONS, spec.dim))
-    g = _few_digits(g * (0.95 * length / np.linalg.norm(g, axis=1, keepdims=True)), bits)
-    c = rng.choice(np.arange(2 ** (bits - 1) + 1, 2**bits, 2), _DIRECTIONS * _MULTIPLES, replace=bits < 9)
-    c = c.reshape(_DIRECTIONS, _MULTIPLES) / 2.0**bits
-    tokens = (c[:, :, None] * g[:, None, :]).reshape(-1, spec.dim)
-    y = (yield one_row(tokens, phase="pilot")).reshape(c.shape)
-    slope = (c * y).sum(axis=1) / (c * c).sum(axis=1)
-    left = y - c * slope[:, None]
-    freedom = _DIRECTIONS * (_MULTIPLES - 1)
-    return float(np.sqrt((left**2).sum() / freedom)), float(np.sqrt(np.mean(y**2)))
+    g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
+    y = yield one_row(N @ g, phase="pilot")
+    left = y - N @ np.linalg.lstsq(N, y, rcond=None)[0]
+    deviation = float(np.sqrt((left**2).sum() / (_QUERIES - _DIRECTIONS)))
+    return deviation, float(np.sqrt(np.mean(y**2))), _step(y)
+
+
+def _step(y: Array) -> float:
+    """The step of which all answers are multiples, 0 if there is none: few coarse answers hide their rounding error."""
+    values = np.unique(np.abs(y))
+    gaps = np.diff(np.append(0.0, values))
+    step = float(gaps[gaps > 1e-9 * values[-1]].min(initial=np.inf)) if values[-1] > 0 else 0.0
+    multiples = values / step if 0 < step < np.inf else np.array([0.5])
+    return step if np.abs(multiples - np.round(multiples)).max() < 1e-6 and multiples.max() < 1e4 else 0.0
 
 
 def _few_digits(x: Array, bits: int) -> Array:

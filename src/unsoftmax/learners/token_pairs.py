@@ -18,6 +18,7 @@ from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
 _PILOT = 8
+_DIGITS = 3.0
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
@@ -38,7 +39,9 @@ def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]
     x = representable(np.array([power_of_two(length) if math.isinf(spec.domain.norm_limit) else length]), spec.dtype)
     s = float(x[0])
     y = yield one_row(np.eye(spec.dim) * s, phase="values")
-    radius = float(np.linalg.norm(noise.radius(y, np.abs(y)))) / s
+    # Rounding to digits depends on the leading one: single answers may fare worse than those measured on.
+    size = np.abs(y) * (_DIGITS if noise.measured else 1.0)
+    radius = float(np.linalg.norm(noise.radius(y, size))) / s
     return distinguishable(Values(y / s, radius), s)
 
 

@@ -27,4 +27,12 @@ CASES = [
         noisy_and_short,
         NOT_SINGLE_HEAD,
     ),
+    Case(
+        "LowRank-approximate",
+        us.learners.LowRank(rank=2),
+        lambda: us.models.LowRankHead.random(6, 2, norm=2.0, seed=1),
+        1e-10,
+        noisy,
+        NOT_SINGLE_HEAD,
+    ),
 ]
