@@ -21,7 +21,7 @@ from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.spec import OracleSpec
 
-FRESH, NEAR_KINKS, PAIRS = 12, 12, 4
+FRESH, NEAR_KINKS, PAIRS = 6, 6, 2
 """Queries of a network's verification (`verify.networks`): few, for each depends on about half of all neurons."""
 
 _LARGEST_OVER_TYPICAL = 25.0

@@ -44,6 +44,10 @@ class Piece:
     def right(self) -> tuple[float, float]:
         return self.points[-1]
 
+    @property
+    def span(self) -> float:
+        return self.points[-1][0] - self.points[0][0]
+
     def value(self, angle: float) -> float:
         (t1, f1), (t2, f2) = self._pair
         return (f1 * math.sin(t2 - angle) + f2 * math.sin(angle - t1)) / math.sin(t2 - t1)

@@ -25,12 +25,14 @@ _PASSES = 3
 
 @dataclass(frozen=True, eq=False)
 class Gradients:
-    """Gradients `G` (cells, d) at `base` (cells, d), their `noise` per coordinate, and which a check confirmed."""
+    """Gradients `G` (cells, d) at `base` (cells, d), their `noise` per coordinate, and which a check confirmed;
+    `repairs`: queries that it took to put right what had left its cell."""
 
     G: Array
     base: Array
     noise: Array
     good: Array
+    repairs: int
 
 
 @dataclass(eq=False)
@@ -106,7 +108,7 @@ def read_gradients(
         np.zeros(count, dtype=bool),
         chain.resolved,
     )
-    alive = cells.h > shortest
+    alive, repairs = cells.h > shortest, 0
     todo = np.flatnonzero(alive)
     for attempt in range(_TRIES):
         if not len(todo):
@@ -119,15 +121,18 @@ def read_gradients(
         # Cells saved now may be the neighbour that saves another.
         for _ in range(_PASSES):
             bad = np.flatnonzero(alive & ~state.good)
-            if not len(bad) or not (yield from _recovered(cells, bad, state)):
+            asked = yield from _recovered(cells, bad, state)
+            repairs += asked
+            if not asked:
                 break
             _judge(cells, bad, state, sigma)
         todo = _culprits(cells, np.flatnonzero(alive & ~state.good), len(state.good), attempt)
         alive[todo] = cells.h[todo] > shortest
         todo = todo[alive[todo]]
+        repairs += len(todo) * (d - 1)
     span = np.array([np.sin(min(piece.right[0] - piece.left[0], 0.5 * np.pi)) for piece in chain.pieces])
     noise = sigma * np.sqrt(((state.step**-2.0).sum(axis=1) + 2 / span**2) / d)
-    return Gradients(state.G, cells.base, np.where(state.good, noise, np.inf), state.good)
+    return Gradients(state.G, cells.base, np.where(state.good, noise, np.inf), state.good, repairs)
 
 
 def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
@@ -141,7 +146,11 @@ def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
     sides = np.concatenate([bad - 1, bad])
     sides = np.unique(sides[(sides >= 0) & (sides < count - 1)])
     chosen = sides[np.argsort(cells.flatness[sides])][: -(-len(bad) // 8)]
-    redo = np.intersect1d(bad, np.concatenate([chosen, chosen + 1])) if attempt < _TRIES - 3 else bad
+    # Of the two cells beside it the wider one is enough: the other one's stray steps lie on that cell's function.
+    width = np.abs(np.sin(cells.middle[[chosen, chosen + 1]] - cells.theta[chosen])) * np.isin(
+        [chosen, chosen + 1], bad
+    )
+    redo = np.unique(chosen + width.argmax(axis=0)) if attempt < _TRIES - 3 else bad
     reach = np.full(count, np.inf)
     for k in chosen:
         reach[[k, k + 1]] = np.abs(np.sin(cells.middle[[k, k + 1]] - cells.theta[k])) * cells.flatness[k] / _CAUTION
@@ -165,18 +174,20 @@ def _judge(cells: _Cells, index: Array, state: _State, sigma: float) -> None:
     state.good[index] = np.abs(Y[:, -1] - predicted) < SIGMAS * allowed
 
 
-def _recovered(cells: _Cells, bad: Array, state: _State) -> Asking[bool]:
-    """Ask the steps that left their cell again, the other way or shorter; False if none is known to have left."""
+def _recovered(cells: _Cells, bad: Array, state: _State) -> Asking[int]:
+    """Ask the steps that left their cell again, the other way or shorter; how many were known to have left."""
+    if not len(bad):
+        return 0
     crossed, step = _crossings(cells, bad, state)
     foreign = _foreign(cells, bad, state) & ~crossed
     step = np.where(foreign, -state.step[bad], step)
     rows, columns = np.nonzero(crossed | foreign)
     if not len(rows):
-        return False
+        return 0
     state.step[bad[rows], columns] = step[rows, columns]
     y = yield _steps(cells, bad[rows], columns, state, "repair")
     state.Y[bad[rows], columns] = y
-    return True
+    return len(rows)
 
 
 def _foreign(cells: _Cells, bad: Array, state: _State) -> Array:

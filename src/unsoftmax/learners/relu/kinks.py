@@ -26,6 +26,7 @@ _CLOSEST = 1e-9
 _MOST_LEVELS = 120
 _CURVED = 12
 _LOOKS = 2
+_BLURRED = 30.0
 
 
 @dataclass(frozen=True)
@@ -127,29 +128,30 @@ class _Search:
             share = self.rng.uniform(0.05, 0.95) if gap.blind else self.rng.uniform(0.45, 0.55)
             return _Plan(index, [low + share * (high - low)])
         t, jump = meeting.angle, max(meeting.jump, 1e-300)
+        eta = self.closest(left, right, t, jump)
+        before, after = 0.5 * (t - low), 0.5 * (high - t)
+        if 20 * left.error(t, self.sigma) / jump > before and left.span < before:
+            # Too slight a kink for so short a piece: lengthen the piece first.
+            return _Plan(index, [low + min(8 * left.span, 0.8 * before)])
+        if 20 * right.error(t, self.sigma) / jump > after and right.span < after:
+            return _Plan(index, [high - min(8 * right.span, 0.8 * after)])
+        return _Plan(index, [t - min(eta, before), t + min(eta, after)], t)
+
+    def closest(self, left: Piece, right: Piece, t: float, jump: float) -> float:
+        """How near to a crossing two points can be and still be told to lie on different pieces."""
         uncertain = (left.error(t, self.sigma) + right.error(t, self.sigma)) / jump
-        eta, room = max(_CLOSEST, 20 * uncertain, 200 * self.sigma / jump), 0.5 * min(t - low, high - t)
-        if eta > room and not gap.vague:
-            # Too slight a kink, or too short a piece, to tell the sides apart: lengthen the shorter piece first.
-            spans = left.right[0] - left.left[0], right.right[0] - right.left[0]
-            if spans[0] <= spans[1]:
-                return _Plan(index, [low + min(8 * spans[0], 0.4 * (t - low))])
-            return _Plan(index, [high - min(8 * spans[1], 0.4 * (high - t))])
-        return _Plan(index, [t - min(eta, room), t + min(eta, room)], t)
+        return max(_CLOSEST, 20 * uncertain, 200 * self.sigma / jump)
 
     def read(self, plan: _Plan) -> list[tuple[float, float]]:
         """Use a plan's answers; returns points that lie on neither piece (the start of a new one)."""
         left, right, gap = self.pieces[plan.gap], self.pieces[plan.gap + 1], self.gaps[plan.gap]
         gap.blind = False
         points = list(zip(plan.angles, plan.values, strict=True))
-        on_left = [left.fits(*p, self.tolerance) for p in points]
-        on_right = [right.fits(*p, self.tolerance) for p in points]
+        fits = [self.sides(left, right, p) for p in points]
+        on_left, on_right = [a for a, _ in fits], [b for _, b in fits]
         strange = [p for p, a, b in zip(points, on_left, on_right, strict=True) if not (a or b)]
         if plan.crossing is not None and on_left[0] and on_right[1] and not (on_right[0] and on_left[1]):
             gap.kink = plan.crossing
-        if len(strange) == len(points):
-            return strange
-        gap.blind = len(strange) > 0
         ends_left, ends_right = left.right[0], right.left[0]
         for p, a, b in zip(points, on_left, on_right, strict=True):
             if a and not b and p[0] > ends_left:
@@ -159,7 +161,15 @@ class _Search:
             elif a and b and gap.kink is None:
                 # The point cannot be told from either: the pieces meet here as far as noise shows so far.
                 gap.kink, gap.vague = p[0], True
-        return []
+        return strange
+
+    def sides(self, left: Piece, right: Piece, point: tuple[float, float]) -> tuple[bool, bool]:
+        """Which of the two pieces a point lies on; a short piece fits too easily to speak against a long one."""
+        a, b = left.fits(*point, self.tolerance), right.fits(*point, self.tolerance)
+        if a and b:
+            blur = left.error(point[0], 1.0) / right.error(point[0], 1.0)
+            return blur < _BLURRED, blur > 1 / _BLURRED
+        return a, b
 
     def grow(self, found: list[tuple[int, list[tuple[float, float]]]]) -> Asking[None]:
         """Make new pieces of strange points, each with enough further points to check that it is a sinusoid."""
@@ -191,11 +201,20 @@ class _Search:
         self.insert(new)
 
     def reopen(self) -> bool:
-        """Look once more at vague kinks: their pieces have grown longer since, so they are sharper now."""
-        again = [gap for gap in self.gaps if gap.vague and gap.looks < _LOOKS]
+        """Look once more at kinks seen from afar: their pieces have grown longer since, so they are sharper now."""
+        again = [gap for k, gap in enumerate(self.gaps) if gap.looks < _LOOKS and (gap.vague or self.far(k))]
         for gap in again:
             gap.kink, gap.vague, gap.looks = None, False, gap.looks + 1
         return bool(again)
+
+    def far(self, index: int) -> bool:
+        """Whether a kink was confirmed from much farther away than its pieces now allow: it may hide another."""
+        left, right = self.pieces[index], self.pieces[index + 1]
+        found = crossing(left, right)
+        if found is None or self.gaps[index].lost:
+            return False
+        reach = min(found.angle - left.right[0], right.left[0] - found.angle)
+        return reach > 50 * self.closest(left, right, found.angle, max(found.jump, 1e-300))
 
     def inspect(self) -> Asking[bool]:
         """Make sure that no slight kink hides inside a piece: every piece has a point well inside, and it fits."""
@@ -215,15 +234,16 @@ class _Search:
         return bool(broken)
 
     def split(self, index: int) -> Asking[None]:
-        """Replace a piece that is not one sinusoid by short pieces at its two ends."""
+        """Replace a piece that is not one sinusoid by short ones: at its ends, and at the point that fits least."""
         piece = self.pieces[index]
-        ends = [piece.left[0], piece.right[0]]
-        step = min(self.widest, 0.02 * (ends[1] - ends[0]))
-        angles = [ends[0], ends[0] + step, ends[0] + 2 * step, ends[1] - 2 * step, ends[1] - step, ends[1]]
-        y = yield from self.ask(angles)
-        points = list(zip(angles, y.tolist(), strict=True))
-        self.pieces[index : index + 1] = [Piece(points[:3]), Piece(points[3:])]
-        self.gaps.insert(index, _Gap())
+        worst = max(piece.points[1:-1], key=lambda p: abs(p[1] - piece.value(p[0])))
+        step = min(self.widest, 0.02 * min(worst[0] - piece.left[0], piece.right[0] - worst[0]))
+        places = [(piece.left, (1, 2)), (worst, (-1, 1)), (piece.right, (-2, -1))]
+        angles = [point[0] + k * step for point, steps in places for k in steps]
+        y = (yield from self.ask(angles)).tolist()
+        points = list(zip(angles, y, strict=True))
+        self.pieces[index : index + 1] = [Piece([p, *points[2 * k : 2 * k + 2]]) for k, (p, _) in enumerate(places)]
+        self.gaps[index:index] = [_Gap(), _Gap()]
 
     def extend(self) -> Asking[None]:
         """On a closed circle the first and last cell go on beyond the ends: one more point far inside each."""

@@ -21,8 +21,8 @@ _POLISHES = 4
 _FRACTION = 0.08
 """Polish queries for each unknown: enough to determine the narrowest cells anew."""
 
-_ITERATIONS = 100
-_AT_NOISE = 1e3
+_ITERATIONS = 50
+_AT_NOISE = 1e4
 _SURPRISE = 10.0
 _HOPELESS = 1e-2
 _MARGIN = 1e-5
@@ -85,6 +85,7 @@ class _Peeling:
     rng: np.random.Generator
     net: CellNetwork
     count: int = 0
+    repairs: int = 0
     polished: bool = False
 
     def __post_init__(self) -> None:
@@ -124,13 +125,24 @@ class _Peeling:
         chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, "kinks", self.rng)
         shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
         found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "gradients", self.rng)
+        self.repairs += found.repairs
         return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
+
+    def polish_queries(self) -> int:
+        """None where noise is reached already, or where too few are due to determine a single cell anew."""
+        if not len(self.net.s) or self.net.error <= _AT_NOISE * self.sigma:
+            return 0
+        unknowns = len(self.net.s) * self.dim
+        count = int(max(_FRACTION * unknowns - self.repairs, 0.5 * _FRACTION * unknowns))
+        if count < self.dim:
+            return 0 if self.net.error <= 30 * _AT_NOISE * self.sigma else 2 * self.dim
+        return count
 
     def polish(self) -> Asking[None]:
         """Random answers correct all cells together: far less noise than a short step inside a narrow cell."""
         m = len(self.net.s)
-        if m and self.net.error > _AT_NOISE * self.sigma:
-            count = int(_FRACTION * m * self.dim) + 8
+        count = self.polish_queries()
+        if count:
             x = directions(int(1.05 * count) + 32, self.dim, self.upper, self.rng)
             x = x[away_from_kinks(self.net, x)][:count]
             if len(x):
