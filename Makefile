@@ -48,5 +48,5 @@ docs: $(VENV)/.test
 	$(BIN)/zensical build --clean
 
 clean:
-	rm -rf $(VENV) .venv-mlserver out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .venv-mlserver .venv-triton out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""End to end against MLServer: a server that is not ours."""
+"""End to end against MLServer and Triton: servers that are not ours."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from tests.servers import foreign
 from tests.servers.faults import fault_proxy
-from tests.servers.mlserver import mlserver
+from unsoftmax.probes import Probes
 
 pytestmark = pytest.mark.long
 
@@ -18,16 +19,18 @@ DIM = 32
 HEAD = us.models.SingleHead.random(DIM, norm=2.0, seed=6)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with mlserver(tmp_path_factory.mktemp("mlserver"), HEAD.W, HEAD.v) as started:
+@pytest.fixture(scope="module", params=["mlserver", "triton"])
+def server(request, tmp_path_factory):
+    start = getattr(foreign, request.param)
+    with start(tmp_path_factory.mktemp(request.param), HEAD.W, HEAD.v) as started:
+        started.binary = request.param == "triton"
         yield started
 
 
 def test_recovers_a_head_at_the_closed_form(server):
     before = server.received
     oracle = us.adapters.http(server.url, "head")
-    assert not oracle.fn.binary, "MLServer announces no binary tensors over HTTP: JSON with every digit"
+    assert oracle.fn.binary is server.binary, "bytes where the server announces them, JSON with every digit otherwise"
     recovery = us.recover(oracle, LEARNER)
     assert us.models.distance(recovery.model, HEAD) <= 1e-10
     phases = recovery.usage.phases
@@ -58,9 +61,6 @@ def test_budget_holds_on_the_servers_side(server):
 
 
 def test_vectors_of_one_column_are_numbers(server):
-    oracle = us.adapters.http(server.url, "head")
-    from unsoftmax.probes import Probes
-
-    answers = oracle(Probes(np.eye(DIM)[:, None, :]))
+    answers = us.adapters.http(server.url, "head")(Probes(np.eye(DIM)[:, None, :]))
     assert answers.shape in ((DIM,), (DIM, 1))
     assert np.array_equal(answers.ravel(), HEAD.v)
