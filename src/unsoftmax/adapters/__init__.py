@@ -2,6 +2,8 @@
 
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.http import http
+from unsoftmax.adapters.onnx import onnx_session
 from unsoftmax.adapters.tokens import token_oracle
+from unsoftmax.adapters.torch import torch_module
 
-__all__ = ["http", "oracle", "token_oracle"]
+__all__ = ["http", "onnx_session", "oracle", "token_oracle", "torch_module"]

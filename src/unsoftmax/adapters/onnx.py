@@ -1,0 +1,157 @@
+"""ONNX files as targets, run by onnxruntime: `us.adapters.onnx_session`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.positions import Position, arranged, index_of
+from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.base import Array
+
+Feed = Array | Callable[[int, int], Array]
+"""A further input: an array, or a function of (batch, length)."""
+
+_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+_SCORES = 2**22
+
+
+def onnx_session(
+    session: Any,
+    input: str | None = None,
+    output: str | None = None,
+    *,
+    dim: int | None = None,
+    outputs: int | None = None,
+    position: Position = -1,
+    feeds: Mapping[str, Feed] | None = None,
+    max_norm: float | None = None,
+    max_length: int | None = None,
+    max_batch: int | None = None,
+    name: str | None = None,
+) -> Oracle:
+    """An oracle of an ONNX file (a path) or an onnxruntime.InferenceSession.
+
+    `input` takes tokens (batch, length, dim) with batch and length free, `output` gives (batch, length, outputs) or
+    (batch, outputs); both may be omitted when there is one. `feeds` fills further inputs; boolean ones without a feed
+    are masks and get True everywhere. `position`: the answering position, last by default.
+    """
+    name = name or (Path(session).name if isinstance(session, (str, Path)) else "onnx session")
+    runner = _session(session)
+    entry = _chosen(runner.get_inputs(), input, "input", prefer=_TYPES)
+    result = _chosen(runner.get_outputs(), output, "output")
+    if entry.type not in _TYPES:
+        raise InvalidArgument(f"input {entry.name!r} takes {entry.type}; float or double tokens are required.")
+    own, fixed_batch = _token_shape(entry, dim)
+    masks = _rest(runner.get_inputs(), entry.name, dict(feeds or {}))
+    index, dtype = index_of(position), _TYPES[entry.type]
+
+    def run(tokens: Array) -> Array:
+        X, place = arranged(np.asarray(tokens), index)
+        feed = {key: np.asarray(part(len(X), X.shape[1]) if callable(part) else part) for key, part in masks.items()}
+        try:
+            (y,) = runner.run([result.name], {entry.name: X.astype(dtype), **feed})
+        except Exception as error:
+            raise OracleError(f"onnxruntime failed on tokens of shape {X.shape}: {error}") from error
+        y = np.asarray(y, dtype=np.float64)
+        return y[:, place] if y.ndim == 3 else y
+
+    def ask(tokens: Array) -> Array:
+        size = fixed_batch or max(1, _SCORES // tokens.shape[1] ** 2)
+        return np.concatenate([run(tokens[i : i + size]) for i in range(0, len(tokens), size)])
+
+    width = outputs or _width(result) or int(run(np.zeros((1, 2, own))).shape[-1])
+    return oracle(
+        ask,
+        own,
+        dtype=dtype,
+        outputs=width,
+        max_norm=max_norm,
+        max_length=max_length,
+        max_batch=max_batch,
+        name=name,
+    )
+
+
+def _session(session: Any) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise InvalidArgument("this adapter needs onnxruntime; install unsoftmax[onnx].") from error
+    if isinstance(session, onnxruntime.InferenceSession):
+        return session
+    if not isinstance(session, (str, Path)):
+        raise InvalidArgument(
+            f"`session` must be a path or an onnxruntime.InferenceSession (got {type(session).__name__})."
+        )
+    if not Path(session).is_file():
+        raise InvalidArgument(f"there is no file {session}; check the path of the ONNX model.")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(session), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InvalidArgument(f"onnxruntime cannot load {session}: {error}") from error
+
+
+def _chosen(values: list[Any], wanted: str | None, what: str, prefer: Mapping[str, str] | None = None) -> Any:
+    names = [value.name for value in values]
+    if wanted is not None:
+        if wanted not in names:
+            raise InvalidArgument(f"the model has no {what} {wanted!r}; it has {', '.join(map(repr, names))}.")
+        return values[names.index(wanted)]
+    likely = [value for value in values if prefer is None or value.type in prefer]
+    if len(likely) != 1:
+        raise InvalidArgument(f"`{what}` is required: the model has {', '.join(map(repr, names))}.")
+    return likely[0]
+
+
+def _token_shape(entry: Any, dim: int | None) -> tuple[int, int | None]:
+    """Token dimension, and the batch size if it is fixed."""
+    shape = list(entry.shape or [])
+    if shape and len(shape) != 3:
+        raise InvalidArgument(f"input {entry.name!r} has shape {shape}; tokens (batch, length, dim) are required.")
+    batch, length, own = shape or [None, None, None]
+    if isinstance(length, int):
+        raise InvalidArgument(
+            f"input {entry.name!r} has the fixed length {length}; probes need one token and many. Export the model "
+            "with a free (dynamic) length axis."
+        )
+    if isinstance(batch, int) and batch != 1:
+        raise InvalidArgument(
+            f"input {entry.name!r} has the fixed batch {batch}; export the model with a free batch axis, or batch 1."
+        )
+    if isinstance(own, int) and dim is not None and own != dim:
+        raise InvalidArgument(f"`dim` is {dim} but input {entry.name!r} takes {own}; pass dim={own} or omit it.")
+    found = own if isinstance(own, int) else dim
+    if found is None:
+        raise InvalidArgument(f"`dim` is required: input {entry.name!r} does not say its token dimension.")
+    return found, batch if isinstance(batch, int) else None
+
+
+def _rest(values: list[Any], entry: str, feeds: dict[str, Feed]) -> dict[str, Feed]:
+    others = {value.name: value for value in values if value.name != entry}
+    unknown = sorted(set(feeds) - set(others))
+    if unknown:
+        raise InvalidArgument(f"`feeds` names {unknown[0]!r}, which is no further input; there are {sorted(others)}.")
+    for key, value in others.items():
+        if key in feeds:
+            continue
+        if value.type != "tensor(bool)":
+            raise InvalidArgument(
+                f"the model has a further input {key!r} ({value.type}, shape {value.shape}); fill it with feeds="
+                f"{{{key!r}: array or function of (batch, length)}}."
+            )
+        # A mask in which every token may be attended to; free axes broadcast.
+        feeds[key] = np.ones([n if isinstance(n, int) else 1 for n in value.shape or []], dtype=bool)
+    return feeds
+
+
+def _width(result: Any) -> int | None:
+    last = (result.shape or [None])[-1]
+    return last if isinstance(last, int) else None

@@ -1,0 +1,205 @@
+"""PyTorch modules as targets: `us.adapters.torch_module`. Nothing is unpickled; the module is the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.positions import Position, arranged, index_of
+from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.base import Array
+
+Answer = Callable[[Any, int], Any]
+"""(tokens (batch, N, d) tensor, position) -> answers (batch, outputs) tensor."""
+
+_SCORES = 2**23
+"""Largest number of token pairs sent at once to a module that computes every position."""
+
+
+def torch_module(
+    module: Any,
+    dim: int | None = None,
+    *,
+    outputs: int | None = None,
+    position: Position = -1,
+    part: Literal["attention", "block"] = "attention",
+    select: int | str | None = None,
+    dtype: str | None = None,
+    max_norm: float | None = None,
+    max_length: int | None = None,
+    max_batch: int | None = None,
+    name: str | None = None,
+) -> Oracle:
+    """An oracle of a PyTorch module, asked in eval mode and without gradients, in the module's own number format.
+
+    nn.MultiheadAttention (batch_first or not) is used as self-attention with only the answering position as query.
+    nn.TransformerEncoderLayer gives its self-attention (part="attention"), or that with its residual and LayerNorm
+    (part="block"). Any other module is called with tokens (batch, N, d) and returns (batch, N, outputs); `select`
+    picks from a tuple or dict of results, `outputs` is found with one call on zeros unless given. `position`: the
+    answering position, last by default; the query token of a probe is put there.
+    """
+    torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgument(f"`module` must be a torch.nn.Module (got {type(module).__name__}); see us.oracle.")
+    _refuse_training(module, torch)
+    found = _dtype(module, dtype, torch)
+    index = index_of(position)
+    if part not in ("attention", "block"):
+        raise InvalidArgument(f"`part` must be 'attention' or 'block' (got {part!r}).")
+    answer: Answer
+    if isinstance(module, torch.nn.MultiheadAttention):
+        own = _self_attention_dim(module)
+        answer, width = _attention(module), own
+    elif isinstance(module, torch.nn.TransformerEncoderLayer):
+        own = _self_attention_dim(module.self_attn)
+        answer, width = (_attention(module.self_attn) if part == "attention" else _block(module)), own
+    else:
+        if dim is None:
+            raise InvalidArgument("`dim` is required: a module of this kind does not say its token dimension.")
+        own, answer = dim, _any(module, select)
+        width = outputs or _width(answer, dim, found, module, torch)
+    if dim is not None and dim != own:
+        raise InvalidArgument(f"`dim` is {dim} but the module's embed_dim is {own}; pass dim={own} or omit it.")
+    if outputs is not None and outputs != width:
+        raise InvalidArgument(f"`outputs` is {outputs} but the module answers {width} numbers; omit it.")
+    every_position = not isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
+
+    def ask(tokens: Array) -> Array:
+        X, place = arranged(np.asarray(tokens), index)
+        size = max(1, _SCORES // X.shape[1] ** 2) if every_position else len(X)
+        parts = [_call(module, answer, X[i : i + size], place, found, torch) for i in range(0, len(X), size)]
+        return np.concatenate(parts)
+
+    return oracle(
+        ask,
+        own,
+        dtype=found,
+        outputs=width,
+        max_norm=max_norm,
+        max_length=max_length,
+        max_batch=max_batch,
+        name=name or type(module).__name__,
+    )
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidArgument("this adapter needs PyTorch; install unsoftmax[torch].") from error
+    return torch
+
+
+def _refuse_training(module: Any, torch: Any) -> None:
+    """In training mode a module with dropout answers at random, and one with batch statistics answers by the batch."""
+    if not module.training:
+        return
+    for inner_name, inner in module.named_modules():
+        rate = getattr(inner, "p", 0.0) if "Dropout" in type(inner).__name__ else getattr(inner, "dropout", 0.0)
+        random = isinstance(rate, float) and rate > 0
+        if random or isinstance(inner, torch.nn.modules.batchnorm._BatchNorm):
+            raise InvalidArgument(
+                f"the module is in training mode and its {type(inner).__name__} {inner_name!r} does not answer the "
+                "same way twice there; call module.eval() first."
+            )
+
+
+def _dtype(module: Any, wanted: str | None, torch: Any) -> str:
+    kinds = {p.dtype for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()}
+    names = {torch.float32: "float32", torch.float64: "float64"}
+    unknown = [str(kind) for kind in kinds if kind not in names]
+    if unknown or len(kinds) > 1:
+        raise InvalidArgument(
+            f"the module's parameters must all be float32 or all float64 (got {', '.join(sorted(map(str, kinds)))}); "
+            "convert a copy with module.float() or module.double()."
+        )
+    found = names[kinds.pop()] if kinds else (wanted or "float32")
+    if wanted is not None and wanted != found:
+        raise InvalidArgument(
+            f"`dtype` is {wanted!r} but the module's parameters are {found}; omit it, or convert the module."
+        )
+    return found
+
+
+def _self_attention_dim(module: Any) -> int:
+    d = int(module.embed_dim)
+    if (module.kdim, module.vdim) != (d, d):
+        raise InvalidArgument(
+            f"the module takes keys of {module.kdim} and values of {module.vdim} numbers where queries have {d}: it "
+            "cannot attend to its own tokens. Recover it as cross-attention through us.oracle with tokens you split."
+        )
+    if module.bias_k is not None or module.add_zero_attn:
+        raise InvalidArgument(
+            "add_bias_kv and add_zero_attn put a hidden token into every sequence, which no layer of this class has."
+        )
+    return d
+
+
+def _attention(module: Any) -> Answer:
+    def answer(tokens: Any, place: int) -> Any:
+        query = tokens[:, place : place + 1]
+        if module.batch_first:
+            return module(query, tokens, tokens, need_weights=False)[0][:, 0]
+        tokens, query = tokens.transpose(0, 1), query.transpose(0, 1)
+        return module(query, tokens, tokens, need_weights=False)[0][0]
+
+    return answer
+
+
+def _block(layer: Any) -> Answer:
+    attention = _attention(layer.self_attn)
+
+    def answer(tokens: Any, place: int) -> Any:
+        if layer.norm_first:
+            return tokens[:, place] + attention(layer.norm1(tokens), place)
+        return layer.norm1(tokens[:, place] + attention(tokens, place))
+
+    return answer
+
+
+def _any(module: Any, select: int | str | None) -> Answer:
+    def answer(tokens: Any, place: int) -> Any:
+        result = module(tokens)
+        if select is not None:
+            result = result[select]
+        if not hasattr(result, "dim"):
+            raise InvalidArgument(
+                f"the module returns a {type(result).__name__}; say which part is the answer with select=, by its "
+                "index or name."
+            )
+        return result[:, place] if result.dim() == 3 else result
+
+    return answer
+
+
+def _width(answer: Answer, dim: int, dtype: str, module: Any, torch: Any) -> int:
+    """Width of the answers, from one call on two tokens of zeros."""
+    try:
+        shape = _call(module, answer, np.zeros((1, 2, dim)), 1, dtype, torch).shape
+    except OracleError as error:
+        raise InvalidArgument(
+            f"the module does not take tokens of shape (batch, N, {dim}): {error} Check `dim`."
+        ) from error
+    if len(shape) != 2:
+        raise InvalidArgument(f"the module must return (batch, N, outputs) or (batch, outputs) (got {shape} for one).")
+    return int(shape[1])
+
+
+def _call(module: Any, answer: Answer, tokens: Array, place: int, dtype: str, torch: Any) -> Array:
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    was_training = module.training
+    try:
+        module.eval()
+        with torch.inference_mode():
+            X = torch.as_tensor(np.ascontiguousarray(tokens), dtype=getattr(torch, dtype), device=device)
+            return np.asarray(answer(X, place).cpu().numpy(), dtype=np.float64)
+    except InvalidArgument:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:
+        raise OracleError(f"the module failed on tokens of shape {tokens.shape}: {error}") from error
+    finally:
+        module.train(was_training)
