@@ -1,4 +1,4 @@
-"""Run an experiment into a folder: rows.csv (resumable), figure.svg, claim.md."""
+"""Run an experiment into a folder: rows.csv (resumable), summary.csv, figure.svg, claim.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.experiments.base import Experiment, Row, Verdict
+from unsoftmax.experiments.base import Experiment, Row, Verdict, grouped, interval
 from unsoftmax.experiments.plot import draw
 
 RowCallback = Callable[[int, int], None]
@@ -55,8 +55,20 @@ def run(
     rows = tuple(done[_key(point)] for point in points)
     report = Report(experiment, rows, experiment.judge(rows), folder)
     (folder / "claim.md").write_text(report.paragraph + "\n")
+    _summarise(experiment, rows, folder / "summary.csv")
     draw(experiment, rows, folder / "figure.svg")
     return report
+
+
+def _summarise(experiment: Experiment, rows: tuple[Row, ...], path: Path) -> None:
+    """What the figure shows as numbers: runs, median and its 95 % confidence interval at every point of it."""
+    wanted = experiment.figure
+    columns = [wanted.x] if wanted.group is None else [wanted.group, wanted.x]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, "runs", f"median {wanted.y}", "low", "high"])
+        for key, members in grouped(rows, *columns).items():
+            writer.writerow([*key, len(members), *interval([row[wanted.y] for row in members])])
 
 
 def _key(point: Row) -> str:
