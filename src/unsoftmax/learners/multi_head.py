@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.heads.arcs import read_turns
+from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.assembly import fixed_point, read_heads
-from unsoftmax.learners.heads.discovery import Circle, Unresolved, find_jumps, saturated_circle
+from unsoftmax.learners.heads.bounded import Room, fit_heads
+from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
+from unsoftmax.learners.heads.flat import read_flat_value
 from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.heads.isolation import independence
+from unsoftmax.learners.heads.polish import polished
+from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
+T = TypeVar("T")
+
 _PLANES = 6
+_DEPENDENT = 1e-4
+_EQUAL = 1e-8
+_VANISHING = 1e-9
+_SPARE = 2.5
+_SPARE_NOISY = 1.6
 
 
 @dataclass(frozen=True)
@@ -26,14 +38,16 @@ class MultiHead:
     """Learn f(X) = sum_h softmax(x_i'W_h x_N) . (X v_h); the number of heads and their rank are found.
 
     heads    None finds H; a number is a promise that is checked.
-    rank     None finds the rank of every W_h, "full" entries otherwise; a number is taken as given.
+    rank     None finds the rank of every W_h; a number is taken as given.
     method   "saturation": heads appear as jumps of the answer for large tokens, then every entry of W_h costs one
-             query that sees head h alone.
+             query that sees head h alone. Where tokens are bounded (max_norm), a fit takes the place of saturation.
+    polish   ask some more queries where they say most and fit everything in extended precision.
     """
 
     heads: int | None = None
     rank: int | None = None
     method: Literal["saturation", "rational"] = "saturation"
+    polish: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.method not in ("saturation", "rational"):
@@ -57,33 +71,88 @@ class MultiHead:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
-        return self._saturation(spec, seed)
+        return self._learn(spec, seed)
 
-    def _saturation(self, spec: OracleSpec, seed: int) -> Program:
+    def _learn(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
-        ground = yield from read_ground(spec, rng)
+        records = Records()
+        bounded = spec.domain.max_norm is not None
+        keep = records.watching if self.polish or bounded else _unwatched
+        notes: tuple[str, ...] = ()
+        ground = yield from keep(read_ground(spec, rng))
+        if bounded:
+            room = Room(spec.domain.norm_limit, int(min(spec.domain.length_limit, 64)), spec.tolerance)
+            W, v = yield from fit_heads(ground, room, self.heads, records, rng)
+        else:
+            room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
+            try:
+                W, v = yield from keep(self._saturation(ground, rng))
+            except Entangled as error:
+                room = replace(room, radius=error.radius)
+                W, v = yield from fit_heads(ground, room, self.heads, records, rng)
+                notes = (f"{error}; all heads were fitted together instead.",)
+        if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
+            H, d = v.shape
+            spare = int(_SPARE_NOISY * H * d * (d + 1)) if spec.tolerance > 0 else int(_SPARE * H * (H - 1) * d) + d
+            W, v = yield from polished(W, v, records, spare, room, spec, rng)
+        return Outcome(self._checked(canonical(W, v, room)), notes)
+
+    def _saturation(self, ground: Ground, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
+        """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""
         circle, v = yield from discover(ground, rng)
-        W, measured = yield from read_heads(circle.ground, v, self.rank, rng)
+        ground = circle.ground
+        if independence(v if ground.zero is None else np.vstack([v, ground.zero])) < _DEPENDENT:
+            raise Entangled("the heads' values are (nearly) dependent", circle)
+        W, measured, columns = yield from read_heads(circle.ground, v, self.rank, rng)
         w = W @ circle.b0
         if separable(w):
-            v = yield from read_values_alone(circle.ground, circle.b0, w, v)
-            W, _ = fixed_point(circle.ground, v, [m.with_value(x) for m, x in zip(measured, v, strict=True)])
-        model = Heads(W, v).canonical()
-        return Outcome(model)
+            v = yield from read_values_alone(ground, circle.b0, w, v)
+            W, _, _ = fixed_point(ground, v, [m.with_value(x) for m, x in zip(measured, v, strict=True)], columns)
+        if ground.zero is not None:
+            W, v = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
+        return W, v
+
+    def _checked(self, model: Heads) -> Heads:
+        if self.heads is not None and model.heads > self.heads:
+            raise ModelMismatch(
+                f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
+            )
+        return model
+
+
+def canonical(W: Array, v: Array, room: Room) -> Heads:
+    """Equal W merged, v = 0 dropped; a W so small that no token allowed shows it is 0."""
+    sizes = np.linalg.norm(W, axis=(1, 2))
+    W = np.where((sizes <= _VANISHING * sizes.max(initial=0.0))[:, None, None], 0.0, W)
+    return Heads(W, v).canonical(_EQUAL)
+
+
+def _unwatched(program: Asking[T]) -> Asking[T]:
+    return program
 
 
 def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array]]:
     """The values v (H, d) of all heads, in a plane that separates them."""
     reason = ""
     for _ in range(_PLANES):
-        circle, _ = yield from saturated_circle(ground, rng)
+        circle, flat = yield from saturated_circle(ground, rng)
         try:
+            if flat:
+                ground = ground.with_zero((yield from read_flat_value(circle, rng)))
+                circle, flat = yield from saturated_circle(ground, rng)
+                if flat:
+                    raise Unresolved("a dependence on copies remains that no head explains")
             pieces, jumps = yield from find_jumps(circle, rng)
+            if any(jump.several for jump in jumps):
+                raise Entangled("some heads turn on one and the same hyperplane (proportional W)", circle)
             turns = yield from read_turns(circle, pieces, jumps, rng)
         except Unresolved as error:
             reason = str(error)
             continue
-        return circle, np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+        v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+        if (yield from complete(circle, v, rng)):
+            return circle, v
+        reason = "something answers where no head found has a value"
     raise ModelMismatch(
         f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads."
     )

@@ -17,6 +17,7 @@ from unsoftmax.probes.base import Array
 _STEP = 0.04
 """Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
 
+_SILENT = 3
 _WIDE = 0.7
 _DEEPER = 2.0**10
 
@@ -56,6 +57,20 @@ def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.r
         error = max(errors[k], errors[k + 1]) / size if size else np.inf
         turns.append(Turn(v, error, C[k], jump))
     return turns
+
+
+def complete(circle: Circle, v: Array, rng: np.random.Generator) -> Asking[bool]:
+    """Is no head missing or merged? Where z is orthogonal to all values v (H, d), nothing may answer."""
+    ground = circle.ground
+    rank = len(v)
+    if rank >= ground.dim:
+        return True
+    null = np.linalg.qr(v.T, mode="complete")[0][:, rank:] if rank else np.eye(ground.dim)
+    z = rng.standard_normal((_SILENT, null.shape[1])) @ null.T
+    z *= circle.typical / np.linalg.norm(z, axis=1, keepdims=True) * np.array([[1.0], [4.0], [16.0]])
+    b = rng.standard_normal((_SILENT, ground.dim)) / np.sqrt(ground.dim)
+    F = yield from ground.pairs(z, b, phase="discovery")
+    return bool((np.abs(F) <= 1e3 * circle.tolerance * np.linalg.norm(z, axis=1)).all())
 
 
 def _linear_part(

@@ -29,8 +29,8 @@ from unsoftmax.probes.scales import on_grid
 _SWEEPS = 40
 _REPAIRS = 12
 _EXPLAINED = 1e-8
-_LEAK = 64.0
-"""Products z.v_g beyond this many rounding units count as leaks of head g into an isolated answer."""
+_LEAK = 4.0
+"""Products z.v_g beyond this many rounding units of z.v_h count as leaks of head g into an isolated answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,9 @@ class Measured:
 
 def read_heads(
     ground: Ground, v: Array, rank: int | None, rng: np.random.Generator
-) -> Asking[tuple[Array, list[Measured]]]:
-    """W (H, d, d) of heads with values v (H, d), one query per entry (or per degree of freedom)."""
+) -> Asking[tuple[Array, list[Measured], list[Array]]]:
+    """W (H, d, d) of heads with values v (H, d), one query per entry (or per degree of freedom); what was read, and
+    the solved columns."""
     others = [_others(ground, v, h) for h in range(len(v))]
     B = np.linalg.qr(rng.standard_normal((ground.dim, ground.dim)))[0]
     if ground.spec.dtype != "float64":
@@ -76,22 +77,19 @@ def read_heads(
         [scaled(ground, isolate(v[h], others[h]), B, np.random.default_rng(rng.integers(2**63))) for h in range(len(v))]
     )
     crosses = yield from together([read_cross(ground, Entries.empty(head, B), rank) for head in heads])
-    shares = [
-        design_shares(ground, c.entries.head, others[h], B[c.columns], c.entries.logits()[:, c.columns])
-        for h, c in enumerate(crosses)
-    ]
+    shares = [design_shares(ground, c.entries.head, B[c.columns], c.entries.logits()[:, c.columns]) for c in crosses]
     measured = [Measured(cross, share) for cross, share in zip(crosses, shares, strict=True)]
     ask = [everywhere(s) for s in shares]
     check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
     yield from check.ask(ground)
     for attempt in range(_REPAIRS):
         yield from ask_shares(ground, shares, B, ask, "main" if attempt == 0 else "repair")
-        W, columns = fixed_point(ground, v, measured)
+        W, columns, stuck = fixed_point(ground, v, measured)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
         if not any(len(i) for i, _ in ask):
-            wrong = check.wrong(ground, v, W)
+            wrong = np.array(stuck) if stuck else check.wrong(ground, v, W)
             if len(wrong) == 0:
-                return W, measured
+                return W, measured, columns
             ask = [lengthened(s, wrong) for s in shares]
     raise ModelMismatch(
         f"the three-token answers of {len(wrong)} columns contradict a sum of softmax heads with the values found; the "
@@ -136,21 +134,23 @@ def _others(ground: Ground, v: Array, h: int) -> Array:
     return rest if ground.zero is None else np.vstack([rest, ground.zero])
 
 
-def fixed_point(ground: Ground, v: Array, measured: list[Measured]) -> tuple[Array, list[Array]]:
-    """W (H, d, d) consistent with all answers at once, and the solved columns W b of every head; no query spent."""
+def fixed_point(
+    ground: Ground, v: Array, measured: list[Measured], columns: list[Array] | None = None
+) -> tuple[Array, list[Array], list[int]]:
+    """W (H, d, d) consistent with all answers at once, the solved columns W b of every head, and which columns did not
+    solve; no query is spent. `columns` of an earlier solve are a start that keeps to its solution."""
     H, d = v.shape
     W = np.zeros((H, d, d))
-    columns: list[Array] = [np.zeros((0, d))] * H
     change = before = np.inf
     for sweep in range(_SWEEPS):
         free = [m.cross.entries.logits(_leaks(v, W, m, h) if sweep else 0.0) for h, m in enumerate(measured)]
-        columns = _solve_columns(ground, v, W, measured, free)
+        columns, stuck = _solve_columns(ground, v, W, measured, free, columns)
         new = np.array([m.matrix(f, U) for m, f, U in zip(measured, free, columns, strict=True)]).reshape(H, d, d)
         sizes = np.linalg.norm(new, axis=(1, 2))
         change = float((np.linalg.norm(new - W, axis=(1, 2)) / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0))
         W = new
-        if change <= 8 * ground.noise or (change > before / 2 and change < 1e4 * ground.noise):
-            return W, columns
+        if stuck or change <= 8 * ground.noise or (change > before / 2 and change < 1e4 * ground.noise):
+            return W, columns, stuck
         before = change
     raise ModelMismatch(
         f"the heads' contributions to each other's answers do not settle (still changing by {change:.1g}); the "
@@ -158,10 +158,13 @@ def fixed_point(ground: Ground, v: Array, measured: list[Measured]) -> tuple[Arr
     )
 
 
-def _solve_columns(ground: Ground, v: Array, W: Array, measured: list[Measured], free: list[Array]) -> list[Array]:
-    """W_h b_j for the columns every head was read in: list of (n_h, d)."""
+def _solve_columns(
+    ground: Ground, v: Array, W: Array, measured: list[Measured], free: list[Array], start: list[Array] | None
+) -> tuple[list[Array], list[int]]:
+    """W_h b_j for the columns every head was read in, list of (n_h, d), and the columns that did not solve."""
     counts = [len(m.cross.columns) for m in measured]
     solved = [np.empty((n, ground.dim)) for n in counts]
+    stuck = []
     for j in range(max(counts, default=0)):
         active = [j < n for n in counts]
         U = np.array(
@@ -170,19 +173,25 @@ def _solve_columns(ground: Ground, v: Array, W: Array, measured: list[Measured],
                 for m, f, Wh, a in zip(measured, free, W, active, strict=True)
             ]
         )
-        U = solve_column(ground, v, U, [m.shares if a else None for m, a in zip(measured, active, strict=True)], j)
+        asked = [m.shares if a else None for m, a in zip(measured, active, strict=True)]
+        if start is not None:
+            for h in np.flatnonzero(active):
+                bound = measured[h].head.bound
+                U[h] += bound.T @ (bound @ start[h][j])
+        U, arrived = solve_column(ground, v, U, asked, j, start is not None)
+        stuck += [] if arrived else [j]
         for h in np.flatnonzero(active):
             solved[h][j] = U[h]
-    return solved
+    return solved, stuck
 
 
 def _leaks(v: Array, W: Array, m: Measured, h: int) -> Array | float:
     """What the other heads add to the isolated answers because z.v_g is not exactly 0 (rounded tokens), (p, d)."""
     entries = m.cross.entries
+    limit = _LEAK * np.finfo(float).eps * np.abs(entries.head.rows @ v[h]).min()
     total: Array | float = 0.0
     for g in range(len(v)):
         product = entries.head.rows @ v[g]
-        limit = _LEAK * np.finfo(float).eps * entries.head.size * np.linalg.norm(v[g])
         if g != h and np.abs(product).max() > limit:
             t = (entries.head.rows @ W[g] @ entries.B.T) * entries.shrink
             total = total + product[:, None] * entries.shrink * expit(t)

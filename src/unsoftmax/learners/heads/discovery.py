@@ -24,13 +24,22 @@ _GROW = 8.0
 _SHARPEN = 32.0
 _SHARPENINGS = 3
 _MIXED = 4
-_SHIFT = 1e-3
+_SHIFT = 1e-7
 _TAIL = 0.02
 """A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
 
 
 class Unresolved(Exception):
     """This plane does not separate the heads; another may."""
+
+
+class Entangled(ModelMismatch):
+    """Some heads turn on one hyperplane, or their values are dependent: saturation and isolation cannot part them."""
+
+    def __init__(self, message: str, circle: Circle) -> None:
+        super().__init__(message)
+        # Tokens of this length give the weakest head scores of about 1.
+        self.radius = 4 * float(np.sqrt(circle.typical))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +52,11 @@ class Circle:
     radius: float
     scale: float
     """Size of F(z)/|z|, what noise is relative to."""
+
+    @property
+    def typical(self) -> float:
+        """Length of z at which the weakest head's score is about 1."""
+        return self.radius / (_SHARPEN * 27.0)
 
     @property
     def tolerance(self) -> float:
@@ -211,5 +225,5 @@ def _turn(share: float, shifted: float, error: float) -> int:
     if min(ends) < max(_TAIL, 20 * error):
         return 0
     shift = np.log(shifted / (1 - shifted)) - np.log(share / (1 - share))
-    allowed = _SHIFT + error / min(ends)
+    allowed = _SHIFT + 4 * error / min(ends)
     return -1 if abs(shift - LOG2) < allowed else (1 if abs(shift + LOG2) < allowed else 0)

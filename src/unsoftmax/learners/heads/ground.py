@@ -68,11 +68,12 @@ def as_sent(x: Array, spec: OracleSpec) -> Array:
 def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     """d one-row queries for V, two more that must agree with them: their gap is the noise."""
     d = spec.dim
-    # Inputs are unbounded here, so additive noise is outscaled rather than averaged.
-    length = power_of_two(max(1.0, spec.tolerance / spec.eps))
+    # Where inputs are unbounded, additive noise is outscaled rather than averaged.
+    length = power_of_two(min(max(1.0, spec.tolerance / spec.eps), spec.domain.norm_limit))
     y = yield one_row(np.eye(d) * length, phase="values")
     V = y / length
-    x = as_sent(rng.standard_normal((_CHECKS, d)) * length, spec)
+    x = rng.standard_normal((_CHECKS, d))
+    x = as_sent(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec)
     y = yield one_row(x, phase="pilot")
     size = np.abs(x) @ np.abs(V)
     gap = np.abs(y - x @ V)

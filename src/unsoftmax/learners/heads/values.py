@@ -17,7 +17,7 @@ _PARALLEL = 1e-6
 
 def separable(w: Array) -> bool:
     """Can saturation switch the heads with key directions w (H, d) one by one?"""
-    if len(w) > w.shape[1]:
+    if not 0 < len(w) <= w.shape[1]:
         return False
     units = w / np.linalg.norm(w, axis=1, keepdims=True)
     return bool(np.linalg.svd(units, compute_uv=False)[-1] > _PARALLEL)

@@ -1,0 +1,33 @@
+"""A head with W = 0 attends to all tokens alike: its share depends on k alone, however large z is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.discovery import Circle, Unresolved
+from unsoftmax.probes.base import Array
+
+_DEEPER = 2.0**10
+_REDRAWS = 12
+
+
+def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
+    """v (d,) of the head with W = 0: F(k = 1) - F(k = 3) = z.v / 4 once every other head is saturated."""
+    d = circle.ground.dim
+    radius = circle.radius * _DEEPER
+    z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
+    value = np.full(d, np.nan)
+    for _ in range(_REDRAWS):
+        left = np.flatnonzero(np.isnan(value))
+        if len(left) == 0:
+            return np.asarray(np.linalg.solve(z, value))
+        asked = np.repeat(z[left], 3, axis=0)
+        copies = np.tile([[1, 1], [1, 2], [1, 3]], (len(left), 1))
+        F = (yield from circle.ground.pairs(asked, circle.b0, copies, phase="discovery")).reshape(-1, 3)
+        # 1/2, 1/3, 1/4 of z.v: any other ratio is a head in transition, asked again elsewhere.
+        straight = np.abs((F[:, 0] - F[:, 2]) - 1.5 * (F[:, 0] - F[:, 1])) <= circle.tolerance * radius
+        value[left[straight]] = 4 * (F[straight, 0] - F[straight, 2])
+        turn = rng.standard_normal((int((~straight).sum()), d))
+        z[left[~straight]] += 0.2 * radius * turn / np.linalg.norm(turn, axis=1, keepdims=True)
+    raise Unresolved("the dependence on copies does not settle for large tokens")

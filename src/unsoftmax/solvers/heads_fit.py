@@ -1,0 +1,138 @@
+"""Multi-head models as a least-squares problem: answers, Jacobian, rounding, and steps that use them.
+
+Unknowns in one vector: W (H, d, d) then v (H, d), raveled. Data: tokens (n, L, d), last row the query token, and
+copies (n, L); copies 0 mark rows that pad shorter sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.probes.base import Array
+
+UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Sequences and their answers."""
+
+    tokens: Array
+    copies: Array
+    y: Array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def joined(self, other: Data) -> Data:
+        """Both, padded to one length by repeating the query token with 0 copies."""
+        length = max(self.tokens.shape[1], other.tokens.shape[1])
+        a, b = _padded(self, length), _padded(other, length)
+        return Data(
+            np.concatenate([a.tokens, b.tokens]), np.concatenate([a.copies, b.copies]), np.concatenate([a.y, b.y])
+        )
+
+
+def _padded(data: Data, length: int) -> Data:
+    missing = length - data.tokens.shape[1]
+    if missing == 0:
+        return data
+    tokens = np.concatenate([np.repeat(data.tokens[:, -1:], missing, axis=1), data.tokens], axis=1)
+    return Data(tokens, np.pad(data.copies, ((0, 0), (missing, 0))), data.y)
+
+
+def answers(W: Array, v: Array, tokens: Array, copies: Array) -> Array:
+    """f (n,) in the precision of W."""
+    y = np.zeros(len(tokens), dtype=W.dtype)
+    for _, _, shown in _heads(W, v, tokens.astype(W.dtype), copies):
+        y = y + shown
+    return y
+
+
+def linearised(W: Array, v: Array, tokens: Array, copies: Array) -> tuple[Array, Array, Array]:
+    """f (n,), its Jacobian (n, unknowns), and the standard deviation (n,) of a float64 target's rounding."""
+    n, _, d = tokens.shape
+    H = len(v)
+    y = np.zeros(n)
+    J_W, J_v = np.empty((n, H, d, d)), np.empty((n, H, d))
+    variance = np.zeros(n)
+    q = tokens[:, -1]
+    for h, (alpha, values, shown) in enumerate(_heads(W, v, tokens, copies)):
+        y += shown
+        J_v[:, h] = np.einsum("nl,nld->nd", alpha, tokens)
+        slope = alpha * (values - shown[:, None])
+        J_W[:, h] = np.einsum("nl,nld->nd", slope, tokens)[:, :, None] * q[:, None, :]
+        size = np.einsum("nld,nd->nl", np.abs(tokens), np.abs(q) @ np.abs(W[h]).T)
+        variance += ((slope * size) ** 2).sum(axis=1) + np.abs(slope).sum(axis=1) ** 2
+        variance += (alpha * np.abs(values)).sum(axis=1) ** 2
+    J = np.concatenate([J_W.reshape(n, -1), J_v.reshape(n, -1)], axis=1)
+    return y, J, UNIT * np.sqrt(variance) + 1e-300
+
+
+def _heads(W: Array, v: Array, tokens: Array, copies: Array) -> list[tuple[Array, Array, Array]]:
+    """Per head: weights (n, L), token values (n, L), answer (n,)."""
+    with np.errstate(divide="ignore"):
+        shift = np.log(copies.astype(W.dtype))
+    found = []
+    for Wh, vh in zip(W, v, strict=True):
+        scores = (tokens * (tokens[:, -1] @ Wh.T)[:, None, :]).sum(axis=2) + shift
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        values = tokens @ vh
+        found.append((weights, values, (weights * values).sum(axis=1)))
+    return found
+
+
+def gauss_newton(W: Array, v: Array, data: Data, noise: float = 0.0, steps: int = 4) -> tuple[Array, Array]:
+    """Last digits: residuals in extended precision on the tokens as sent, rows weighted by their rounding."""
+    H, d = v.shape
+    W_long, v_long = W.astype(np.longdouble), v.astype(np.longdouble)
+    for _ in range(steps):
+        W64, v64 = W_long.astype(np.float64), v_long.astype(np.float64)
+        _, J, rounding = linearised(W64, v64, data.tokens, data.copies)
+        sigma = np.hypot(rounding, noise)
+        residual = (data.y - answers(W_long, v_long, data.tokens, data.copies)) / sigma
+        step = scaled_solve(J / sigma[:, None], residual.astype(np.float64))
+        W_long = W_long + step[: H * d * d].reshape(H, d, d)
+        v_long = v_long + step[H * d * d :].reshape(H, d)
+    return W_long.astype(np.float64), v_long.astype(np.float64)
+
+
+def scaled_solve(A: Array, b: Array) -> Array:
+    """Least squares with columns brought to unit length first."""
+    size = np.linalg.norm(A, axis=0)
+    size = np.where(size > 0, size, 1.0)
+    return np.asarray(np.linalg.lstsq(A / size, b, rcond=1e-15)[0] / size)
+
+
+def levenberg(
+    W: Array, v: Array, data: Data, noise: float, iterations: int = 100, damping: float = 1e-2
+) -> tuple[Array, Array, float]:
+    """Levenberg-Marquardt from a rough start: W, v and the root mean square of residuals over their noise."""
+    H, d = v.shape
+    y, J, rounding = linearised(W, v, data.tokens, data.copies)
+    sigma = np.hypot(rounding, noise)
+    r = (data.y - y) / sigma
+    cost = float(r @ r)
+    for iteration in range(iterations):
+        A = J / sigma[:, None]
+        normal, gradient = A.T @ A, A.T @ r
+        diagonal = np.diag(normal) + 1e-10 * np.diag(normal).max()
+        for _ in range(10):
+            step = np.linalg.solve(normal + damping * np.diag(diagonal), gradient)
+            W_new = W + step[: H * d * d].reshape(H, d, d)
+            v_new = v + step[H * d * d :].reshape(H, d)
+            r_new = (data.y - answers(W_new, v_new, data.tokens, data.copies)) / sigma
+            if (new := float(r_new @ r_new)) < cost:
+                break
+            damping *= 4
+        else:
+            break
+        gained, cost, W, v, damping = (cost - new) / cost, new, W_new, v_new, max(damping / 5, 1e-15)
+        y, J, _ = linearised(W, v, data.tokens, data.copies)
+        r = (data.y - y) / sigma
+        if np.sqrt(cost / len(data)) < 1.0 or (gained < 1e-4 and iteration > 8):
+            break
+    return W, v, float(np.sqrt(cost / len(data)))

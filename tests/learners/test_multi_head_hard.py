@@ -1,0 +1,174 @@
+"""Degenerate, unequal, bounded and noisy multi-head targets; and targets no sum of heads explains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.learners.test_multi_head import errors
+from unsoftmax.models import MultiHead
+from unsoftmax.probes import Probes
+
+
+def heads(W: list[np.ndarray], v: list[np.ndarray]) -> MultiHead:
+    return MultiHead(np.array(W), np.array(v))
+
+
+def degenerate(d: int, seed: int) -> dict[str, MultiHead]:
+    rng = np.random.default_rng(seed)
+    A, B = rng.standard_normal((2, d, d)) / np.sqrt(d) * 2
+    v = rng.standard_normal((4, d))
+    zero = np.zeros((d, d))
+    return {
+        "equal W": heads([A, A, B], [*v[:3]]),
+        "v = 0": heads([A, B], [v[0], 0 * v[1]]),
+        "cancelling pair": heads([A, A, B], [v[0], -v[0], v[1]]),
+        "nothing left": heads([A, A], [v[0], -v[0]]),
+        "W = 0": heads([A, zero, B], [*v[:3]]),
+        "W = 0 alone": heads([zero], [v[0]]),
+        "twice": heads([A, 2 * A, B], [*v[:3]]),
+        "1.3 times": heads([A, 1.3 * A], [*v[:2]]),
+        "opposite": heads([A, -A, B], [*v[:3]]),
+        "three proportional": heads([A, 2 * A, -A], [*v[:3]]),
+        "dependent values": heads([A, B], [v[0], -v[0]]),
+    }
+
+
+@pytest.mark.parametrize("name", degenerate(5, 0))
+def test_degenerate_targets_come_out_in_canonical_form(name: str) -> None:
+    target = degenerate(5, 1)[name]
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=2)
+    wanted = target.canonical()
+    assert recovery.model.heads == wanted.heads
+    assert us.models.distance(recovery.model, wanted) <= 1e-9
+    X = np.random.default_rng(3).standard_normal((50, 7, 5))
+    assert np.abs(recovery.model(X) - target(X)).max() <= 1e-6
+    assert us.models.equivalent(recovery.model, target, 1e-6)
+
+
+def unequal(W_sizes: list[float], v_sizes: list[float], seed: int, d: int = 16) -> MultiHead:
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal((3, d, d)) * np.array(W_sizes)[:, None, None]
+    return MultiHead(W, rng.standard_normal((3, d)) * np.array(v_sizes)[:, None])
+
+
+def test_scores_of_very_different_strength() -> None:
+    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], 5)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=5)
+    assert errors(recovery.model, target)[0] <= 1e-10
+    assert recovery.usage.billed <= 1.5 * us.theory.multi_head_unknowns(16, 3)
+
+
+def test_values_of_very_different_strength() -> None:
+    target = unequal([1.0, 1.0, 1.0], [1e3, 1.0, 1e-3], 5)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=5)
+    assert errors(recovery.model, target)[0] <= 1e-7
+
+
+class Bounded:
+    """A target that refuses what it does not allow."""
+
+    def __init__(self, target: MultiHead, norm: float, length: int) -> None:
+        self.target, self.norm, self.length, self.dim = target, norm, length, target.dim
+
+    def __call__(self, tokens: np.ndarray) -> np.ndarray:
+        assert np.linalg.norm(tokens, axis=2).max() <= self.norm * (1 + 1e-12)
+        assert tokens.shape[1] <= self.length
+        return self.target(tokens)
+
+    def oracle(self, tolerance: float = 0.0) -> us.oracles.Oracle:
+        plain = us.oracle(self, max_norm=self.norm, max_length=self.length)
+        return us.oracles.Perturbed(plain, tolerance) if tolerance else plain
+
+
+def test_bounded_tokens() -> None:
+    target = MultiHead.random(5, 2, norm=2.0, seed=1)
+    recovery = us.recover(Bounded(target, 2.0, 6).oracle(), us.learners.MultiHead(), seed=1)
+    assert max(errors(recovery.model, target)) <= 1e-12
+    assert recovery.usage.billed <= 4 * us.theory.multi_head_unknowns(5, 2)
+
+
+def test_bounded_tokens_with_noise() -> None:
+    target = MultiHead.random(4, 2, norm=2.0, seed=2)
+    recovery = us.recover(Bounded(target, 3.0, 8).oracle(1e-9), us.learners.MultiHead(), seed=1)
+    assert errors(recovery.model, target)[0] <= 2e-8
+
+
+def test_two_token_sequences_are_refused_before_a_query() -> None:
+    oracle = us.oracle(MultiHead.random(4, 2), max_length=2)
+    with pytest.raises(us.errors.DomainError, match="three tokens"):
+        us.recover(oracle, us.learners.MultiHead())
+
+
+def test_a_broken_promise_about_heads_is_a_mismatch() -> None:
+    with pytest.raises(us.errors.ModelMismatch, match="heads=1"):
+        us.recover(us.oracle(MultiHead.random(6, 2, norm=2.0, seed=1)), us.learners.MultiHead(heads=1))
+
+
+def test_near_ties_of_every_head_reveal_a_weak_head_that_is_wrong() -> None:
+    """W of the weakest head off by 1e-5: random sequences agree to 1e-10, the ties of that head do not."""
+    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], 6)
+    W = target.W.copy()
+    W[2] *= 1 + 1e-5 * np.sign(np.random.default_rng(0).standard_normal((16, 16)))
+
+    class Fixed:
+        def forecast(self, spec):
+            return us.learners.Forecast(verification=0)
+
+        def program(self, spec, seed):
+            yield Probes(np.zeros((1, 1, 16)))
+            return us.learners.Outcome(MultiHead(W, target.v))
+
+    with pytest.raises(us.errors.ModelMismatch, match="head 3") as error:
+        us.recover(us.oracle(target), Fixed())
+    claims = {claim.name: claim for claim in error.value.recovery.certificate.claims}
+    assert claims["random sequences"].holds
+    assert claims["head 1"].holds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
+def test_polished_to_the_last_digits(seed: int) -> None:
+    """Relative Frobenius error of W; the published figure for this size is 2^-51 = 4.4e-16 in an unstated metric."""
+    rng = np.random.default_rng(seed + 100)
+    target = MultiHead(rng.standard_normal((6, 8, 8)), rng.standard_normal((6, 8)))
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(polish=True), seed=seed)
+    assert errors(recovery.model, target)[0] <= 4e-15
+    assert recovery.usage.billed <= us.theory.rational_queries(8, 6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_polished_scores_of_very_different_strength(seed: int) -> None:
+    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], seed)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(polish=True), seed=seed)
+    assert errors(recovery.model, target)[0] <= 1e-12
+    assert recovery.usage.billed <= 1.7 * us.theory.multi_head_unknowns(16, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("norm", "error", "times"), [(10.0, 1e-13, 1.0), (3.0, 1e-12, 20.0), (1.0, 1e-10, 3000.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounded_four_heads(norm: float, error: float, times: float, seed: int) -> None:
+    target = MultiHead.random(8, 4, norm=2.0, seed=seed)
+    unknowns = us.theory.multi_head_unknowns(8, 4)
+    exact = us.recover(Bounded(target, norm, 8).oracle(), us.learners.MultiHead(), seed=seed)
+    assert errors(exact.model, target)[0] <= error
+    assert exact.usage.billed <= 3 * unknowns
+    noisy = us.recover(Bounded(target, norm, 8).oracle(1e-9), us.learners.MultiHead(), seed=seed)
+    assert errors(noisy.model, target)[0] <= times * 1e-9
+    assert noisy.usage.billed <= 4.5 * unknowns
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("d", "H", "bar"), [(32, 8, 1.2), (64, 4, 1.1), (64, 8, 1.1)])
+@pytest.mark.parametrize("low", [False, True])
+def test_large_targets(d: int, H: int, bar: float, low: bool) -> None:
+    rank = d // H if low else None
+    target = MultiHead.random(d, H, rank=rank, seed=d + H)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=1)
+    W, v = errors(recovery.model, target)
+    assert W <= 1e-9
+    assert v <= 1e-12
+    assert recovery.usage.billed <= (1.4 if low else bar) * us.theory.multi_head_unknowns(d, H, rank)
