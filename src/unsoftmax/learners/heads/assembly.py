@@ -29,6 +29,9 @@ from unsoftmax.probes.scales import on_grid
 _SWEEPS = 40
 _REPAIRS = 12
 _EXPLAINED = 1e-8
+_SETTLED = 1e-8
+"""Sweeps that no longer improve below this have met rounding: large beside heads of small values."""
+
 _LEAK = 4.0
 """Products z.v_g beyond this many rounding units of z.v_h count as leaks of head g into an isolated answer."""
 
@@ -149,7 +152,7 @@ def fixed_point(
         sizes = np.linalg.norm(new, axis=(1, 2))
         change = float((np.linalg.norm(new - W, axis=(1, 2)) / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0))
         W = new
-        if stuck or change <= 8 * ground.noise or (change > before / 2 and change < 1e4 * ground.noise):
+        if stuck or change <= 8 * ground.noise or (change > before / 2 and change < max(_SETTLED, 1e4 * ground.noise)):
             return W, columns, stuck
         before = change
     raise ModelMismatch(
