@@ -25,7 +25,8 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
             continue
         yield f"{_subject(cell)} {_effect(cell, base)}"
     if stopping:
-        yield "Nothing usable was recovered behind: " + "; ".join(_subject(c).lower() for c in stopping) + "."
+        names = "; ".join(_subject(c).lower() for c in stopping)
+        yield f"No learner of this version got anything usable behind: {names}. That is no proof that nothing can."
     else:
         yield (
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "

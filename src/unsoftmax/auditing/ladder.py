@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Thresholded
+from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import Domain, OracleSpec
 
@@ -74,6 +74,7 @@ def ladder(spec: OracleSpec) -> list[Scenario]:
         rungs += [Scenario(access, f"{name} arithmetic", _cast(name)) for name in ("float32", "float16")]
     rungs += [Scenario(access, f"rounding to {k} decimals", rounded(k)) for k in (6, 3, 2)]
     rungs += [Scenario(access, f"deterministic noise up to {tau:g}", perturbed(tau)) for tau in (1e-6, 1e-3)]
+    rungs += [Scenario(access, "random noise of deviation 0.001", lambda oracle: Stochastic(oracle, 1e-3))]
     if spec.vocabulary is None:
         rungs += [
             Scenario(access, "token norm at most 1", capped(max_norm=1.0)),
@@ -87,7 +88,7 @@ def ladder(spec: OracleSpec) -> list[Scenario]:
         Scenario(access, "sequences of at most 2 tokens", capped(max_length=2)),
         Scenario(access, "sequences of 1 token", capped(max_length=1)),
         Scenario(access, "one query per second", same, rate=1.0),
-        Scenario(access, "query budget of half the unknowns", same, budget_share=0.5),
+        Scenario(access, "query budget of half the unknowns", same, budget_share=0.5 / (spec.outputs or 1)),
     ]
     if spec.outputs is None and spec.vocabulary is None:
         rungs += [

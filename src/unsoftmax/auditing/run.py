@@ -188,7 +188,9 @@ def functional_error(model: Model, oracle: Oracle, scenario: Scenario, seed: int
 def _fresh(model: Model, spec: OracleSpec, seed: int) -> Asking[tuple[Array, Array]]:
     rng = np.random.default_rng([seed, 0xA0D17])
     if spec.vocabulary is not None:
-        tokens: Array = rng.integers(spec.vocabulary, size=(64, 6))
+        unknown = getattr(model, "forbidden", None)
+        known = np.setdiff1d(np.arange(spec.vocabulary), () if unknown is None else unknown)
+        tokens: Array = rng.choice(known, size=(64, int(min(6, spec.domain.length_limit))))
     else:
         tokens = verification.near_ties(model, spec, rng)
     answered = yield Probes(tokens, phase="verify")

@@ -5,7 +5,7 @@ from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
-from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Thresholded
+from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.spec import Domain, OracleSpec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Recheck",
     "Rounded",
     "Stack",
+    "Stochastic",
     "Store",
     "Thresholded",
 ]

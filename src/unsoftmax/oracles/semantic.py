@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,6 +69,34 @@ class Perturbed:
 def _uniform(key: bytes, seed: int, width: int) -> Array:
     words = np.frombuffer(key, dtype=np.uint32)
     return np.random.default_rng([seed, *words]).uniform(-1.0, 1.0, width)
+
+
+@dataclass(frozen=True)
+class Stochastic:
+    """Adds Gaussian noise of the given deviation, fresh each time: the n-th asking of a sequence has its n-th noise.
+
+    No bound is declared (there is none); the order of other questions does not matter.
+    """
+
+    inner: Oracle
+    deviation: float
+    seed: int = 0
+    askings: dict[bytes, int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def spec(self) -> OracleSpec:
+        return replace(self.inner.spec, kind="approximate")
+
+    def __call__(self, probes: Probes) -> Array:
+        y = self.inner(probes)
+        width = y.shape[1] if y.ndim == 2 else 1
+        return y + self.deviation * np.array([self._next(key, width) for key in digests(probes)]).reshape(y.shape)
+
+    def _next(self, key: bytes, width: int) -> Array:
+        time = self.askings.get(key, 0)
+        self.askings[key] = time + 1
+        words = np.frombuffer(key, dtype=np.uint32)
+        return np.random.default_rng([self.seed, time, *words]).standard_normal(width)
 
 
 @dataclass(frozen=True)
