@@ -60,3 +60,16 @@ def minilm_layer(layer: int, norm: str | None = None) -> us.models.AttentionLaye
         rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-12}
     parts = [(weights[f"W{part}"], weights[f"b{part}"]) for part in "qkvo"]
     return us.models.AttentionLayer.from_projections(*parts, HEADS, **rest)
+
+
+def minilm_tokens(head: int, first: int = 0, last: int = 30522) -> us.models.TokenHead:
+    """A head of the first layer over word embeddings first..last: LayerNorm applied, query bias kept, no position."""
+    tensors, weights = minilm(), minilm_attention(0)
+    E = tensors["embeddings.word_embeddings.weight"][first:last] + tensors["embeddings.token_type_embeddings.weight"][0]
+    E = (E - E.mean(axis=1, keepdims=True)) / np.sqrt(E.var(axis=1, keepdims=True) + 1e-12)
+    E = E * tensors["embeddings.LayerNorm.weight"] + tensors["embeddings.LayerNorm.bias"]
+    rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+    return us.models.TokenHead(
+        (E @ weights["Wk"][rows].T / np.sqrt(HEAD_DIM), E @ weights["Wq"][rows].T + weights["bq"][rows]),
+        values=E @ (weights["Wo"][0, rows] @ weights["Wv"][rows]),
+    )

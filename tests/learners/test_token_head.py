@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
-from tests.weights import minilm, minilm_attention
+from tests.weights import minilm_tokens
 
 Learner = us.learners.TokenHead
 Head = us.models.TokenHead
@@ -39,18 +39,6 @@ def over_embeddings(V: int, d: int, rank: int, deviation: float, seed: int) -> H
     E, K, Q = rng.standard_normal((V, d)), rng.standard_normal((rank, d)), rng.standard_normal((rank, d))
     keys, queries = E @ K.T, E @ Q.T
     return Head((keys * (deviation / (keys @ queries.T).std()), queries), E @ rng.standard_normal(d))
-
-
-def minilm_tokens(head: int, first: int, last: int) -> Head:
-    """A head of MiniLM's first layer over its word embeddings: LayerNorm applied, query bias kept, no position."""
-    tensors, weights = minilm(), minilm_attention(0)
-    E = tensors["embeddings.word_embeddings.weight"][first:last] + tensors["embeddings.token_type_embeddings.weight"][0]
-    E = (E - E.mean(axis=1, keepdims=True)) / np.sqrt(E.var(axis=1, keepdims=True) + 1e-12)
-    E = E * tensors["embeddings.LayerNorm.weight"] + tensors["embeddings.LayerNorm.bias"]
-    rows = slice(32 * head, 32 * head + 32)
-    queries = E @ weights["Wq"][rows].T + weights["bq"][rows]
-    values = E @ (weights["Wo"][0, rows] @ weights["Wv"][rows])
-    return Head((E @ weights["Wk"][rows].T / np.sqrt(32), queries), values)
 
 
 @pytest.mark.parametrize("make", [Head.random, lambda V, r, s, seed: over_embeddings(V, 64, r, s, seed)])
@@ -229,6 +217,38 @@ def test_positions_are_detected_and_a_fixed_arrangement_is_learned() -> None:
     assert np.abs(recovery.model.gaps(i, j) - (head.gaps(i, j) - 0.5)).max() < 1e-10
     with pytest.raises(us.errors.InvalidArgument, match="2 tokens"):
         recovery.model(np.zeros((1, 3), dtype=int))
+
+
+@pytest.mark.parametrize("rank", [4, 16])
+def test_positions_added_to_embeddings_shift_scores_and_values(rank) -> None:
+    rng = np.random.default_rng(rank)
+    E, P = rng.standard_normal((200, 16)), 0.5 * rng.standard_normal((40, 16))
+    head = us.models.SingleHead.random(16, rank=rank, norm=0.6, seed=rank)
+
+    def target(ids):
+        return head(E[ids] + P[: ids.shape[1]])
+
+    oracle = us.token_oracle(target, 200)
+    with pytest.raises(us.errors.ModelMismatch, match="order of tokens matters"):
+        us.recover(oracle, Learner())
+    model = us.recover(oracle, Learner(positions="fixed")).model
+    pairs = rng.integers(200, size=(1000, 2))
+    assert np.abs(model(pairs) - target(pairs)).max() < 1e-11
+    assert np.abs(model(pairs[:, :1]) - target(pairs[:, :1])).max() < 1e-13
+
+
+def test_values_that_depend_on_the_position_in_another_way_are_refused() -> None:
+    head = Head.random(80, 3, 1.0, seed=1)
+    other = np.random.default_rng(1).standard_normal(80)
+
+    def target(ids):
+        K, Q = head.scores
+        weights = np.exp(np.einsum("bnr,br->bn", K[ids], Q[ids[:, -1]]))
+        values = np.where(np.arange(ids.shape[1]) > 0, other[ids], head.values[ids])
+        return (weights * values).sum(axis=1) / weights.sum(axis=1)
+
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.token_oracle(target, 80), Learner(positions="fixed"))
 
 
 def test_bad_arguments() -> None:

@@ -34,11 +34,12 @@ _PASSES = 4
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What every reading needs: ids and values (n,) of the tokens, |answer - f| <= noise, rounding unit of scores,
-    how many copies of a token a sequence may hold (1: none), whether a third token is allowed."""
+    """What every reading needs: ids of the tokens (n,), their values as keys and as last token, |answer - f| <= noise,
+    rounding unit of scores, how many copies of a token a sequence may hold (1: none), whether a third is allowed."""
 
     ids: Array
     values: Array
+    last: Array
     noise: float
     eps: float
     copies: int
@@ -158,7 +159,7 @@ def _offer(
 ) -> None:
     """Take this base where it promises more than the best so far."""
     a, b, h = copies
-    value, own = reader.values[design.key[rows]], reader.values[design.query[rows]]
+    value, own = reader.values[design.key[rows]], reader.last[design.query[rows]]
     level, mean = np.full(len(rows), np.log(b)), own
     inherited, lever = np.zeros(len(rows)), np.zeros(len(rows))
     usable = np.ones(len(rows), dtype=bool)

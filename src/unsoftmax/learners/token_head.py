@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.arrangement import last_values
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.gaps import Reader
 from unsoftmax.learners.token_cross import read_cross
@@ -35,7 +36,8 @@ class TokenHead:
     rank        of the scores S; None: found.
     embeddings  (V, d) if they are known: the result is then a head of vectors, W on their span.
     positions   "none": the order of tokens before the last must not matter, which is tested. "fixed": learn the pairs
-                [key, query] in this arrangement alone, for targets whose scores depend on positions.
+                [key, query] in this arrangement alone, for targets whose scores depend on positions (values may
+                gain a constant in the last one).
     """
 
     rank: int | None = None
@@ -133,7 +135,12 @@ class TokenHead:
             )
         unit, moved = yield from _pilot(spec.allowed, values, noise, room > 0, rng)
         eps = max(spec.eps, unit)
-        return Reader(spec.allowed, values, max(spec.tolerance + 4 * eps * size, moved), eps, max(room, 1), room > 0)
+        noise = max(spec.tolerance + 4 * eps * size, moved)
+        last = values
+        if self.positions == "fixed":
+            last, error = yield from last_values(spec.allowed, values, noise, rng)
+            noise = max(noise, error)
+        return Reader(spec.allowed, values, last, noise, eps, max(room, 1), room > 0)
 
 
 def _explained(reader: Reader, fit: Fit) -> None:
@@ -195,6 +202,7 @@ def _model(spec: OracleSpec, reader: Reader, fit: Fit, hidden: Array, length: in
         spread_out(reader.values),
         forbidden=silent if len(silent) else None,
         own=None if length is None else np.zeros(V),
+        own_values=None if length is None else spread_out(reader.last),
         length=length,
         errors=(spread_out(left), spread_out(right)),
     )

@@ -57,7 +57,7 @@ def unreadable(reader: Reader, fit: Fit) -> Array:
         shows = (bound > VAGUE) & (fit.weights @ fit.rows[:, j] + bound > _HIDDEN)
         shows[j, np.arange(len(j))] = False
         if not reader.chained:
-            shows &= np.abs(reader.values[:, None] - reader.values[j]) > 2 * reader.noise
+            shows &= np.abs(reader.values[:, None] - reader.last[j]) > 2 * reader.noise
         i, column = np.nonzero(shows)
         keys.append(i)
         queries.append(j[column])

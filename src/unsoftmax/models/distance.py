@@ -124,7 +124,8 @@ def _(model: TokenHead, other: Model) -> float:
     size = float(np.linalg.norm(np.linalg.qr(K2)[1] @ np.linalg.qr(Q2)[1].T))
     error = float(np.linalg.norm(gap))
     gaps = error / size if size > 1e-300 else error
-    return max(gaps, relative(model.values[ids], other.values[ids]))
+    last, last2 = (m.values if m.own_values is None else m.own_values for m in (model, other))
+    return max(gaps, relative(model.values[ids], other.values[ids]), relative(last[ids], last2[ids]))
 
 
 def _gap_factors(model: TokenHead, ids: Array) -> tuple[Array, Array]:

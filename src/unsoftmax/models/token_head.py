@@ -22,6 +22,7 @@ class TokenHead(Model):
     values     (V,)
     forbidden  ids about which nothing is said; None if there are none.
     own        (V,) score of the last token in its own place where that is not S_jj (targets with positions); or None.
+    own_values (V,) its value there, if not `values`; a token alone is not in the last place but in the first.
     length     the only number of tokens (beside one) the model speaks for; None: any.
     errors     (left, right), (V, m) not negative: S_ij is stated to be right within left_i . right_j, up to a
                constant per column.
@@ -33,6 +34,7 @@ class TokenHead(Model):
     values: Array
     forbidden: Array | None = None
     own: Array | None = None
+    own_values: Array | None = None
     length: int | None = None
     errors: Any = None
 
@@ -41,10 +43,11 @@ class TokenHead(Model):
         object.__setattr__(self, "scores", _factors(self.scores, "scores", self.vocabulary))
         if self.errors is not None:
             object.__setattr__(self, "errors", _factors(self.errors, "errors", self.vocabulary))
-        if self.own is not None:
-            object.__setattr__(self, "own", floating(self.own, "own", 1))
-            if self.own.shape != self.values.shape:
-                raise InvalidArgument(f"`own` must have shape {self.values.shape} like the values.")
+        for name in ("own", "own_values"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, floating(getattr(self, name), name, 1))
+                if getattr(self, name).shape != self.values.shape:
+                    raise InvalidArgument(f"`{name}` must have shape {self.values.shape} like the values.")
         if self.forbidden is not None:
             ids = np.unique(np.asarray(self.forbidden))
             if ids.size and (ids.dtype.kind not in "iu" or ids[0] < 0 or ids[-1] >= self.vocabulary):
@@ -113,7 +116,7 @@ class TokenHead(Model):
         ones = np.ones((self.vocabulary, 1), dtype=K.dtype)
         factors = np.hstack([K, ones]), np.hstack([Q, -diagonal[:, None]])
         own = None if self.own is None else np.zeros_like(self.own)
-        return TokenHead(factors, self.values, self.forbidden, own, self.length, self.errors)
+        return TokenHead(factors, self.values, self.forbidden, own, self.own_values, self.length, self.errors)
 
     def __call__(self, tokens: Array, counts: Array | None = None) -> Array:
         """Ids (batch, N) -> (batch,)."""
@@ -130,7 +133,14 @@ class TokenHead(Model):
         scores = np.matmul(K[ids], Q[ids[:, -1]][:, :, None])[:, :, 0]
         if self.own is not None:
             scores[:, -1] = self.own[ids[:, -1]]
-        return np.asarray((attention_weights(scores, counts) * self.values[ids]).sum(axis=1))
+        return np.asarray((attention_weights(scores, counts) * self.values_in(ids)).sum(axis=1))
+
+    def values_in(self, ids: Array) -> Array:
+        """Value of every token of sequences (batch, N) in its place."""
+        values = self.values[ids]
+        if self.own_values is not None and ids.shape[1] > 1:
+            values[:, -1] = self.own_values[ids[:, -1]]
+        return values
 
     def _check(self, ids: Array, counts: Array | None) -> None:
         if ids.ndim != 2 or ids.shape[1] < 1 or ids.dtype.kind not in "iu":
@@ -153,8 +163,7 @@ class TokenHead(Model):
             named |= {"error_keys": self.errors[0], "error_queries": self.errors[1]}
         if self.forbidden is not None:
             named["forbidden"] = self.forbidden
-        if self.own is not None:
-            named["own"] = self.own
+        named |= {k: a for k, a in (("own", self.own), ("own_values", self.own_values)) if a is not None}
         if self.length is not None:
             named["length"] = np.asarray(self.length)
         return named

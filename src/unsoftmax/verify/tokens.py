@@ -103,7 +103,7 @@ def stated_error(head: TokenHead, probes: Probes) -> Array:
     """How far answers (batch,) may move if every gap moves within its stated bound, to first order."""
     ids, last = probes.tokens, probes.tokens[:, -1:]
     weights = attention_weights(head.gaps(ids, last), probes.counts)
-    values = head.values[ids]
+    values = head.values_in(ids)
     mean = (weights * values).sum(axis=1, keepdims=True)
     return np.asarray((weights * np.abs(values - mean) * head.bounds(ids, last)).sum(axis=1))
 
