@@ -95,3 +95,40 @@ def test_arguments_are_checked_before_the_first_query(options, match) -> None:
 def test_one_token_sequences_do_not_show_attention() -> None:
     with pytest.raises(us.errors.DomainError, match="max_length"):
         us.recover(us.oracle(Model.random(4, 5), max_length=1), us.learners.Transformer())
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+def test_bounded_tokens(known, residual) -> None:
+    target = Model.random(8, 16, norm=4.0, residual=residual, seed=3)
+    longest = 0.0
+
+    def watched(X):
+        nonlocal longest
+        longest = max(longest, float(np.linalg.norm(X, axis=2).max()))
+        return target(X)
+
+    learner = us.learners.Transformer(network=target.network if known else None)
+    recovery = us.recover(us.oracle(watched, 8, max_norm=1.0), learner)
+    assert longest <= 1.0
+    # The Newton step removes the learned network's own error from W.
+    assert relative(recovery.model.W, target.W) <= 1e-12
+    assert recovery.usage.phases["main"] == 64
+    assert ("newton" in recovery.usage.phases) is not known
+
+
+def test_bounded_tokens_with_biases_need_the_network() -> None:
+    target = Model.random(6, 8, norm=2.0, bias=True, seed=3)
+    with pytest.raises(us.errors.DomainError, match="network"):
+        us.recover(us.oracle(target, max_norm=1.0), us.learners.Transformer())
+    recovery = us.recover(us.oracle(target, max_norm=1.0), us.learners.Transformer(network=target.network))
+    assert relative(recovery.model.W, target.W) <= 1e-11
+
+
+def test_a_wrong_network_is_not_believed() -> None:
+    target = Model.random(6, 8, norm=2.0, seed=3)
+    other = Model.random(6, 8, norm=2.0, seed=4)
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracle(target), us.learners.Transformer(network=other.network))
+    with pytest.raises(us.errors.InvalidArgument, match="dim"):
+        us.recover(us.oracle(target), us.learners.Transformer(network=us.models.ReluNetwork.random(5, 5)))

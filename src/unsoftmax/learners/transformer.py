@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, score_claim
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.bounded import read_bounded
 from unsoftmax.learners.ffn_input import Wiring, read_wiring
 from unsoftmax.learners.rays import read_scores
 from unsoftmax.learners.reductions import odd_part, one_token
@@ -32,23 +33,29 @@ class Transformer:
 
     method="ray": W from r(2d - r) queries whatever g is; biases, a residual and A w_o = 0 are allowed and found.
     method="odd": the paper's, TF(X) - TF(-X) is a single head with v = A w_o; no biases, no residual, A w_o not 0.
-    `heads`: 1.
+    `network`: g if it is known; only W is then asked for. With bounded tokens (`max_norm`) method="ray" reads W along
+    segments on which g is monotone, and g must be bias-free or known. `heads`: 1.
     """
 
     method: Literal["ray", "odd"] = "ray"
     heads: int | None = 1
+    network: ReluNetwork | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.method not in ("ray", "odd"):
             raise InvalidArgument(f"`method` must be 'ray' or 'odd' (got {self.method!r}).")
         if self.heads != 1:
             raise InvalidArgument(f"`heads` must be 1 (got {self.heads!r}): one head can be read behind a network.")
-        if self.method == "ray":
+        if self.network is not None and self.network.dim != spec.dim:
+            raise InvalidArgument(f"`network` must have dim {spec.dim} like the target (got {self.network.dim}).")
+        if self.method == "ray" and spec.domain.max_norm is None:
             require_rays(spec, "Transformer")
             return Forecast({"values": spec.dim})
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument("Transformer learns from one real number per sequence of vectors.")
         require_pairs(spec, "Transformer")
+        if self.method == "ray":
+            return Forecast({"main": spec.dim**2})
         phases = SingleHead().forecast(spec).phases
         return Forecast({phase: 2 * queries for phase, queries in phases.items()})
 
@@ -58,14 +65,19 @@ class Transformer:
 
     def _by_rays(self, spec: OracleSpec, seed: int) -> Program:
         wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
-        network, note, claim = yield from _network(spec, seed, wiring)
+        network, note, claims = yield from self._network(spec, seed, wiring)
+        rng = np.random.default_rng(seed)
         try:
-            scores = yield from read_scores(spec, np.random.default_rng(seed))
+            if spec.domain.max_norm is not None:
+                W = yield from read_bounded(spec, network, wiring.residual, self.network is None, rng)
+                notes = (note, f"W along segments on which the network is monotone; {wiring}.")
+                return Outcome(_joined(W, network, wiring.residual), notes, claims)
+            scores = yield from read_scores(spec, rng)
         except NotIdentifiable as error:
             error.model = network
             raise
         notes = (note, f"rank of W: {scores.rank}; {wiring}.")
-        return Outcome(_joined(scores.W, network, wiring.residual), notes, (claim, score_claim(scores)))
+        return Outcome(_joined(scores.W, network, wiring.residual), notes, (*claims, score_claim(scores)))
 
     def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
         wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
@@ -74,7 +86,7 @@ class Transformer:
                 f"the odd part is a single head only without biases and residual, and the target has {wiring}; "
                 'use method="ray".'
             )
-        network, note, claim = yield from _network(spec, seed, wiring)
+        network, note, claims = yield from self._network(spec, seed, wiring)
         v = 2 * network.canonical().linear[:-1]
         if np.linalg.norm(v) <= _CANCELS * np.linalg.norm(network.canonical().neurons):
             error = NotIdentifiable(
@@ -85,20 +97,27 @@ class Transformer:
             raise error
         head = yield from odd_part(SingleHead().program(spec, seed))
         notes = (note, "W from the odd part, two queries each.", *head.notes)
-        return Outcome(_joined(head.model.parameters()["W"], network, False), notes, (claim, *head.claims))
+        return Outcome(_joined(head.model.parameters()["W"], network, False), notes, (*claims, *head.claims))
 
-
-def _network(spec: OracleSpec, seed: int, wiring: Wiring) -> Asking[tuple[ReluNetwork, str, Claim]]:
-    """The feed-forward part, asked with sequences on which attention returns a chosen vector."""
-    if wiring.bias and spec.domain.max_norm is not None:
-        raise DomainError(
-            f"the network has biases and max_norm is {spec.domain.max_norm}: kinks outside that ball cannot be seen. "
-            "Lift the limit."
-        )
-    found = yield from one_token(found_network(spec, seed, wiring.bias), zero_query=wiring.residual)
-    refuse_if_unexplained(found)
-    network, note = as_network(found, wiring.bias)
-    return network, note, residual_claim(found)
+    def _network(
+        self, spec: OracleSpec, seed: int, wiring: Wiring
+    ) -> Asking[tuple[ReluNetwork, str, tuple[Claim, ...]]]:
+        """The feed-forward part, asked with sequences on which attention returns a chosen vector."""
+        if self.network is not None:
+            return self.network, f"the network was given: {self.network.width} neurons.", ()
+        if wiring.bias and spec.domain.max_norm is not None:
+            raise DomainError(
+                f"the network has biases and max_norm is {spec.domain.max_norm}: kinks outside that ball cannot be "
+                "seen. Lift the limit, or pass `network` if it is known."
+            )
+        inner = spec
+        if wiring.residual and spec.domain.max_norm is not None:
+            # Past a residual a vector is asked as a token twice as long.
+            inner = replace(spec, domain=replace(spec.domain, max_norm=spec.domain.max_norm / 2))
+        found = yield from one_token(found_network(inner, seed, wiring.bias), zero_query=wiring.residual)
+        refuse_if_unexplained(found)
+        network, note = as_network(found, wiring.bias)
+        return network, note, (residual_claim(found),)
 
 
 def _joined(W: Array, g: ReluNetwork, residual: bool) -> Model:
