@@ -80,7 +80,7 @@ def test_faults_end_in_the_exact_result(server, binary, tmp_path):
         assert ledger.check() == []
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 1000), spare=st.integers(0, 120))
 def test_retries_never_exceed_the_budget(server, seed, spare):
     kinds = ("500", "drop", "garbage", "foreign")

@@ -211,9 +211,10 @@ def test_other_files_are_refused_and_left_alone(tmp_path):
         Ledger(tmp_path / "nowhere" / "l.db")
 
 
-def test_bytes_per_query(tmp_path):
+@pytest.mark.parametrize("dim", [6, 32])
+def test_bytes_per_query(tmp_path, dim):
     path = tmp_path / "l.db"
-    recovery = us.recover(us.oracle(head(dim=32)), LEARNER, ledger=path)
+    recovery = us.recover(us.oracle(head(dim=dim)), LEARNER, ledger=path)
     assert os.listdir(tmp_path) == ["l.db"]
     assert path.stat().st_size <= 64 * 1.1 * recovery.usage.billed
 

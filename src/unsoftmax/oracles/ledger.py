@@ -127,6 +127,8 @@ class Ledger:
     def _open(self, binding: dict[str, Any] | None) -> None:
         run = self._connection.execute
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
+        # Small pages keep small ledgers small; it holds for new files only.
+        run("PRAGMA page_size = 1024")
         run("PRAGMA trusted_schema = OFF")
         run("PRAGMA cell_size_check = ON")
         run("PRAGMA locking_mode = EXCLUSIVE")
@@ -148,6 +150,7 @@ class Ledger:
         # NORMAL does not wait for the disk at each commit: the system keeps what a killed process wrote; only a power
         # failure can lose the last commits, never the file.
         run("PRAGMA synchronous = NORMAL")
+        run("PRAGMA wal_autocheckpoint = 4096")
         self._compare(binding)
         for number, size, addresses in run("SELECT id, size, addresses FROM chunks"):
             self._remember(number, self._addresses(number, size, addresses))
