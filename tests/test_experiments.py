@@ -53,3 +53,18 @@ def test_every_experiment_is_complete(experiment) -> None:
     assert 0 < len(quick) <= len(full)
     assert experiment.claim.endswith(".")
     assert {"seed"} <= set(quick[0])
+
+
+def test_theorem_b_1_draws_both_methods_over_the_floor(tmp_path) -> None:
+    from unsoftmax.experiments import theorem_b_1
+
+    kept = [p for p in theorem_b_1.EXPERIMENT.points(True) if p["seed"] == 0 and p["accuracy"] != 0.1]
+    kept += [
+        p for p in theorem_b_1.EXPERIMENT.points(True) if p["accuracy"] == 0.1 and p["method"] != theorem_b_1.BY_HAND
+    ]
+    small = replace(theorem_b_1.EXPERIMENT, points=lambda quick: kept)
+    report = run(small, tmp_path)
+    assert report.verdict.holds
+    assert {r["method"] for r in report.rows} == {theorem_b_1.STATED, theorem_b_1.BY_HAND, theorem_b_1.BISECTION}
+    dearer = replace(small, row=lambda p: {**theorem_b_1.row(p), "floor": 1e-3 * theorem_b_1.row(p)["floor"]})
+    assert not run(dearer, tmp_path / "dearer").verdict.holds

@@ -222,7 +222,15 @@ def test_flips_no_other_sequence_escapes_are_an_inconsistency() -> None:
 
 
 def test_undeclared_flips_are_an_inconsistency() -> None:
-    target = head(6, 1)
     for seed in range(5):
-        with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
-            us.recover(flipping(target, 0.1, seed), us.learners.Membership(accuracy=1e-4))
+        target = head(6, seed)
+        for oracle in (flipping(target, 0.1, seed), stubborn(target, 0.1, np.ascontiguousarray)):
+            with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+                us.recover(oracle, us.learners.Membership(accuracy=1e-4))
+
+
+def test_labels_choose_this_learner() -> None:
+    target = head(5, 1)
+    recovery = us.recover(labels_of(target))
+    assert us.models.distance(recovery.model, target) <= 1e-9
+    assert any("Membership" in note for note in recovery.notes)

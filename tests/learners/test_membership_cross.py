@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from tests.weights import minilm_head
 
 ACCURACY = 1e-9
 
@@ -67,6 +68,14 @@ def test_weak_directions_are_not_overlooked(rank: int | None) -> None:
 def test_one_entry_alone() -> None:
     v = us.models.SingleHead.random(9, sparsity=0.5, seed=2).v
     assert recovered(us.models.SingleHead(np.outer(np.eye(9)[2], np.eye(9)[5]), v), None).model.rank == 1
+
+
+@pytest.mark.long
+def test_a_real_trained_head_from_labels_alone() -> None:
+    real = minilm_head(2, 5)
+    target = us.models.LowRankHead(real.K, real.Q, real.v / np.linalg.norm(real.v))
+    recovery = recovered(target, 32, accuracy=1e-6)
+    assert recovery.usage.billed <= 1.4 * us.theory.low_rank_unknowns(384, 32) * math.log2(1e6)
 
 
 @pytest.mark.parametrize("rank", [2, None])

@@ -27,7 +27,7 @@ _SEARCH_SHARE = 0.5
 """Share of delta that the entries may use up."""
 
 _STRAGGLING = 0.1
-_POWER_STEPS = 12
+_SIGN_DRAWS = 12
 _PILOT = 6
 _NOISY_PILOT = 32
 _EXPONENTS = 300
@@ -167,25 +167,23 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     return float(start * 2.0 ** (low + 0.5) / 0.67)
 
 
-def value_gain(entries: Entries, family: EntryThresholds, spec: OracleSpec, through: Skeleton | None = None) -> float:
-    """Frobenius error of M per unit error of v; M is the entries themselves, or the skeleton they give.
+def left_by_values(
+    direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec, through: Skeleton | None = None
+) -> float:
+    """Frobenius error of M left by the error of v; M is the entries themselves, or the skeleton they give.
 
-    Entry (l, j) errs by gain (a_l.dv / a_l.v - b_j.dv / b_j.v): linear in dv, so this is a largest singular value.
+    Entry (l, j) errs by gain (a_l.dv / a_l.v - b_j.dv / b_j.v). The entries of v err independently of each other, so
+    a few draws of signs show the size: the root mean square of the draws, and half as much again.
     """
     gain = np.zeros((spec.dim, spec.dim))
     gain[entries.rows, entries.columns] = entries.gain(spec)
     A, B = family.A / (family.A @ family.v)[:, None], family.B / (family.B @ family.v)[:, None]
-    dv, size = np.ones(spec.dim) / math.sqrt(spec.dim), 0.0
-    for _ in range(_POWER_STEPS):
+    signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (_SIGN_DRAWS, spec.dim))
+    squares = []
+    for dv in signs * direction.errors:
         D = gain * ((A @ dv)[:, None] - (B @ dv)[None, :])
-        D = gain * (D if through is None else through.pulled(through.moved(D)))
-        dv = A.T @ D.sum(axis=1) - B.T @ D.sum(axis=0)
-        size = float(np.linalg.norm(dv))
-        if size == 0:
-            return 0.0
-        dv /= size
-    # Power steps come from below; a fifth covers what is missing.
-    return 1.2 * math.sqrt(size)
+        squares.append(np.sum((D if through is None else through.moved(D)) ** 2))
+    return 1.5 * math.sqrt(float(np.mean(squares)))
 
 
 def left_for_bisection(
@@ -198,7 +196,7 @@ def left_for_bisection(
 ) -> float:
     """What brackets may leave of the allowed error `whole` (Frobenius) once v's part is taken off."""
     # 1 % in hand: norms in the claims are rounded otherwise.
-    return 0.99 * whole - direction.error * value_gain(entries, family, spec, through)
+    return 0.99 * whole - left_by_values(direction, family, entries, spec, through)
 
 
 def sharpen(
@@ -212,10 +210,10 @@ def sharpen(
 ) -> Asking[tuple[Direction, EntryThresholds]]:
     """Refine v until what its error leaves in M is its share of `whole`, but not below `least`."""
     spec = labels.spec
-    gain = value_gain(entries, family, spec, through)
-    if gain == 0:
+    left = left_by_values(direction, family, entries, spec, through)
+    if left <= _VALUE_SHARE * whole:
         return direction, family
-    target = max(_VALUE_SHARE * whole / gain, least)
+    target = max(direction.error * _VALUE_SHARE * whole / left, least)
     if target < 2 * spec.eps:
         coarser = f"an accuracy about {2 * spec.eps / target:.1g} times coarser is in reach."
         if spec.domain.max_norm is not None:

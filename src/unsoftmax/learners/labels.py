@@ -80,9 +80,16 @@ class Direction:
         return np.asarray(u / np.linalg.norm(u))
 
     @property
+    def errors(self) -> Array:
+        """Bounds (d,) on the errors of the entries of v, before the unit estimate is made unit."""
+        bounds = np.zeros(len(self.signs))
+        bounds[self.others] = self.search.radius / np.linalg.norm(self._relative())
+        return bounds
+
+    @property
     def error(self) -> float:
         """Bound on the error of the unit estimate."""
-        return float(np.linalg.norm(self.search.radius) / np.linalg.norm(self._relative()))
+        return float(np.linalg.norm(self.errors))
 
     def unmet(self, target: float) -> Array:
         """Which of `others` to ask next on the way to an error of `target`."""

@@ -15,11 +15,11 @@ from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
     find_size,
+    left_by_values,
     left_for_bisection,
     narrow,
     narrow_until_met,
     sharpen,
-    value_gain,
 )
 from unsoftmax.learners.labels import (
     FLIPS,
@@ -113,7 +113,7 @@ class Membership:
 
         entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
         M = entries.search.center.reshape(d, d)
-        error = float(np.linalg.norm(entries.search.radius)) + direction.error * value_gain(entries, family, spec)
+        error = float(np.linalg.norm(entries.search.radius)) + left_by_values(direction, family, entries, spec)
         claims = self.claims(direction.error, error, float(np.linalg.norm(M)))
         return Outcome(Head(family.A.T @ M @ family.B, direction.v), claims=claims)
 
@@ -134,7 +134,11 @@ class Membership:
         claims = [
             Claim(VALUE_ERROR, self.accuracy, value_error, "proved", statement=f"of the unit direction{sure}"),
             Claim(
-                SCORE_ERROR, self.accuracy * norm, score_error, "proved", statement=f"Frobenius, by the brackets{sure}"
+                SCORE_ERROR,
+                self.accuracy * norm,
+                score_error,
+                "proved",
+                statement=f"Frobenius, by the brackets; independent errors{sure}",
             ),
         ]
         if self.flip_probability:

@@ -15,11 +15,11 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
+    left_by_values,
     left_for_bisection,
     narrow,
     narrow_until_met,
     sharpen,
-    value_gain,
 )
 from unsoftmax.learners.labels import Direction, Labels
 from unsoftmax.probes.base import Array, LazyProbes
@@ -29,7 +29,7 @@ from unsoftmax.solvers.skeleton import Skeleton, pivots
 _COARSE = 2.0**-6
 _RANK_SHOWING = 2.0**-11
 _DEEPER = 2.0**-10
-_FIRST_BLOCK = 5
+_FIRST_BLOCK = 8
 _CHECKED = 16
 _SHARPENED = 8
 
@@ -48,7 +48,7 @@ def cross_of_rank(
     rank: int, accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
 ) -> Asking[Cross]:
     """Entries of a rank known not to exceed `rank`: r(2d - r) times the bits of the accuracy, and the block."""
-    k = min(labels.spec.dim, 2 * rank)
+    k = min(labels.spec.dim, max(2 * rank, rank + 4))
     entries = yield from _block(None, k, _COARSE, size, family, labels)
     i, j = pivots(_square(entries, k), rank, 0.0)
     crossed, _ = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=True)
@@ -97,7 +97,7 @@ def _block(
         return np.flatnonzero(inside & (now.search.radius > depth * size))
 
     # Few entries and many bits: several cuts a round spare rounds where they cost little.
-    cuts = 7 if k * k < labels.spec.dim else 3
+    cuts = 7 if k * k < labels.spec.dim else 3 if k * k < 8 * labels.spec.dim else 1
     return (yield from narrow_until_met(entries, unmet, family, labels, "pilot", cuts))
 
 
@@ -166,7 +166,7 @@ def _finish(
             break
         direction, family = yield from sharpen(direction, family, entries, whole, labels, skeleton)
     error = float(np.linalg.norm(weights * entries.search.radius))
-    error += direction.error * value_gain(entries, family, spec, skeleton)
+    error += left_by_values(direction, family, entries, spec, skeleton)
     return Cross(skeleton, direction, family, error), entries
 
 
