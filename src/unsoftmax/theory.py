@@ -104,6 +104,11 @@ def relu_network_unknowns(d: int, m: int, bias: bool = False) -> int:
     return m * (d + 1) + 1 if bias else m * d
 
 
+def relu_network_gradient_queries(d: int, m: int, bias: bool = False) -> int:
+    """Gradients of the m + 1 cells of a great circle: d - 2 steps off its plane and a check each; biases add one."""
+    return (m + 1) * (d if bias else d - 1)
+
+
 def transformer_unknowns(d: int, m: int, bias: bool = False) -> int:
     """W and the network behind it."""
     return d * d + relu_network_unknowns(d, m, bias)

@@ -36,6 +36,7 @@ def test_queries_and_error(dim, width, ratio, bar, seeds) -> None:
         target = Network.random(dim, width, seed=1000 + seed)
         recovery = recovered(target, seed=seed)
         assert recovery.model.width == width
+        assert recovery.usage.phases["gradients"] == us.theory.relu_network_gradient_queries(dim, width)
         assert spent(recovery) <= ratio * width * dim
         assert error(recovery.model, target, dim) <= bar
         assert error(recovery.model, target, dim) <= stated(recovery)
