@@ -50,3 +50,13 @@ def test_queries_are_counted_exactly() -> None:
         stack = Stack(oracle)
         engine.run(verify.check(HEAD, oracle.spec, 0), stack)
         assert stack.meter.billed == verify.queries(oracle.spec)
+
+
+@pytest.mark.parametrize("tolerance", [1e-7, 1e-5, 1e-4])
+def test_a_declared_tolerance_is_neither_held_against_the_model_nor_a_cover_for_garbage(tolerance):
+    head = us.models.SingleHead.random(8, norm=2.0, seed=3)
+    noisy = us.oracles.Perturbed(us.oracle(head), tolerance, adversarial=True)
+    assert us.recover(noisy, us.learners.SingleHead()).status is us.Status.RECOVERED
+    two = us.models.MultiHead.random(8, 2, norm=2.0, seed=5)
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracles.Perturbed(us.oracle(two), tolerance), us.learners.SingleHead())

@@ -63,7 +63,10 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
     # A network states its own error; what else would show on one token is noise that the target has not declared.
     hidden = 0.0 if network else min(one_token, _HIDDEN_FLOAT32)
-    floor = max(noise, hidden, _relative_tolerance(model(one), spec))
+    tolerance = _relative_tolerance(model(one), spec)
+    floor = max(noise, hidden, tolerance)
+    # A declared tolerance is in the answer itself, and through unit vectors in every entry of v.
+    declared = tolerance * (1 + scale * math.sqrt(spec.dim))
     claimed = max(network, _claimed(claims, RELATIVE_ERROR))
     bound = min(max(_SLACK * math.sqrt(spec.dim) * floor, claimed), 0.1)
     shown = ", ".join(map(str, lengths(spec)))
@@ -71,7 +74,7 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     found = [
         Claim(
             "one-token answers",
-            max(network or _HIDDEN_FLOAT32, _SLACK * noise),
+            max(network or _HIDDEN_FLOAT32, _SLACK * noise, min(declared, 0.1)),
             one_token,
             statement=f"max relative gap on {_ONE_TOKEN} fresh vectors",
         ),
