@@ -7,7 +7,7 @@ long tokens tell an absolute error (decimals, additive noise) from a relative on
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,7 +31,7 @@ SIGMAS = 3.0
 _CLEAR = 3.0
 """Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
 
-_FLOOR = 2 * float(np.finfo(np.float64).eps)
+_ROUNDING = 2 * float(np.finfo(np.float64).eps)
 _SLOPE = {None: 1.0, "sigmoid": 0.25, "tanh": 1.0, "exp": 1.0, "log": 1.0}
 
 
@@ -74,14 +74,17 @@ def measure_noise(
     Every radius is three deviations. Absolute noise can be outscaled: it is measured again at the very length that this
     suggests, which then is the longest token to be sent, so that nothing is extrapolated.
     """
-    near, size, step = yield from _deviation(spec, length, rng)
-    small, small_size, _ = yield from _deviation(spec, length * _SMALL, rng)
+    sums = _Sums.random(spec, length, rng)
+    near, size, step = yield from sums.deviation(1.0)
+    small, small_size, _ = yield from sums.deviation(_SMALL)
     if size == 0:
         raise NotIdentifiable(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
         )
     slope = _SLOPE[spec.link]
+    # Whatever else, answers are rounded to the format they come in.
+    floor = max(_ROUNDING, spec.eps / 2)
     near = max(near, step / math.sqrt(12))
     # Answers rounded to 0 show no error of their own.
     small = small if small_size else near
@@ -90,36 +93,49 @@ def measure_noise(
         relative = near / size
         absolute = small if small > _CLEAR * near * _SMALL else 0.0
         return (
-            Noise(SIGMAS * absolute * slope, max(SIGMAS * relative, _FLOOR), spec.link, measured=True),
+            Noise(SIGMAS * absolute * slope, max(SIGMAS * relative, floor), spec.link, measured=True),
             length,
             longest,
         )
     absolute = max(near, small)
-    relative = _FLOOR
+    relative = floor
     if spec.link is not None:
         return Noise(SIGMAS * absolute * slope, relative, spec.link, measured=True), length, longest
-    far = max(length, min(longest, absolute * length / (_FLOOR * size)))
+    far = max(length, min(longest, absolute * length / (floor * size)))
     if far > 4 * length:
-        far = power_of_two(far)
-        out, size, _ = yield from _deviation(spec, far, rng)
+        factor = power_of_two(far / length)
+        far = length * factor
+        out, size, _ = yield from sums.deviation(factor)
         if out > _CLEAR * absolute:
-            relative = max(SIGMAS * out / size, _FLOOR)
+            relative = max(SIGMAS * out / size, floor)
     return Noise(SIGMAS * absolute, relative, measured=True), far, far
 
 
-def _deviation(spec: OracleSpec, length: float, rng: np.random.Generator) -> Asking[tuple[float, float, float]]:
-    """Deviation of the answers from linearity, their size (root mean square), and their common step if they have one.
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums N g of three directions g (3, d) with small whole coefficients, exact in the oracle's number format.
 
-    Directions have so few digits that their sums with small whole coefficients are exact in the oracle's format.
+    The same sums are asked at every length: only then do the errors' sizes compare.
     """
-    N = rng.integers(-3, 4, (_QUERIES, _DIRECTIONS)).astype(float)
-    N[:_DIRECTIONS] += 4 * np.eye(_DIRECTIONS)
-    g = rng.standard_normal((_DIRECTIONS, spec.dim))
-    g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
-    y = yield one_row(N @ g, phase="pilot")
-    left = y - N @ np.linalg.lstsq(N, y, rcond=None)[0]
-    deviation = float(np.sqrt((left**2).sum() / (_QUERIES - _DIRECTIONS)))
-    return deviation, float(np.sqrt(np.mean(y**2))), _step(y)
+
+    N: Array
+    g: Array
+
+    @staticmethod
+    def random(spec: OracleSpec, length: float, rng: np.random.Generator) -> _Sums:
+        """Of norm `length` at most."""
+        N = rng.integers(-3, 4, (_QUERIES, _DIRECTIONS)).astype(float)
+        N[:_DIRECTIONS] += 4 * np.eye(_DIRECTIONS)
+        g = rng.standard_normal((_DIRECTIONS, spec.dim))
+        g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
+        return _Sums(N, g)
+
+    def deviation(self, factor: float) -> Asking[tuple[float, float, float]]:
+        """Deviation of the answers from linearity, their size (root mean square), and their common step if any."""
+        y = yield one_row(self.N @ self.g * factor, phase="pilot")
+        left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
+        deviation = float(np.sqrt((left**2).sum() / (_QUERIES - _DIRECTIONS)))
+        return deviation, float(np.sqrt(np.mean(y**2))), _step(y)
 
 
 def _step(y: Array) -> float:

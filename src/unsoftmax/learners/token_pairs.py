@@ -18,7 +18,7 @@ from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
 _PILOT = 8
-_DIGITS = 3.0
+_DIGITS = 5.0
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:

@@ -61,11 +61,20 @@ def reading_rows(Q: Array, n: Array, X2: Array, cosine: float, length: float, rn
         tokens = length * (cosine * n + sine * w / np.linalg.norm(w, axis=1, keepdims=True))
         M = tokens @ Q - X2.mean(axis=0) @ Q
         order = qr(M.T, pivoting=True, mode="r")[1] if k else np.arange(len(tokens))
-        pick = tokens[order[: k + 1]]
+        pick = np.vstack([tokens[order[:k]], _check(tokens[order[:k]], tokens[order[k:]], Q, X2)])
         worst = min((smallest(pick[:k] @ Q - x2 @ Q) for x2 in X2), default=math.inf) if k else math.inf
         if worst > best:
             best, chosen = worst, pick
     return chosen
+
+
+def _check(rows: Array, others: Array, Q: Array, X2: Array) -> Array:
+    """Of `others`, the token (1, d) that with `rows` sees most of what lies outside span(Q), for its noise."""
+    x2 = X2.mean(axis=0)
+    A, B = rows - x2, others - x2
+    weights = np.linalg.lstsq((A @ Q).T, (B @ Q).T, rcond=None)[0] if len(rows) else np.zeros((0, len(B)))
+    outside = np.linalg.norm(B - weights.T @ A, axis=1) / np.sqrt(1 + (weights**2).sum(axis=0))
+    return others[[np.argmax(outside)]]
 
 
 def smallest(M: Array) -> float:
