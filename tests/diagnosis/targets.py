@@ -89,6 +89,18 @@ def outside() -> Iterator[Target]:
             yield f"{name} d={dim}", "outside", lambda m=make, s=seed, d=dim: named(m(d, s), d)
 
 
+def foreign_layers() -> Iterator[Target]:
+    """Vector answers in no class: the foreign scalar targets, one for each of several value vectors."""
+    for seed, dim in ((0, 12), (1, 16)):
+        for name, make in FOREIGN.items():
+            yield f"{name} layer d={dim}", "outside", lambda m=make, s=seed, d=dim: stacked(m, d, s)
+
+
+def stacked(make: Callable[[int, int], Callable[..., Any]], dim: int, seed: int) -> Any:
+    parts = [make(dim, seed + 10 * i) for i in range(dim)]
+    return us.oracle(lambda X: np.stack([part(X) for part in parts], axis=1), dim, outputs=dim)
+
+
 def parameters(dim: int, seed: int) -> tuple[Any, Any]:
     head = us.models.SingleHead.random(dim, norm=3.0, seed=seed)
     return head.W, head.v

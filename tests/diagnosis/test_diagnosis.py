@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from tests.diagnosis.targets import inside, layers, outside
+from tests.diagnosis.targets import foreign_layers, inside, layers, outside
 from unsoftmax.diagnosis import allowance
 from unsoftmax.diagnosis.sketch import subspace
 
-TARGETS = {name: (family, make) for name, family, make in [*inside(), *layers(), *outside()]}
+TARGETS = {name: (family, make) for name, family, make in [*inside(), *layers(), *outside(), *foreign_layers()]}
 SAMPLE = [
     "single d=8 norm=3.0",
     "low rank d=32 r=4",
@@ -34,6 +34,9 @@ SAMPLE = [
     "random function d=6",
     "constant d=6",
     "kernel attention d=6",
+    "two layers layer d=12",
+    "hard attention layer d=12",
+    "random function layer d=12",
 ]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers, answers
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.mixing import mixing
 from unsoftmax.diagnosis.one_row import OneRow, one_row
 from unsoftmax.diagnosis.sequences import Sequences, sequences
 from unsoftmax.diagnosis.several import several_heads
@@ -14,6 +15,9 @@ from unsoftmax.diagnosis.single import single_head
 from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.learners.base import Asking
 from unsoftmax.spec import OracleSpec
+
+_OBSERVED = 100
+"""Queries of the observations, at most."""
 
 
 def allowance(spec: OracleSpec) -> int:
@@ -40,14 +44,16 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     if seen.ordered:
         return outside(found, "the order of the other tokens changes the answer, and no class here has positions")
     if spec.outputs is not None:
-        return layer(row, seen, found)
+        law = None
+        if row.shape in ("linear", "affine"):
+            law = yield from mixing(spec, norm, known, rng, allowance(spec) - _OBSERVED)
+        return layer(row, seen, found, law)
     if not seen.others:
         return alone(row, found)
-    spent = 2 * 6 + 9 + 45 + 40
     if row.shape in ("linear", "affine"):
-        return (yield from attention(spec, known, row, seen, found, seed, allowance(spec) - spent))
+        return (yield from attention(spec, known, row, seen, found, seed, allowance(spec) - _OBSERVED))
     if row.shape in ("homogeneous", "piecewise linear", "smooth"):
-        return (yield from network(spec, known, row, seen, found, seed, allowance(spec) - spent))
+        return (yield from network(spec, known, row, seen, found, seed, allowance(spec) - _OBSERVED))
     return outside(found, f"a single vector is answered in a {row.shape} way, and no scalar class here does that")
 
 
@@ -66,11 +72,18 @@ def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diag
     )
 
 
-def layer(row: OneRow, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:
+def layer(row: OneRow, seen: Sequences, found: tuple[Finding, ...], law: Finding | None) -> Diagnosis:
     """Vector answers: an attention layer, with a norm if one-row answers are not affine."""
     if not seen.others:
         return outside(found, "the other tokens do not matter, so there is no attention to recover")
-    norm = {"linear": None, "affine": None, "bounded": "post", "normalised": "pre"}.get(row.shape, "pre")
+    if law is not None:
+        found += (law,)
+        if not law.value:
+            return outside(found, "small differences of score do not move the answers as softmax does")
+    norms = {"linear": None, "affine": None, "bounded": "post", "normalised": "pre"}
+    if row.shape not in norms:
+        return outside(found, "a single vector is answered neither affinely nor normalised, as no layer here does")
+    norm = norms[row.shape]
     words = "No normalisation is seen." if norm is None else f"A normalisation stands {norm}-attention."
     found += (Finding("norm", norm, words, 0.8),)
     return Diagnosis("attention layer", learners.AttentionLayer(norm="auto" if norm else None), found)

@@ -19,7 +19,7 @@ _LARGE = (2.0**12, 2.0**13)
 
 @dataclass(frozen=True)
 class OneRow:
-    """`shape`: linear, affine, homogeneous, piecewise linear, smooth, normalised or bounded."""
+    """`shape`: linear, affine, homogeneous, piecewise linear, smooth, normalised, bounded or squashed."""
 
     shape: str
     constant: bool
@@ -34,7 +34,8 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
     zero = np.zeros((1, spec.dim))
     # Three points of a segment too short to meet a kink: their second difference is curvature alone.
     bend = sphere(rng, (_VECTORS, spec.dim)) * (norm / 4 * _SMALL)
-    batches = [zero, x, y, x + y, -x, 2 * x, x + bend, x - bend, *[s * x for s in far]]
+    distant = [s * x for s in far] + ([-far[-1] * x] if far else [])
+    batches = [zero, x, y, x + y, -x, 2 * x, x + bend, x - bend, *distant]
     tokens = np.concatenate(batches)[:, None, :]
     answer = yield Probes(tokens, phase=PHASE)
     parts = np.split(answer, np.cumsum([len(b) for b in batches])[:-1])
@@ -49,22 +50,27 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
         "invariant": _size(gdouble - gx) / size,
         "curvature": _size(gplus + gless - 2 * gx) / size / _SMALL**2,
     }
-    degree, distant = _degree(parts[8:])
-    if distant is not None:
-        gaps["degree at infinity"] = distant
-    return _judged(gaps, degree, tolerance)
+    degree = _degree(parts[8 : 8 + len(far)])
+    if degree is not None:
+        gaps["degree at infinity"] = degree
+    beside = len(far) == 2 and spec.outputs == spec.dim and _beside_residual(parts[8:10], distant[:2])
+    if len(far) == 2:
+        # Behind a norm, long opposite vectors get opposite answers about one centre, the norm's shift.
+        middle = (parts[9] + parts[10]) / 2
+        gaps["centre at infinity"] = _size(middle - middle.mean(axis=0)) / (_size(parts[9]) or 1.0)
+    return _judged(gaps, degree, tolerance, beside)
 
 
-def _judged(gaps: dict[str, float], degree: float | None, tolerance: float) -> OneRow:
+def _judged(gaps: dict[str, float], degree: float | None, tolerance: float, beside: bool) -> OneRow:
     constant = gaps["constant"] > tolerance
     if gaps["additive"] <= tolerance and gaps["odd"] <= tolerance:
         shape = "affine" if constant else "linear"
-    elif gaps["invariant"] <= tolerance:
+    elif gaps["invariant"] <= tolerance or beside:
         shape = "normalised"
     elif gaps["doubling"] <= tolerance:
         shape = "homogeneous"
     elif degree is not None and degree < 0.5:
-        shape = "bounded"
+        shape = "bounded" if gaps["centre at infinity"] <= max(tolerance, 1e-3) else "squashed"
     # A quarter of the segments may meet a kink by chance; their median does not.
     elif gaps["curvature"] <= max(tolerance / _SMALL, 1e-4):
         shape = "piecewise linear"
@@ -76,7 +82,8 @@ def _judged(gaps: dict[str, float], degree: float | None, tolerance: float) -> O
         "homogeneous": "A single vector is answered by a function that is positively homogeneous but not linear: a "
         "network without biases stands behind.",
         "normalised": "A multiple of a vector gets the same answer: its length is normalised away.",
-        "bounded": "The answers stay bounded for long vectors: the output is normalised or squashed.",
+        "bounded": "The answers stay bounded about one centre for long vectors: the output is normalised.",
+        "squashed": "The answers stay bounded for long vectors, about no centre: the output is squashed.",
         "piecewise linear": "A single vector is answered piecewise linearly: a ReLU network with biases stands behind.",
         "smooth": "A single vector is answered by a curved function: a smooth network stands behind.",
     }
@@ -85,16 +92,19 @@ def _judged(gaps: dict[str, float], degree: float | None, tolerance: float) -> O
     return OneRow(shape, constant, degree, finding)
 
 
-def _degree(far: list[Array]) -> tuple[float | None, float | None]:
+def _beside_residual(far: list[Array], x: list[Array]) -> bool:
+    """Whether g(x) - x no longer depends on the length of x when it is long: a norm before, a residual around."""
+    one, two = (g - t for g, t in zip(far, x, strict=True))
+    return _size(one - two) <= 1e-6 * _size(one)
+
+
+def _degree(far: list[Array]) -> float | None:
     """Exponent p with g(2x) = 2^p g(x) for long x, from two lengths; None if the domain forbids them."""
     if len(far) < 2:
-        return None, None
+        return None
     a, b = (np.sqrt(np.mean(part.reshape(len(part), -1) ** 2, axis=1)) for part in far)
     ok = (a > 0) & (b > 0)
-    if not ok.any():
-        return None, None
-    p = float(np.median(np.log2(b[ok] / a[ok])))
-    return p, p
+    return float(np.median(np.log2(b[ok] / a[ok]))) if ok.any() else None
 
 
 def _size(*parts: Array) -> float:

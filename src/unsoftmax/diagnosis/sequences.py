@@ -58,6 +58,9 @@ def sequences(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Gene
     }
     others, ordered = gaps["replaced"] > tolerance, gaps["reversed"] > tolerance
     plain, shifted = gaps["f([2x;0]) - f([x])"] <= tolerance, gaps["f([4x;0]) - f([x])"] <= tolerance
+    if spec.outputs == spec.dim:
+        gaps["f([2x;0]) + x - f([x])"] = _size(tie + x - single) / size
+        shifted |= gaps["f([2x;0]) + x - f([x])"] <= tolerance
     return Sequences(
         others,
         ordered,
