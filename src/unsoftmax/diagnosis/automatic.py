@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from unsoftmax.diagnosis.examine import examine
 from unsoftmax.diagnosis.findings import Diagnosis
-from unsoftmax.errors import InvalidArgument, ModelMismatch
+from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.spec import OracleSpec
 
@@ -21,6 +21,8 @@ class Automatic:
     def program(self, spec: OracleSpec, seed: int) -> Program:
         diagnosis = yield from examine(spec, seed)
         if diagnosis.learner is None:
+            if diagnosis.family == "zero":
+                raise NotIdentifiable("every answer is 0, as for a head with v = 0: no query shows its W.")
             raise ModelMismatch(_account(diagnosis))
         if diagnosis.family == "head behind labels" and spec.kind != "membership":
             raise InvalidArgument("the answers are only 0 and 1: declare the oracle with kind='membership'.")

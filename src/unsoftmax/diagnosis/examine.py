@@ -36,6 +36,8 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     found = tuple(known.findings(spec))
     if spec.kind == "membership" or known.labels:
         return labels(spec, known, found)
+    if known.constant and known.size == 0:
+        return Diagnosis("zero", None, found, ("Every sequence asked so far got the answer 0.",))
     if known.constant:
         return outside(found, "every sequence asked so far got the same answer; a constant shows no parameters")
     row = yield from one_row(spec, norm, known, rng)

@@ -73,6 +73,8 @@ class Diagnosis:
 
 def describe(family: str) -> str:
     """A family with its article."""
+    if family == "zero":
+        return "zero wherever it was asked"
     if family == "outside":
         return "outside every class this version learns"
     return f"{'an' if family[0] in 'aeiou' else 'a'} {family}"

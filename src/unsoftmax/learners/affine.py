@@ -15,17 +15,19 @@ from scipy.special import expit
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
-from unsoftmax.learners.base import Asking, Program
-from unsoftmax.learners.measure import READABLE, random_rows
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Program
+from unsoftmax.learners.measure import READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.result import Claim
 from unsoftmax.spec import Domain, OracleSpec
 
 _TYPICAL_OFFSET = 1.5
 _PILOT = 6
 _LONGEST = 2.0**40
+_SLACK = 300.0
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
@@ -40,7 +42,20 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     outcome = yield from _corrected(program(small), v, c, constant)
     head = outcome.model
     assert isinstance(head, SingleHead | LowRankHead)
-    return replace(outcome, model=replace(head, v=v, c=c, constant=constant))
+    claim = Claim(
+        RELATIVE_ERROR, _rounding(head, limit, spec), statement="rounding, in tokens kept short by the offset"
+    )
+    return replace(outcome, model=replace(head, v=v, c=c, constant=constant), claims=(*outcome.claims, claim))
+
+
+def _rounding(head: SingleHead | LowRankHead, limit: float, spec: OracleSpec) -> float:
+    """What rounding leaves in W when tokens may only be `limit` long: logits are that much smaller than wished."""
+    if isinstance(head, LowRankHead):
+        size = math.sqrt(float(np.sum((head.K.T @ head.K) * (head.Q.T @ head.Q))))
+    else:
+        size = float(np.linalg.norm(head.W))
+    wished = TYPICAL_LOGIT * spec.dim / size if size else 0.0
+    return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / (limit / 2) ** 2)
 
 
 def _values(spec: OracleSpec) -> Asking[tuple[float, Array]]:

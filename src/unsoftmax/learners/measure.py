@@ -16,6 +16,10 @@ from unsoftmax.spec import OracleSpec
 READABLE = 7.0
 """Largest |t| taken as it comes: sigma' there is 1e-3, so three digits are lost on the largest entries at most."""
 
+TYPICAL_LOGIT = 0.4
+"""Root mean square of the main logits. At most (0.4/7)^2 = 0.33 % of them can then exceed 7 and need repair,
+whatever W is: their mean square is fixed by ||W||_F."""
+
 _ESTIMABLE = 12.0
 """Largest |t| that still tells its own size, also in float32."""
 

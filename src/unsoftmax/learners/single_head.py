@@ -12,16 +12,12 @@ from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import Forecast, Outcome, Program
-from unsoftmax.learners.measure import read_logits, read_values, size_of_scores
+from unsoftmax.learners.measure import TYPICAL_LOGIT, read_logits, read_values, size_of_scores
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.bases import coordinate_basis, householder_basis
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
 from unsoftmax.spec import OracleSpec
-
-TYPICAL_LOGIT = 0.4
-"""Root mean square of the main logits. At most (0.4/7)^2 = 0.33 % of them can then exceed 7 and need repair,
-whatever W is: their mean square is fixed by ||W||_F."""
 
 
 @dataclass(frozen=True)

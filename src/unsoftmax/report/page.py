@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,7 @@ def _reproduce_recovery(recovery: Recovery) -> str:
     return f"<pre>unsoftmax recover TARGET --learner {escape(str(learner))} --seed {seed} --report page.html</pre>"
 
 
+@cache
 def _vega() -> str:
     try:
         import vl_convert
