@@ -153,6 +153,11 @@ def multi_head_queries(d: int, H: int) -> int:
     return d + (H - 1) * d + H * d * d
 
 
+def multi_head_rational_queries(d: int, H: int) -> int:
+    """Rational interpolation as done here: d one-token queries, 2H ratios for d^2 pairs and d - 1 linking pairs."""
+    return d + 2 * H * (d * d + d - 1)
+
+
 def rational_queries(d: int, H: int) -> int:
     """arXiv 2608.03294: rational interpolation in the repetition ratio, 2H ratios for each of 2d^2 - 1 pairs, and 1."""
     return 4 * H * d * d - 2 * H + 1

@@ -7,6 +7,7 @@ from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
+from unsoftmax.learners.orthogonal_heads import OrthogonalHeads
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.learners.token_head import TokenHead
@@ -21,6 +22,7 @@ __all__ = [
     "LowRank",
     "Membership",
     "MultiHead",
+    "OrthogonalHeads",
     "Outcome",
     "Program",
     "ReluNetwork",

@@ -17,6 +17,7 @@ from unsoftmax.learners.heads.flat import read_flat_value
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.polish import polished
+from unsoftmax.learners.heads.rational import rational_heads
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.models.multi_head import MultiHead as Heads
@@ -41,6 +42,7 @@ class MultiHead:
     rank     None finds the rank of every W_h; a number is taken as given.
     method   "saturation": heads appear as jumps of the answer for large tokens, then every entry of W_h costs one
              query that sees head h alone. Where tokens are bounded (max_norm), a fit takes the place of saturation.
+             "rational": poles in the repetition ratio, for few heads; the comparison with arXiv 2608.03294.
     polish   ask some more queries where they say most and fit everything in extended precision.
     """
 
@@ -77,12 +79,16 @@ class MultiHead:
         rng = np.random.default_rng(seed)
         records = Records()
         bounded = spec.domain.max_norm is not None
-        keep = records.watching if self.polish or bounded else _unwatched
+        rational = self.method == "rational"
+        keep = records.watching if self.polish or bounded or rational else _unwatched
         notes: tuple[str, ...] = ()
         ground = yield from keep(read_ground(spec, rng))
         if bounded:
             room = Room(spec.domain.norm_limit, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             W, v = yield from fit_heads(ground, room, self.heads, records, rng)
+        elif rational:
+            room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
+            W, v = yield from rational_heads(ground, self.heads, records, room.longest, rng)
         else:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             try:

@@ -1,5 +1,7 @@
 """Generic heads, full and low rank."""
 
+import numpy as np
+
 import unsoftmax as us
 from tests.contracts.registry import Case, affine_scores, constant_term, network_behind, two_heads
 
@@ -13,4 +15,30 @@ CASES = [
         lambda: us.models.MultiHead.random(10, 2, rank=2, norm=2.0, seed=3),
         1e-11,
     ),
+]
+
+
+def orthogonal() -> us.models.MultiHead:
+    rng = np.random.default_rng(4)
+    W = np.zeros((2, 6, 6))
+    v = np.zeros((2, 6))
+    for h, part in enumerate((slice(0, 2), slice(2, 6))):
+        k = part.stop - part.start
+        W[h, part, part], v[h, part] = rng.standard_normal((k, k)), rng.standard_normal(k)
+    return us.models.MultiHead(W, v)
+
+
+CASES += [
+    Case("MultiHead-rational", us.learners.MultiHead(method="rational"), two_heads, 1e-11, outside=OUTSIDE),
+    Case(
+        "MultiHead-bounded",
+        us.learners.MultiHead(),
+        lambda: us.models.MultiHead.random(4, 2, norm=2.0, seed=5),
+        1e-11,
+        oracle=lambda target: us.oracle(target, max_norm=3.0, max_length=8),
+    ),
+    Case(
+        "OrthogonalHeads", us.learners.OrthogonalHeads(), orthogonal, 1e-10, outside={**OUTSIDE, "two heads": two_heads}
+    ),
+    Case("OrthogonalHeads-known", us.learners.OrthogonalHeads([np.eye(6)[:, :2], np.eye(6)[:, 2:]]), orthogonal, 1e-12),
 ]

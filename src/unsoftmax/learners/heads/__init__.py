@@ -6,4 +6,11 @@ arcs          between jumps the answer is linear: values of the heads by differe
 isolation     probes orthogonal to the other heads' values see one head alone
 three_tokens  the few directions isolation cannot reach
 columns       one logit per entry of W, full or low rank
+assembly      all of it as matrices, the other heads' part taken away
+values        the values once more, directly
+flat          a head with W = 0
+bounded       heads without saturation: a fit, for short tokens and for heads that saturation cannot part
+polish        spare queries where they say most, and the last digits
+records       everything asked, for fits that use all of it
+rational      poles in the repetition ratio, for few heads
 """

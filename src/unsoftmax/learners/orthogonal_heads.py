@@ -1,0 +1,185 @@
+"""Heads in orthogonal subspaces: Proposition C.2, and the subspaces from Hessians where they are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
+from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.reductions import in_subspace, subspace_spec
+from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.models.multi_head import MultiHead as Heads
+from unsoftmax.models.single_head import SingleHead as Head
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import require_pairs
+from unsoftmax.result import Claim
+from unsoftmax.solvers.block_diagonal import Blocks, finest_blocks
+from unsoftmax.spec import OracleSpec
+
+_SMALL = 0.001
+"""Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
+
+_PARTED = 1e2
+_SILENT = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class OrthogonalHeads:
+    """Learn sum_h of heads whose W_h and v_h live in mutually orthogonal subspaces U_h (Assumption C.1).
+
+    bases    orthonormal bases (d, d_h) of the U_h: Theorem 4.1 runs inside each, sum_h (d_h + d_h^2) queries.
+             None finds them: Hessians of F(z) = f([z + b ; b]) at z = 0 for several b are block-diagonal in the U_h.
+             Found subspaces are trusted if what couples them is far below what holds each together; the certificate
+             has both figures.
+    """
+
+    bases: Sequence[Array] | None = None
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
+            raise InvalidArgument("OrthogonalHeads learns from one real number per sequence of vectors.")
+        require_pairs(spec, "OrthogonalHeads")
+        if self.bases is None:
+            if spec.domain.max_norm is not None:
+                raise DomainError(
+                    "finding the subspaces needs tokens of free length and max_norm is set; pass the bases, or use "
+                    "MultiHead, which works inside a norm bound."
+                )
+            return Forecast({}, tokens_per_query=1, verification=0)
+        _require_orthonormal(self.bases, spec.dim)
+        dims = [basis.shape[1] for basis in self.bases]
+        phases = {"values": sum(dims), "main": theory.orthogonal_heads_queries(dims) - sum(dims)}
+        return Forecast(phases, extra=sum(64 + k * k // 100 for k in dims), verification=0)
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._found(spec, seed) if self.bases is None else self._given(list(self.bases), spec, seed)
+
+    def _given(self, bases: list[Array], spec: OracleSpec, seed: int) -> Program:
+        """Proposition C.2: one single-head learner per subspace."""
+        W, v, notes = [], [], []
+        programs = [
+            in_subspace(SingleHead().program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases
+        ]
+        values = []
+        for program in programs:
+            y = yield next(program)
+            values.append(y)
+        largest = max((float(np.abs(y).max()) for y in values), default=0.0)
+        for h, (program, y, basis) in enumerate(zip(programs, values, bases, strict=True)):
+            if np.abs(y).max() <= _SILENT * spec.eps * largest:
+                program.close()
+                notes.append(f"subspace {h + 1} answers nothing: its v is 0, the head is dropped.")
+                continue
+            outcome = yield from _resumed(program, y)
+            head = outcome.model
+            assert isinstance(head, Head)
+            W.append(basis @ head.W @ basis.T)
+            v.append(basis @ head.v)
+        d = spec.dim
+        model = Heads(np.array(W).reshape(len(W), d, d), np.array(v).reshape(len(v), d))
+        return Outcome(model, tuple(notes))
+
+    def _found(self, spec: OracleSpec, seed: int) -> Program:
+        rng = np.random.default_rng(seed)
+        ground = yield from read_ground(spec, rng)
+        blocks = yield from find_subspaces(ground, rng)
+        outcome = yield from self._given(blocks.bases, spec, seed)
+        sizes = ", ".join(str(basis.shape[1]) for basis in blocks.bases) or "none"
+        statement = (
+            f"coupling of the {len(blocks.bases)} subspaces (dimensions {sizes}) next to what holds each together"
+        )
+        bound = 1.0 if np.isinf(blocks.within) else blocks.within / _PARTED
+        claim = Claim("subspaces part", bound, blocks.across, statement=statement)
+        return Outcome(outcome.model, outcome.notes, (claim,))
+
+
+def _resumed(program: Program, answer: Array) -> Program:
+    """The rest of a program whose first question was answered elsewhere."""
+    try:
+        request = program.send(answer)
+        while True:
+            request = program.send((yield request))
+    except StopIteration as stop:
+        outcome: Outcome = stop.value
+        return outcome
+    finally:
+        program.close()
+
+
+def _require_orthonormal(bases: Sequence[Array], d: int) -> None:
+    for basis in bases:
+        if np.ndim(basis) != 2 or basis.shape[0] != d or not 1 <= basis.shape[1] <= d:
+            raise InvalidArgument(f"every basis must have shape ({d}, d_h) (got {np.shape(basis)}).")
+    joined = np.hstack(list(bases)) if bases else np.zeros((d, 0))
+    if np.abs(joined.T @ joined - np.eye(joined.shape[1])).max(initial=0.0) > 1e-8:
+        raise InvalidArgument(
+            "the bases must be orthonormal, and orthogonal to each other (Assumption C.1); bases=None finds them."
+        )
+
+
+def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
+    """Hessians for random b until their common range stops growing, then the finest common blocks."""
+    d = ground.dim
+    size = yield from _small_size(ground, rng)
+    matrices: list[Array] = []
+    rank, noise, same = 0, 64 * ground.noise / _SMALL, 0
+    while same < 2 and len(matrices) < d + 3:
+        b = rng.standard_normal(d)
+        matrices.append((yield from _hessian(ground, size, b / np.linalg.norm(b))))
+        stacked = np.hstack(matrices)
+        levels = np.linalg.svd(stacked, compute_uv=False)
+        new = int((levels > 1e2 * noise * d * levels[0]).sum()) if levels[0] > 0 else 0
+        same, rank = (same + 1 if new == rank else 0), new
+    blocks = finest_blocks(np.array(matrices), noise * d, rng)
+    if blocks.across * _PARTED > blocks.within:
+        raise ModelMismatch(
+            f"no orthogonal subspaces stand out: they are coupled by {blocks.across:.1g} and held together by only "
+            f"{blocks.within:.1g}. The heads do not live in orthogonal subspaces; use MultiHead."
+        )
+    return blocks
+
+
+def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:
+    """Length of z, for unit b, at which attention moves the answer by about _SMALL of its size."""
+    d, size = ground.dim, 1.0
+    scale = max(float(np.linalg.norm(ground.V)), 1e-300)
+    for _ in range(60):
+        z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 8, d)))
+        F = yield from ground.pairs(z * size, b, phase="pilot")
+        moved = float(np.linalg.norm(2 * F / size - z @ ground.V))
+        tilt = moved * float(np.sqrt(d / 8)) / scale
+        if tilt > 0.3:
+            size /= 8
+        elif tilt < 1e-6:
+            size *= 2.0**12
+        elif _SMALL / 4 < tilt < 2 * _SMALL:
+            return size
+        else:
+            size *= _SMALL / tilt
+        if size > 2.0**100:
+            return 1.0
+    raise ModelMismatch("attention's effect on the answer does not shrink with the tokens; no softmax head does that.")
+
+
+def _hessian(ground: Ground, size: float, b: Array) -> Asking[Array]:
+    """Hessian (d, d) at z = 0 of F(z, b) = sum_h (z.v_h) sigma(z'W_h b): the symmetric part of sum_h v_h (W_h b)' / 2.
+
+    2 F(z) - z.V = sum_h (z.v_h) tanh(z'W_h b / 2) is even in z; three lengths remove its fourth and sixth order.
+    """
+    d = ground.dim
+    i, j = np.triu_indices(d, 1)
+    z = np.vstack([np.eye(d), (np.eye(d)[i] + np.eye(d)[j]) / np.sqrt(2)])
+    steps = size * np.array([1.0, 2.0, 4.0])
+    asked = np.vstack([z * step for step in steps])
+    F = yield from ground.pairs(asked, b, phase="discovery")
+    near, middle, far = (2 * F - asked @ ground.V).reshape(3, -1) / steps[:, None] ** 2
+    quadratic = (16 * (4 * near - middle) - (4 * middle - far)) / 45
+    A = np.diag(quadratic[:d])
+    A[i, j] = A[j, i] = quadratic[d:] - (quadratic[i] + quadratic[j]) / 2
+    return np.asarray(A)

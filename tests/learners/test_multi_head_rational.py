@@ -1,0 +1,23 @@
+"""Rational interpolation in the repetition ratio, as a comparison."""
+
+from __future__ import annotations
+
+import pytest
+
+import unsoftmax as us
+
+
+@pytest.mark.parametrize(("d", "H"), [(4, 1), (6, 2), (6, 3)])
+def test_few_heads_within_the_published_count(d: int, H: int) -> None:
+    target = us.models.MultiHead.random(d, H, norm=2.0, seed=1)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(method="rational"), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+    spent = recovery.usage.phases["values"] + recovery.usage.phases["main"]
+    assert spent == us.theory.multi_head_rational_queries(d, H)
+    assert spent <= us.theory.rational_queries(d, H)
+
+
+def test_more_heads_than_poles_can_tell_are_refused() -> None:
+    target = us.models.MultiHead.random(6, 6, norm=2.0, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match="saturation"):
+        us.recover(us.oracle(target), us.learners.MultiHead(method="rational"))

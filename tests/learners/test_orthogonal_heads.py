@@ -1,0 +1,57 @@
+"""Proposition C.2 and the subspaces found from Hessians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+
+
+def orthogonal(d: int, dims: list[int], seed: int) -> tuple[us.models.MultiHead, list[np.ndarray]]:
+    """Heads inside consecutive blocks of a random orthonormal basis."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    bases = np.split(Q[:, : sum(dims)], np.cumsum(dims)[:-1], axis=1)
+    W = [U @ rng.standard_normal((U.shape[1],) * 2) @ U.T for U in bases]
+    v = [U @ rng.standard_normal(U.shape[1]) for U in bases]
+    return us.models.MultiHead(np.array(W), np.array(v)), bases
+
+
+def test_known_subspaces_cost_what_the_proposition_says() -> None:
+    target, bases = orthogonal(12, [3, 4, 5], 1)
+    recovery = us.recover(us.oracle(target), us.learners.OrthogonalHeads(bases))
+    assert us.models.distance(recovery.model, target) <= 1e-12
+    spent = recovery.usage.phases["values"] + recovery.usage.phases["main"]
+    assert spent == us.theory.orthogonal_heads_queries([3, 4, 5])
+
+
+@pytest.mark.parametrize(("d", "dims"), [(32, [8, 8, 8, 8]), (12, [1, 4, 5]), (6, [6])])
+def test_unknown_subspaces_are_found(d: int, dims: list[int]) -> None:
+    for seed in range(3):
+        target, _ = orthogonal(d, dims, seed)
+        recovery = us.recover(us.oracle(target), us.learners.OrthogonalHeads(), seed=seed)
+        assert us.models.distance(recovery.model, target) <= 1e-7
+        (parted,) = [c for c in recovery.certificate.claims if c.name == "subspaces part"]
+        assert parted.observed <= 1e-6 * parted.bound
+
+
+def test_heads_that_share_a_subspace_are_refused() -> None:
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(us.models.MultiHead.random(6, 2, norm=2.0, seed=1)), us.learners.OrthogonalHeads())
+
+
+def test_a_subspace_without_value_is_dropped_and_said() -> None:
+    target, bases = orthogonal(6, [3, 3], 2)
+    silent = us.models.MultiHead(target.W, target.v * np.array([[1.0], [0.0]]))
+    recovery = us.recover(us.oracle(silent), us.learners.OrthogonalHeads(bases))
+    assert recovery.model.heads == 1
+    assert any("subspace 2" in note for note in recovery.notes)
+    assert us.models.equivalent(recovery.model, silent, 1e-9)
+
+
+def test_bases_must_be_orthonormal_and_orthogonal() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="orthogonal to each other"):
+        us.learners.OrthogonalHeads([np.eye(4)[:, :2], np.eye(4)[:, 1:3]]).forecast(us.oracles.OracleSpec(4))
+    with pytest.raises(us.errors.InvalidArgument, match="shape"):
+        us.learners.OrthogonalHeads([np.eye(3)]).forecast(us.oracles.OracleSpec(4))
