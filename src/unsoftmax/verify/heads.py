@@ -125,7 +125,9 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     z = z + step[:, :, None] * ways
     room = 0.65 * spec.domain.norm_limit
     z *= np.minimum(1.0, min(room, 1e4 * norm.max()) / np.maximum(np.linalg.norm(z, axis=2, keepdims=True), 1e-300))
-    return np.asarray(np.concatenate([z, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None])
+    # Long differences and a short query token keep the scores and outscale additive noise, where length is free.
+    longer = max(1.0, 1e12 * spec.tolerance) if np.isinf(spec.domain.norm_limit) else 1.0
+    return np.asarray(np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer)
 
 
 def _free(model: MultiHead, h: int) -> Array:
