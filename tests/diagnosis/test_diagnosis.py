@@ -84,6 +84,22 @@ def test_findings_read_as_sentences_and_as_data() -> None:
         found["nothing"]
 
 
+def test_input_limits_are_probed_gently() -> None:
+    head = us.models.SingleHead.random(8, norm=2.0, seed=1)
+
+    def strict(X):
+        if X.shape[1] > 100 or np.linalg.norm(X, axis=2).max() > 2e4:
+            raise ValueError("too large")
+        return head(X)
+
+    found = us.diagnose(us.oracle(strict, 8))
+    assert found["limit on sequence length"] == 64
+    assert found["limit on token norm"] == 1e4
+    free = us.diagnose(us.oracle(head, max_norm=5.0))
+    assert free["limit on token norm"] == 5.0
+    assert free["limit on sequence length"] is None
+
+
 def test_a_random_oracle_is_called_random() -> None:
     head = us.models.SingleHead.random(6, norm=2.0, seed=1)
     rng = np.random.default_rng(0)

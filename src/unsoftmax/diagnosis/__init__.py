@@ -7,6 +7,7 @@ from dataclasses import replace
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.limits import input_limits
 from unsoftmax.engine import run
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
@@ -22,4 +23,6 @@ def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:
             f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap it with us.oracle(fn, dim)."
         )
     stack = Stack(oracle)
-    return replace(run(examine(oracle.spec, seed), stack), usage=stack.meter.snapshot())
+    found = run(examine(oracle.spec, seed), stack)
+    limits = () if oracle.spec.vocabulary is not None else tuple(input_limits(stack))
+    return replace(found, findings=found.findings + limits, usage=stack.meter.snapshot())

@@ -16,8 +16,8 @@ from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.learners.base import Asking
 from unsoftmax.spec import OracleSpec
 
-_OBSERVED = 100
-"""Queries of the observations, at most."""
+_OBSERVED = 104
+"""Queries of the observations and of the input limits, at most."""
 
 
 def allowance(spec: OracleSpec) -> int:

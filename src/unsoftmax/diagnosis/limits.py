@@ -1,0 +1,44 @@
+"""Input limits, probed gently: one sequence at a time, longer each time, until the target refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from unsoftmax.diagnosis.answers import PHASE
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.errors import UnsoftmaxError
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.probes.base import Array, Probes
+
+_NORMS = (1e2, 1e4, 1e6)
+_LENGTHS = (16, 64, 256)
+QUERIES = len(_NORMS) + len(_LENGTHS)
+
+
+def input_limits(stack: Stack) -> Iterator[Finding]:
+    """What is declared is believed; where nothing is, a few longer tokens and sequences are tried."""
+    spec = stack.spec
+    unit = np.full(spec.dim, 1 / np.sqrt(spec.dim))
+    norms: dict[float, Array] = {norm: np.tile(unit, (1, 2, 1)) * norm for norm in _NORMS}
+    lengths: dict[float, Array] = {length: np.tile(unit, (1, length, 1)) for length in _LENGTHS}
+    yield _finding("token norm", spec.domain.max_norm, norms, stack)
+    yield _finding("sequence length", spec.domain.max_length, lengths, stack)
+
+
+def _finding(name: str, declared: float | None, tries: Mapping[float, Array], stack: Stack) -> Finding:
+    if declared is not None:
+        return Finding(f"limit on {name}", declared, f"The {name} is declared to be at most {declared:g}.", 1.0)
+    accepted, refusal = 0.0, ""
+    for size, tokens in tries.items():
+        try:
+            list(stack.ask([Probes(tokens, phase=PHASE)]))
+        except UnsoftmaxError as error:
+            refusal = str(error)
+            break
+        accepted = size
+    if refusal:
+        words = f"The target refuses a {name} of {size:g} and accepts {accepted:g}: declare a limit between them."
+        return Finding(f"limit on {name}", accepted, words, 0.9, {"refusal": refusal})
+    return Finding(f"limit on {name}", None, f"A {name} of {accepted:g} is accepted; no limit was met.", 0.8)
