@@ -123,6 +123,42 @@ def test_parallel_opposite_cancelling_and_dead_neurons_are_merged() -> None:
     assert us.models.distance(recovery.model, target) <= 1e-12
 
 
+def awkward(kind, dim=7, width=20, seed=4):
+    """Networks that generic position would exclude."""
+    rng = np.random.default_rng(seed)
+    A, w = rng.standard_normal((dim, width)), rng.standard_normal(width)
+    half = width // 2
+    match kind:
+        case "close pairs":
+            A[:, half:] = A[:, :half] + 1e-6 * rng.standard_normal((dim, half))
+        case "sparse":
+            A *= rng.random((dim, width)) < 0.3
+        case "integers":
+            A, w = np.round(2 * A), np.round(3 * w)
+        case "six orders":
+            A *= 10 ** rng.uniform(-3, 3, width)
+        case "plane":
+            A = rng.standard_normal((dim, 2)) @ rng.standard_normal((2, width))
+        case "tiny units":
+            A, w = A * 1e-6, w * 1e-3
+    return Network(A, w)
+
+
+@pytest.mark.parametrize("kind", ["close pairs", "sparse", "integers", "six orders", "plane", "tiny units"])
+def test_awkward_networks(kind) -> None:
+    target = awkward(kind)
+    recovery = recovered(target)
+    assert error(recovery.model, target, 7) <= min(1e-8, stated(recovery))
+
+
+@pytest.mark.parametrize("size", [0.01, 100.0])
+def test_biases_of_another_size(size) -> None:
+    plain = Network.random(6, 15, bias=True, seed=2)
+    target = Network(plain.A, plain.w_o, plain.b * size, plain.b_o)
+    recovery = recovered(target, bias=True)
+    assert error(recovery.model, target, 6) <= min(1e-8, stated(recovery))
+
+
 @pytest.mark.parametrize("target", [Network(np.zeros((4, 3)), np.ones(3)), Network.random(4, 0)])
 def test_the_zero_function(target) -> None:
     model = recovered(target).model

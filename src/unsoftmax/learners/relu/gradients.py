@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.relu.kinks import SIGMAS, Chain
+from unsoftmax.learners.relu.chain import Chain
+from unsoftmax.learners.relu.kinks import SIGMAS
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.circle import Circle
 

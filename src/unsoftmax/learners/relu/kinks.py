@@ -14,6 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.relu.chain import Chain, Gap, Plan
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing, merged
@@ -24,50 +25,9 @@ SIGMAS = 8.0
 _NARROWEST = 1e-10
 _CLOSEST = 1e-9
 _MOST_LEVELS = 120
-_CURVED = 12
+_CURVED = 24
 _LOOKS = 2
 _BLURRED = 30.0
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Pieces in order of angle and the kinks between them; `resolved[k]` is False where several kinks are too close
-    to be told apart (the two pieces around are then not neighbours)."""
-
-    pieces: list[Piece]
-    kinks: Array
-    resolved: Array
-
-    def __len__(self) -> int:
-        return len(self.kinks)
-
-
-@dataclass
-class _Gap:
-    """What lies between two pieces: nothing known, a kink, or kinks too close to separate.
-
-    blind: the crossing misled, look anywhere; vague: the kink is so slight that a point near it fitted both pieces.
-    """
-
-    kink: float | None = None
-    lost: bool = False
-    blind: bool = False
-    vague: bool = False
-    looks: int = 0
-
-    @property
-    def open(self) -> bool:
-        return self.kink is None and not self.lost
-
-
-@dataclass
-class _Plan:
-    """One gap's queries of a level: two around a crossing, or one somewhere inside."""
-
-    gap: int
-    angles: list[float]
-    crossing: float | None = None
-    values: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -78,9 +38,8 @@ class _Search:
     phase: str
     rng: np.random.Generator
     pieces: list[Piece] = field(default_factory=list)
-    gaps: list[_Gap] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     curved: int = 0
-    straight: int = 0
 
     def __post_init__(self) -> None:
         self.tolerance = SIGMAS * self.sigma
@@ -102,7 +61,7 @@ class _Search:
             points = list(zip(angles, y.tolist(), strict=True))
             self.pieces = [Piece(points[k : k + 3]) for k in (0, 3, 6)]
             if all(piece.consistent(self.tolerance) for piece in self.pieces):
-                self.gaps = [_Gap(), _Gap()]
+                self.gaps = [Gap(), Gap()]
                 return
             step /= 16
         raise ModelMismatch(_NOT_SINUSOIDAL.format(8, 8))
@@ -120,29 +79,29 @@ class _Search:
             pieces.append(piece)
         self.pieces, self.gaps = pieces, gaps
 
-    def plan(self, index: int) -> _Plan:
+    def plan(self, index: int) -> Plan:
         left, right, gap = self.pieces[index], self.pieces[index + 1], self.gaps[index]
         low, high = left.right[0], right.left[0]
         meeting = None if gap.blind else crossing(left, right)
         if meeting is None:
             share = self.rng.uniform(0.05, 0.95) if gap.blind else self.rng.uniform(0.45, 0.55)
-            return _Plan(index, [low + share * (high - low)])
+            return Plan(index, [low + share * (high - low)])
         t, jump = meeting.angle, max(meeting.jump, 1e-300)
         eta = self.closest(left, right, t, jump)
         before, after = 0.5 * (t - low), 0.5 * (high - t)
         if 20 * left.error(t, self.sigma) / jump > before and left.span < before:
             # Too slight a kink for so short a piece: lengthen the piece first.
-            return _Plan(index, [low + min(8 * left.span, 0.8 * before)])
+            return Plan(index, [low + min(8 * left.span, 0.8 * before)])
         if 20 * right.error(t, self.sigma) / jump > after and right.span < after:
-            return _Plan(index, [high - min(8 * right.span, 0.8 * after)])
-        return _Plan(index, [t - min(eta, before), t + min(eta, after)], t)
+            return Plan(index, [high - min(8 * right.span, 0.8 * after)])
+        return Plan(index, [t - min(eta, before), t + min(eta, after)], t)
 
     def closest(self, left: Piece, right: Piece, t: float, jump: float) -> float:
         """How near to a crossing two points can be and still be told to lie on different pieces."""
         uncertain = (left.error(t, self.sigma) + right.error(t, self.sigma)) / jump
         return max(_CLOSEST, 20 * uncertain, 200 * self.sigma / jump)
 
-    def read(self, plan: _Plan) -> list[tuple[float, float]]:
+    def read(self, plan: Plan) -> list[tuple[float, float]]:
         """Use a plan's answers; returns points that lie on neither piece (the start of a new one)."""
         left, right, gap = self.pieces[plan.gap], self.pieces[plan.gap + 1], self.gaps[plan.gap]
         gap.blind = False
@@ -178,7 +137,7 @@ class _Search:
             low, high = self.pieces[index].right[0], self.pieces[index + 1].left[0]
             centre = points[0][0] if len(points) == 1 else 0.5 * (points[0][0] + points[1][0])
             near = min(centre - low, high - centre)
-            step = min(max(0.02 * near, min(0.3 * near, 0.01 * self.widest)), self.widest)
+            step = min(max(0.02 * near, min(0.3 * near, 0.01 * self.widest)), self.widest) * self.gaps[index].reach
             if len(points) == 1:
                 angles += [centre - step, centre + step]
             else:
@@ -192,13 +151,15 @@ class _Search:
             candidate = Piece(points + extra)
             if candidate.consistent(self.tolerance):
                 new[index] = candidate
-                self.straight += 1
             else:
-                self.gaps[index].blind = True
+                gap = self.gaps[index]
+                gap.reach *= 0.01
+                gap.blind = gap.reach < 1e-5
                 self.curved += 1
-        if self.curved > _CURVED and self.curved > self.straight:
-            raise ModelMismatch(_NOT_SINUSOIDAL.format(self.curved, self.curved + self.straight))
         self.insert(new)
+        found_kinks = sum(gap.kink is not None for gap in self.gaps)
+        if self.curved > _CURVED + 2 * found_kinks + 0.5 * len(self.pieces):
+            raise ModelMismatch(_NOT_SINUSOIDAL.format(self.curved, self.curved + len(self.pieces)))
 
     def reopen(self) -> bool:
         """Look once more at kinks seen from afar: their pieces have grown longer since, so they are sharper now."""
@@ -243,7 +204,7 @@ class _Search:
         y = (yield from self.ask(angles)).tolist()
         points = list(zip(angles, y, strict=True))
         self.pieces[index : index + 1] = [Piece([p, *points[2 * k : 2 * k + 2]]) for k, (p, _) in enumerate(places)]
-        self.gaps[index:index] = [_Gap(), _Gap()]
+        self.gaps[index:index] = [Gap(), Gap()]
 
     def extend(self) -> Asking[None]:
         """On a closed circle the first and last cell go on beyond the ends: one more point far inside each."""
@@ -262,7 +223,7 @@ class _Search:
             gaps.append(gap)
             if index in new:
                 pieces.append(new[index])
-                gaps.append(_Gap())
+                gaps.append(Gap())
             pieces.append(self.pieces[index + 1])
         self.pieces, self.gaps = pieces, gaps
 

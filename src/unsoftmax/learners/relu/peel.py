@@ -9,8 +9,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.reductions import residual
+from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.gradients import Gradients, read_gradients
-from unsoftmax.learners.relu.kinks import Chain, find_kinks
+from unsoftmax.learners.relu.kinks import find_kinks
 from unsoftmax.learners.relu.noise import Answers, directions, size_and_noise
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import closed_circle, upper_circle
@@ -60,7 +61,7 @@ def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int
         if not peeling.quiet(_HOPELESS * answers.scale):
             break
         yield from peeling.polish()
-        if peeling.quiet(_SURPRISE * peeling.limit()):
+        if peeling.quiet(3 * _SURPRISE * peeling.limit()):
             break
     gaps = (peeling.y - peeling.net.of(peeling.x)) / answers.scale
     expected = min(peeling.net.error, peeling.limit()) if peeling.polished else peeling.net.error
