@@ -15,6 +15,7 @@ from unsoftmax.learners.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
 from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_unexplained
 from unsoftmax.models.relu_network import ReluNetwork as Network
+from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.result import Claim
 from unsoftmax.solvers.neurons import distinct
@@ -89,10 +90,22 @@ def residual_claim(found: Peeled) -> Claim:
     )
 
 
+def _merged(found: Peeled) -> tuple[Array, Array, Array]:
+    """Neurons that noise cannot tell apart as one, unless fresh answers tell them apart after all."""
+    net = found.net
+    allowed = 2 * found.residual + 10 * found.sigma / found.scale
+    for share in (1.0, 1e-3):
+        U, s, lin = distinct(net.U, net.s, net.lin, share * net.neuron_noise)
+        gaps = found.y - np.maximum(found.x @ U.T, 0) @ s - found.x @ lin
+        if np.abs(gaps).max() <= allowed * found.scale:
+            return U, s, lin
+    return net.U, net.s, net.lin
+
+
 def as_network(found: Peeled, bias: bool) -> tuple[Network, str]:
     """The found function as a model, without a linear part where the neurons' orientation can be told."""
     net = found.net
-    U, s, lin = distinct(net.U, net.s, net.lin, net.neuron_noise)
+    U, s, lin = _merged(found)
     size = np.linalg.norm(U, axis=1)
     order = np.argsort(-size)
     U, s = U[order], s[order]

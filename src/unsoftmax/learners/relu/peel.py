@@ -33,15 +33,20 @@ _COARSEST = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Peeled:
-    """The function found, and how far from the target it is: relative gaps (n,) at fresh unit vectors, and the error
-    that the noise of answers lets one expect there (`expected`, relative too)."""
+    """The function found, and how far from the target it is: relative `gaps` (n,) at fresh unit vectors x (n, d) with
+    answers y, and the error that the noise of answers lets one expect there (`expected`, relative too)."""
 
     net: CellNetwork
     sigma: float
     scale: float
-    gaps: Array
+    x: Array
+    y: Array
     expected: float
     circles: int
+
+    @property
+    def gaps(self) -> Array:
+        return (self.y - self.net.of(self.x)) / self.scale
 
     @property
     def residual(self) -> float:
@@ -63,9 +68,9 @@ def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int
         yield from peeling.polish()
         if peeling.quiet(3 * _SURPRISE * peeling.limit()):
             break
-    gaps = (peeling.y - peeling.net.of(peeling.x)) / answers.scale
     expected = min(peeling.net.error, peeling.limit()) if peeling.polished else peeling.net.error
-    return Peeled(peeling.net, answers.sigma, answers.scale, gaps, expected / answers.scale, peeling.count)
+    net, x, y = peeling.net, peeling.x, peeling.y
+    return Peeled(net, answers.sigma, answers.scale, x, y, expected / answers.scale, peeling.count)
 
 
 def _two_rays(answers: Answers) -> Peeled:
@@ -74,8 +79,7 @@ def _two_rays(answers: Answers) -> Peeled:
     cells = np.array([[-y[x < 0][0]], [y[x > 0][0]]])
     noise, good = np.full(2, answers.sigma), np.ones(2, dtype=bool)
     net = with_chain(no_cells(1), cells, noise, good, np.ones(1, dtype=bool), np.array([[-1.0], [1.0]]))
-    gaps = (y - net.of(answers.x)) / answers.scale
-    return Peeled(net, answers.sigma, answers.scale, gaps, net.error / answers.scale, 1)
+    return Peeled(net, answers.sigma, answers.scale, answers.x, y, net.error / answers.scale, 1)
 
 
 @dataclass
