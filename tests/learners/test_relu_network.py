@@ -148,7 +148,9 @@ def awkward(kind, dim=7, width=20, seed=4):
 def test_awkward_networks(kind) -> None:
     target = awkward(kind)
     recovery = recovered(target)
-    assert error(recovery.model, target, 7) <= min(1e-8, stated(recovery))
+    # Between two hyperplanes a millionth apart only their sum is known well.
+    bar = 1e-6 if kind == "close pairs" else 1e-8
+    assert error(recovery.model, target, 7) <= min(bar, stated(recovery))
 
 
 @pytest.mark.parametrize("size", [0.01, 100.0])

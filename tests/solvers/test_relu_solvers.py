@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.cells import away_from_kinks, corrected, no_cells, with_chain
+from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, no_cells, with_chain
 from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing
@@ -100,8 +100,27 @@ def test_orientation_says_when_there_is_a_linear_part() -> None:
 def test_opposite_halves_of_a_neuron_are_added_up() -> None:
     u, v = np.array([1.0, 2.0]), np.array([0.5, -1.0])
     U, s = np.array([u, -2 * u, v, 3 * v]), np.array([1.0, 1.0, 1.0, -1.0])
+    cells, off = np.arange(4), np.zeros(4, dtype=bool)
+    net = CellNetwork(U, s, np.zeros(2), np.full(8, 1e-14), cells, cells + 4, off, np.array([0]))
     x = np.random.default_rng(0).standard_normal((20, 2))
-    new, signs, lin = distinct(U, s, np.zeros(2), np.full(4, 1e-14))
+    new, signs, lin = distinct(net)
     assert len(new) == 2
-    expected = np.maximum(x @ U.T, 0) @ s
-    np.testing.assert_allclose(np.maximum(x @ new.T, 0) @ signs + x @ lin, expected, atol=1e-12)
+    np.testing.assert_allclose(np.maximum(x @ new.T, 0) @ signs + x @ lin, net.of(x), atol=1e-12)
+
+
+def test_two_halves_that_cancel_through_a_narrow_cell_are_no_neuron() -> None:
+    u, w = np.array([1.0, 2.0]), np.array([-1.0, 0.3])
+    error = 1e-8 * np.array([0.3, -0.7])
+    # Cells 0, 1, 2 with a badly known one in the middle: what it adds on its left it takes off on its right.
+    G = np.array([w, w + u + error, w])
+    net = with_chain(
+        no_cells(2),
+        G,
+        np.array([1e-14, 1e-8, 1e-14]),
+        np.ones(3, dtype=bool),
+        np.ones(2, dtype=bool),
+        np.array([[-0.2, -0.1], [0.1, 0.2], [0.2, 0.3]]),
+    )
+    new, _, _ = distinct(net)
+    assert len(net.s) == 2
+    assert len(new) == 0

@@ -93,9 +93,9 @@ def residual_claim(found: Peeled) -> Claim:
 def _merged(found: Peeled) -> tuple[Array, Array, Array]:
     """Neurons that noise cannot tell apart as one, unless fresh answers tell them apart after all."""
     net = found.net
-    allowed = 2 * found.residual + 10 * found.sigma / found.scale
+    allowed = max(3 * found.residual + 30 * found.sigma / found.scale, found.expected)
     for share in (1.0, 1e-3):
-        U, s, lin = distinct(net.U, net.s, net.lin, share * net.neuron_noise)
+        U, s, lin = distinct(net, share)
         gaps = found.y - np.maximum(found.x @ U.T, 0) @ s - found.x @ lin
         if np.abs(gaps).max() <= allowed * found.scale:
             return U, s, lin

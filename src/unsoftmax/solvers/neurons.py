@@ -5,37 +5,47 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.cells import CellNetwork
 
 _SIGMAS = 20.0
+_WIDEST = 1e-3
 
 
-def distinct(U: Array, s: Array, lin: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """lin . x + sum s_k ReLU(U_k . x) with parallel and opposite neurons added up: U (m, d), s, lin again.
+def distinct(net: CellNetwork, share: float = 1.0) -> tuple[Array, Array, Array]:
+    """The net's function as U (m, d), s (m,), lin (d,) with parallel and opposite neurons added up.
 
-    Two kinks are the same if their directions differ by no more than the noise (m,) of the U_k explains.
+    Two kinks are the same if their directions differ by no more than `share` of what the noise of the U_k explains.
+    A sum telescopes: the noise of a narrow cell between two neurons is in both and not in their sum.
     """
-    size = np.linalg.norm(U, axis=1)
-    unit = U / np.maximum(size, 1e-300)[:, None]
-    spread = _SIGMAS * noise / np.maximum(size, 1e-300)
+    U, s, lin = net.U, net.s, net.lin
+    size = np.maximum(np.linalg.norm(U, axis=1), 1e-300)
+    unit = U / size[:, None]
+    spread = np.minimum(share * _SIGMAS * net.neuron_noise / size, _WIDEST)
     cosine = unit @ unit.T
-    order = np.argsort(spread)
     taken = np.zeros(len(s), dtype=bool)
     rows, signs = [], []
-    for i in order:
+    for i in np.argsort(spread):
         if taken[i]:
             continue
         near = np.flatnonzero(~taken & (np.abs(cosine[i]) > 0.99))
         apart = np.linalg.norm(unit[near] - np.sign(cosine[i, near])[:, None] * unit[i], axis=1)
-        group = near[apart <= np.minimum(spread[i] + spread[near], 1e-3)]
-        group = np.union1d(group, [i])
+        group = np.union1d(near[apart <= spread[i] + spread[near]], [i])
         taken[group] = True
-        opposite = group[cosine[i, group] < 0]
+        turn = np.sign(cosine[i, group])
         # s ReLU(u) = s u + s ReLU(-u) turns the opposite ones round.
-        lin = lin + s[opposite] @ U[opposite]
-        total = (s[group] * np.sign(cosine[i, group])) @ U[group]
-        if len(group) > 1 and np.linalg.norm(total) <= _SIGMAS * np.sqrt((noise[group] ** 2).sum()):
+        lin = lin + s[group[turn < 0]] @ U[group[turn < 0]]
+        total = (s[group] * turn) @ U[group]
+        if len(group) > 1 and np.linalg.norm(total) <= _SIGMAS * _noise_of_sum(net, group, turn) * np.sqrt(len(lin)):
             continue
         sign = np.sign(total @ unit[i]) or 1.0
         rows.append(sign * total)
         signs.append(sign)
     return np.array(rows).reshape(-1, U.shape[1]), np.array(signs), lin
+
+
+def _noise_of_sum(net: CellNetwork, group: Array, turn: Array) -> float:
+    """Noise, per coordinate, of the sum of turned neurons s_k U_k = G_right - G_left."""
+    cells = np.concatenate([net.right[group], net.left[group]])
+    unique, position = np.unique(cells, return_inverse=True)
+    share = np.bincount(position, np.concatenate([turn, -turn]), len(unique))
+    return float(np.sqrt(((share * net.noise[unique]) ** 2).sum()))

@@ -101,11 +101,13 @@ def read_gradients(
     d = len(circle.P)
     cells = _cells(circle, chain, sigma)
     count = len(cells.middle)
+    # In three dimensions there is one direction off the plane, and only the other side of it checks a step.
+    choices = [-1.0, 1.0] if d > 3 else [-1.0]
     state = _State(
         np.zeros((count, d)),
         np.zeros((count, d - 1)),
         np.repeat(cells.h[:, None], d - 1, axis=1),
-        rng.choice([-1.0, 1.0], size=(count, d - 2)) / np.sqrt(max(d - 2, 1)),
+        rng.choice(choices, size=(count, d - 2)) / np.sqrt(max(d - 2, 1)),
         np.zeros(count, dtype=bool),
         chain.resolved,
     )
