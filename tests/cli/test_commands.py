@@ -127,3 +127,21 @@ def test_help_teaches(command) -> None:
     shown = run(command, "--help")
     assert shown.exit_code == 0
     assert "unsoftmax" in shown.output
+
+
+def test_a_torch_factory_and_an_onnx_file_are_targets(factory, tmp_path) -> None:
+    target = factory(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.MultiheadAttention(16, 2, batch_first=True, dtype=torch.float64)"
+    )
+    out = tmp_path / "layer.safetensors"
+    done = run("recover", target, "--output", out)
+    assert done.exit_code == 0, done.output
+    us.models.load(out).to_onnx(tmp_path / "layer.onnx")
+    shown = run("diagnose", tmp_path / "layer.onnx", "--json")
+    assert json.loads(shown.output)["family"] == "attention layer"
+    wrong = run("diagnose", tmp_path / "layer.onnx", "--kind", "membership")
+    assert wrong.exit_code == 2
+    assert "--kind does not apply" in wrong.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
             model = models.load(file)
             return _reference(model, {"name": file.stem, **options}), model
         case ".onnx":
-            return _heavy("onnx_session")(file, **options), None
+            return _made_by(adapters.onnx_session, file, options), None
         case ".py":
             raise InvalidArgument(f"{target} needs a factory: write {target}:make_model.")
         case other:
@@ -44,10 +45,14 @@ def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
             )
 
 
-def _heavy(name: str) -> Callable[..., Oracle]:
-    """An adapter whose dependencies are an extra."""
-    found: Callable[..., Oracle] = getattr(adapters, name)
-    return found
+def _made_by(adapter: Callable[..., Oracle], target: Any, options: dict[str, Any]) -> Oracle:
+    """adapter(target, **options); an option it does not know is the user's mistake, said before anything is asked."""
+    known = inspect.signature(adapter).parameters
+    foreign = [name for name in options if name not in known]
+    if foreign:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise InvalidArgument(f"{flags} does not apply to this kind of target ({adapter.__name__}).")
+    return adapter(target, **options)
 
 
 def _reference(model: Model, options: dict[str, Any]) -> Oracle:
@@ -86,5 +91,5 @@ def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
     if isinstance(made, Oracle):
         return made
     if hasattr(made, "state_dict"):
-        return _heavy("torch_module")(made, **options)
+        return _made_by(adapters.torch_module, made, options)
     return adapters.oracle(made, **{"name": f"{path.stem}:{factory}", **options})
