@@ -86,7 +86,9 @@ def saturation(folder: Path) -> None:
     z = np.cos(angle)[:, None] * u1 + np.sin(angle)[:, None] * u2
     for radius, colour in ((2, GREY), (10, BLUE), (1000, RED)):
         tokens = np.stack([radius * z + b, np.tile(b, (len(z), 1))], axis=1)
-        axes.plot(angle, (heads(tokens) - b @ heads.v.sum(axis=0)) / radius, color=colour, lw=1.8, label=f"R = {radius}")
+        axes.plot(
+            angle, (heads(tokens) - b @ heads.v.sum(axis=0)) / radius, color=colour, lw=1.8, label=f"R = {radius}"
+        )
     for w in heads.W @ b:
         axes.axvline(np.mod(np.arctan2(-(w @ u1), w @ u2), np.pi), color="black", lw=0.8, ls=":")
     axes.legend(frameon=False)

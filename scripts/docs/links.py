@@ -15,7 +15,9 @@ ANCHOR = re.compile(r'\s(?:id|name)="?([^"\s>]+)')
 
 def broken(site: Path) -> list[tuple[str, str]]:
     """(page, link) of every link that leads nowhere; links to other hosts are not followed."""
-    return [(str(page.relative_to(site)), link) for page in sorted(site.rglob("*.html")) for link in _broken(page, site)]
+    return [
+        (str(page.relative_to(site)), link) for page in sorted(site.rglob("*.html")) for link in _broken(page, site)
+    ]
 
 
 def _broken(page: Path, site: Path) -> Iterator[str]:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from latex2mathml.converter import convert
-
 from scripts.docs.reference import PACKAGE, source_page
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
@@ -51,8 +50,6 @@ def page_of(name: str) -> str | None:
     """Address, from the site's root, of the page about a file (any tail of its path) or a function of us.theory."""
     if name.startswith("us.theory."):
         return f"reference/theory/#{name.removeprefix('us.theory.')}"
-    inside = name.removeprefix("src/").removeprefix("unsoftmax/")
-    path = PACKAGE / inside
-    if not path.is_file():
-        return None
-    return f"reference/source/{source_page(path)}/"
+    tail = Path(name.removeprefix("src/").removeprefix("unsoftmax/"))
+    found = [PACKAGE / tail] if (PACKAGE / tail).is_file() else sorted(PACKAGE.rglob(str(tail)))
+    return f"reference/source/{source_page(found[0])}/" if len(found) == 1 else None

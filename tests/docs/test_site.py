@@ -43,7 +43,9 @@ def test_formulas_and_file_names_of_a_page() -> None:
 
 def test_broken_links_are_found(tmp_path) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "index.html").write_text('<h1 id="top"></h1><a href="a/">x</a><a href="a/#y">x</a><a href="b.html">x</a>')
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top"></h1><a href="a/">x</a><a href="a/#y">x</a><a href="b.html">x</a>'
+    )
     (tmp_path / "a" / "index.html").write_text('<a href="../#top">x</a><a href="https://example.org">x</a>')
     assert links.broken(tmp_path) == [("index.html", "a/#y"), ("index.html", "b.html")]
 
@@ -95,7 +97,9 @@ def test_reference_covers_the_public_names(tmp_path) -> None:
 
 def test_figures_are_what_the_script_draws(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    code = f"import runpy; runpy.run_path('docs/figures/draw.py')['main'](__import__('pathlib').Path({str(tmp_path)!r}))"
+    code = (
+        f"import runpy; runpy.run_path('docs/figures/draw.py')['main'](__import__('pathlib').Path({str(tmp_path)!r}))"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     drawn = {file.name for file in tmp_path.iterdir()}
     assert drawn == {file.name for file in (DOCS / "figures").glob("*.svg")}
