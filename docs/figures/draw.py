@@ -31,7 +31,7 @@ def plain(axes: Axes, x: str, y: str) -> None:
 
 
 def two_tokens(folder: Path) -> None:
-    """Left: the two tokens and what attention makes of them. Right: the answer against the score, and how it is read."""
+    """Left: the two tokens and what attention makes of them. Right: the answer against the score, and its inverse."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.2])
     b, a = np.array([0.9, 0.25]), np.array([0.45, 1.3])
