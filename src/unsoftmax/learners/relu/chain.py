@@ -11,11 +11,12 @@ from unsoftmax.solvers.sinusoids import Piece
 @dataclass(frozen=True)
 class Chain:
     """Pieces in order of angle and the kinks between them; `resolved[k]` is False where several kinks are too close
-    to be told apart (the two pieces around are then not neighbours)."""
+    to be told apart (the two pieces around are then not neighbours). `sigma`: noise of an answer on this circle."""
 
     pieces: list[Piece]
     kinks: Array
     resolved: Array
+    sigma: float
 
     def __len__(self) -> int:
         return len(self.kinks)

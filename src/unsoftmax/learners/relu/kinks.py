@@ -24,6 +24,7 @@ SIGMAS = 8.0
 
 _NARROWEST = 1e-10
 _CLOSEST = 1e-9
+_FINEST = 1e-13
 _MOST_LEVELS = 120
 _CURVED = 24
 _LOOKS = 2
@@ -35,6 +36,7 @@ class _Search:
     circle: Circle
     sigma: float
     scale: float
+    eps: float
     phase: str
     rng: np.random.Generator
     pieces: list[Piece] = field(default_factory=list)
@@ -42,13 +44,18 @@ class _Search:
     curved: int = 0
 
     def __post_init__(self) -> None:
-        self.tolerance = SIGMAS * self.sigma
         # Wide enough to tell a direction from noise, narrow enough that hardly any kink falls inside.
         self.widest = min(0.05, max(1e-6, 30 * math.sqrt(self.sigma / self.scale)))
 
     def ask(self, angles: list[float]) -> Asking[Array]:
         y = yield one_row(self.circle.points(np.array(angles)), phase=self.phase)
+        # The pilot saw few answers; where they are larger, so is their rounding.
+        self.sigma = max(self.sigma, 0.5 * self.eps * float(np.abs(y).max(initial=0.0)))
         return y
+
+    @property
+    def tolerance(self) -> float:
+        return SIGMAS * self.sigma
 
     def seeds(self) -> Asking[None]:
         """Three short pieces: both ends and the middle."""
@@ -138,6 +145,7 @@ class _Search:
             centre = points[0][0] if len(points) == 1 else 0.5 * (points[0][0] + points[1][0])
             near = min(centre - low, high - centre)
             step = min(max(0.02 * near, min(0.3 * near, 0.01 * self.widest)), self.widest) * self.gaps[index].reach
+            step = max(step, _FINEST)
             if len(points) == 1:
                 angles += [centre - step, centre + step]
             else:
@@ -154,7 +162,7 @@ class _Search:
             else:
                 gap = self.gaps[index]
                 gap.reach *= 0.01
-                gap.blind = gap.reach < 1e-5
+                gap.blind, gap.lost = gap.reach < 1e-5, gap.reach < 1e-9
                 self.curved += 1
         self.insert(new)
         found_kinks = sum(gap.kink is not None for gap in self.gaps)
@@ -234,9 +242,11 @@ _NOT_SINUSOIDAL = (
 )
 
 
-def find_kinks(circle: Circle, sigma: float, scale: float, phase: str, rng: np.random.Generator) -> Asking[Chain]:
+def find_kinks(
+    circle: Circle, sigma: float, scale: float, eps: float, phase: str, rng: np.random.Generator
+) -> Asking[Chain]:
     """Kinks and pieces along the circle; `sigma` is the noise of an answer, `scale` the size of answers."""
-    search = _Search(circle, sigma, scale, phase, rng)
+    search = _Search(circle, sigma, scale, eps, phase, rng)
     yield from search.seeds()
     for _ in range(_MOST_LEVELS):
         search.settle()
@@ -256,7 +266,7 @@ def find_kinks(circle: Circle, sigma: float, scale: float, phase: str, rng: np.r
     yield from search.extend()
     resolved = np.array([not (gap.lost or gap.open) for gap in search.gaps], dtype=bool)
     angles = [_meeting(a, b) for a, b in zip(search.pieces, search.pieces[1:], strict=False)]
-    return Chain(search.pieces, np.array(angles), resolved)
+    return Chain(search.pieces, np.array(angles), resolved, search.sigma)
 
 
 def _meeting(left: Piece, right: Piece) -> float:

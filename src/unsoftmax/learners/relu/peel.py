@@ -60,7 +60,7 @@ def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int
     answers = yield from size_and_noise(dim, upper, floor, eps, rng)
     if dim == 1:
         return _two_rays(answers)
-    peeling = _Peeling(dim, upper, answers, rng, no_cells(dim))
+    peeling = _Peeling(dim, upper, eps, answers, rng, no_cells(dim))
     for _ in range(_POLISHES):
         yield from peeling.circles_until_quiet()
         if not peeling.quiet(_HOPELESS * answers.scale):
@@ -70,7 +70,8 @@ def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int
             break
     expected = min(peeling.net.error, peeling.limit()) if peeling.polished else peeling.net.error
     net, x, y = peeling.net, peeling.x, peeling.y
-    return Peeled(net, answers.sigma, answers.scale, x, y, expected / answers.scale, peeling.count)
+    scale = float(np.sqrt(np.mean(y**2))) or answers.scale
+    return Peeled(net, peeling.sigma, scale, x, y, expected / scale, peeling.count)
 
 
 def _two_rays(answers: Answers) -> Peeled:
@@ -86,6 +87,7 @@ def _two_rays(answers: Answers) -> Peeled:
 class _Peeling:
     dim: int
     upper: bool
+    eps: float
     answers: Answers
     rng: np.random.Generator
     net: CellNetwork
@@ -127,7 +129,10 @@ class _Peeling:
     def circle(self, sigma: float) -> Asking[CellNetwork]:
         """One great circle: kinks, then gradients, then the net with what they add."""
         circle = upper_circle(self.dim, self.rng, _MARGIN) if self.upper else closed_circle(self.dim, self.rng)
-        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, "kinks", self.rng)
+        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, "kinks", self.rng)
+        if not len(self.net.noise):
+            self.sigma = chain.sigma
+        sigma = chain.sigma
         shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
         found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "gradients", self.rng)
         self.repairs += found.repairs
