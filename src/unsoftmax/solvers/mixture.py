@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.probes.base import Array
 
 _WEAK = 3e-3
-_MOST_WEAK = 16
+_MOST_WEAK = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +41,30 @@ def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[A
             "the value maps does not determine them."
         )
     U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
-    weak = int((sizes < _WEAK * sizes[0]).sum())
+    weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
     strong = len(sizes) - weak
+    gain = _checked_gain(sizes, strong)
     Z = (Vt[:strong].T / sizes[:strong]) @ (U[:, :strong].T @ M)
     if weak:
-        if weak > _MOST_WEAK:
-            raise NotIdentifiable(
-                f"{weak} combinations of the heads' ranges cancel: heads write into each other's ranges. Their value "
-                'maps cannot be read off the sum; use preset="robust", which measures them one by one.'
-            )
-        Z = Z + Vt[strong:].T @ _along_weak(Vt[strong:], O, Z, moves, responses)
+        C, weak_gain = _along_weak(Vt[strong:], O, Z, moves, responses)
+        Z, gain = Z + Vt[strong:].T @ C, max(gain, weak_gain)
     missing = float(np.linalg.norm(basis @ Z - M)) / max(float(np.linalg.norm(M)), 1e-300)
-    return Split(split_rows(Z, O), missing, float(sizes[0] / sizes[strong - 1]))
+    return Split(split_rows(Z, O), missing, gain)
 
 
-def _along_weak(N: Array, O: list[Array], Z: Array, moves: list[Array], responses: list[Array]) -> Array:
-    """C (k, d) such that (Z_h + N_h'C) a matches the responses' coordinates O_h'R, N (k, sum s)."""
+def _checked_gain(sizes: Array, strong: int) -> float:
+    """By what the pseudo-inverse of the stacked bases multiplies errors."""
+    gain = float(sizes[0] / max(sizes[strong - 1], 1e-300))
+    if gain > 1e12:
+        raise NotIdentifiable(
+            f"more than {_MOST_WEAK} combinations of the heads' ranges cancel: heads write into each other's ranges. "
+            'Their value maps cannot be read off the sum; preset="robust" measures half of them on their own.'
+        )
+    return gain
+
+
+def _along_weak(N: Array, O: list[Array], Z: Array, moves: list[Array], responses: list[Array]) -> tuple[Array, float]:
+    """C (k, d) such that (Z_h + N_h'C) a matches the responses' coordinates O_h'R, N (k, sum s); its conditioning."""
     rows, values = [], []
     parts = zip(split_rows(N.T, O), split_rows(Z, O), O, moves, responses, strict=True)
     for n, z, o, a, R in parts:
@@ -64,5 +73,46 @@ def _along_weak(N: Array, O: list[Array], Z: Array, moves: list[Array], response
         left = Q.T @ (o.T @ R - z @ a.T)
         rows.append(np.einsum("ij,nd->injd", T, a).reshape(len(T) * len(a), -1))
         values.append(left.reshape(-1))
-    solution = np.linalg.lstsq(np.vstack(rows), np.concatenate(values), rcond=None)[0]
-    return np.asarray(solution.reshape(len(N), -1))
+    Q, R = np.linalg.qr(np.vstack(rows))
+    solution = solve_triangular(R, Q.T @ np.concatenate(values))
+    gain = np.linalg.norm(R, 2) * np.linalg.norm(solve_triangular(R, np.eye(len(R))), 2)
+    return np.asarray(solution.reshape(len(N), -1)), float(gain)
+
+
+def split_with_identity(
+    O: list[Array], S: Array, moves: list[Array], responses: list[Array]
+) -> tuple[list[Array], float, float, float]:
+    """Z_h, c, kappa, conditioning: sum_h O_h Z_h = S - c Pi (Pi: off the mean), O_h Z_h a = kappa times the responses.
+
+    S (d, d), the bases and the responses are off the mean; S and the responses have units of their own. The bases
+    span at most d - 1 dimensions, so some combinations cancel: these are the weak ones.
+    """
+    d = len(S)
+    basis = np.hstack(O)
+    U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
+    weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
+    strong = len(sizes) - weak
+    gain = _checked_gain(sizes, strong)
+    inverse = (Vt[:strong].T / sizes[:strong]) @ U[:, :strong].T
+    ZS, ZI = inverse @ S, inverse @ (np.eye(d) - 1 / d)
+    # c and kappa from the components of the moves' responses that no weak combination touches.
+    rows, values = [], []
+    parts = zip(split_rows(Vt[strong:].T, O), split_rows(ZS, O), split_rows(ZI, O), O, moves, responses, strict=True)
+    for n, zs, zi, o, a, R in parts:
+        free = _complement(n)
+        rows.append(np.stack([(free.T @ (zi @ a.T)).ravel(), (free.T @ (o.T @ R)).ravel()], axis=1))
+        values.append((free.T @ (zs @ a.T)).ravel())
+    M = np.vstack(rows)
+    scale = np.linalg.norm(M, axis=0)
+    c, kappa = np.linalg.lstsq(M / scale, np.concatenate(values), rcond=None)[0] / scale
+    Z = ZS - c * ZI
+    if weak:
+        C, weak_gain = _along_weak(Vt[strong:], O, Z, moves, [kappa * R for R in responses])
+        Z, gain = Z + Vt[strong:].T @ C, max(gain, weak_gain)
+    return split_rows(Z, O), float(c), float(kappa), gain
+
+
+def _complement(n: Array) -> Array:
+    """Orthonormal basis (s, s - k) of what is orthogonal to the columns of n (s, k)."""
+    Q, _ = np.linalg.qr(n, mode="complete")
+    return np.asarray(Q[:, n.shape[1] :])

@@ -13,12 +13,13 @@ from unsoftmax.probes.base import Array
 class Range:
     """Column space of a matrix: orthonormal `basis` (n, rank); `clear` if a gap in the spectrum sets it apart.
 
-    `beyond`: largest singular value outside the basis, relative to the largest of all.
+    `beyond` and `weakest`: largest singular value outside the basis and smallest inside, relative to the largest.
     """
 
     basis: Array
     clear: bool
     beyond: float
+    weakest: float = 1.0
 
     @property
     def rank(self) -> int:
@@ -48,9 +49,10 @@ def column_range(M: Array, noise: float, *, spare: int = 2, rank: int | None = N
         if len(allowed) == 0 or allowed[rank - 1] < max(30.0, (1 / max(noise, 1e-15)) ** 0.27):
             full = min(M.shape)
             return Range(U[:, :full], full == M.shape[0] and M.shape[1] >= full + spare, 0.0)
-        return Range(U[:, :rank], True, float(relative[rank]) if rank < len(s) else 0.0)
+        return Range(U[:, :rank], True, float(relative[rank]) if rank < len(s) else 0.0, float(relative[rank - 1]))
+    rank = min(rank, len(s))
     beyond = float(relative[rank]) if rank < len(s) else 0.0
-    return Range(U[:, :rank], beyond < floor_for(noise), beyond)
+    return Range(U[:, :rank], beyond < floor_for(noise), beyond, float(relative[rank - 1]))
 
 
 def support(responses: Array, coefficients: Array, floor: float) -> tuple[Array, float, float] | None:

@@ -31,13 +31,14 @@ class Keys:
 
 
 def read_keys(
-    reader: Reader, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator
+    reader: Reader, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator, zero: bool = True
 ) -> Asking[Keys]:
-    """Key directions u_h(q) = W_h q + c_h at q = 0 and d independent q."""
+    """Key directions u_h(q) = W_h q + c_h at d independent q and q = 0, or the first one's opposite if not `zero`."""
     d, H = spec.dim, len(reader.heads.O)
     s, largest = reader.heads.smallest, scales.step + scales.query
     E = on_grid(orthonormal(rng, d) * scales.step, largest, spec.dtype)
-    Q = np.vstack([np.zeros((1, d)), on_grid(orthonormal(rng, d) * scales.query, largest, spec.dtype)])
+    Q = on_grid(orthonormal(rng, d) * scales.query, largest, spec.dtype)
+    Q = np.vstack([np.zeros((1, d)) if zero else -Q[:1], Q])
     first = min(preset.full_queries(s), d) + 1
     m = preset.tokens(reader.heads.slots)
     u = yield from _in_full(reader, Q[:first], E, m, "main")
@@ -56,8 +57,9 @@ def read_keys(
         # An error in few key directions tilts their range by as much more as the weakest of them is smaller.
         gain *= max(float(np.linalg.cond(a)) for a in coordinates)
         coordinates = [np.vstack([a, b]) for a, b in zip(coordinates, rest, strict=True)]
-    slopes = [solve_orthogonal(Q[1:], a[1:] - a[0]).T for a in coordinates]
-    return Keys([y.T for y in Y], slopes, [y @ a[0] for y, a in zip(Y, coordinates, strict=True)], gain)
+    offsets = [a[0] if zero else (a[0] + a[1]) / 2 for a in coordinates]
+    slopes = [solve_orthogonal(Q[1:], a[1:] - b).T for a, b in zip(coordinates, offsets, strict=True)]
+    return Keys([y.T for y in Y], slopes, [y @ b for y, b in zip(Y, offsets, strict=True)], gain)
 
 
 def directions_at(
@@ -99,6 +101,8 @@ def _in_range(
 ) -> Asking[tuple[list[Array], float]]:
     """Coordinates (n, r) of u_h(q) in Y_h (d, r) from displacements that all heads see well, and their conditioning."""
     m = preset.block_tokens(reader.heads.slots)
+    if m * len(Y) > reader.room:
+        m = -(-reader.heads.slots // 2)
     blocks = max(preset.blocks, -(-max(y.shape[1] for y in Y) // m))
     values = [np.linalg.qr(z.T)[0].T for z in reader.heads.Z]
     E = balanced_blocks(values, [y.T for y in Y], blocks, m, rng)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
@@ -45,6 +45,10 @@ class Preset:
     def range_probes(self, s: int) -> int:
         """Probes of one head's token."""
         return s + max(2, round(self.spare * s))
+
+    def for_directions(self) -> Preset:
+        """Behind a LayerNorm every answer lacks its scale: ranges want more probes and wider margins."""
+        return replace(self, spare=max(self.spare, 0.13), scans=max(self.scans, 2))
 
     def main_queries(self, d: int, H: int, s: int) -> int:
         """Closed form of the phase "main" for H heads of rank s, W_h and P_h alike."""

@@ -49,9 +49,9 @@ class Heads:
         return np.hstack([o @ (z @ E.T) for o, z in zip(self.O, self.Z, strict=True)])
 
 
-def steps(n: int, reach: float, spec: OracleSpec, picks: Picks, rng: np.random.Generator) -> Array:
-    """n random displacements (n, d) inside the reach, exact beside the picked tokens."""
-    largest = 2 * float(np.abs(picks.tokens).max())
+def steps(n: int, reach: float, spec: OracleSpec, picks: Picks, rng: np.random.Generator, spare_bits: int = 0) -> Array:
+    """n random displacements (n, d) inside the reach, exact beside the picked tokens; with bits to spare for sums."""
+    largest = 2.0 ** (1 + spare_bits) * float(np.abs(picks.tokens).max())
     return on_grid(rng.standard_normal((n, spec.dim)).clip(-3, 3) * reach, largest, spec.dtype)
 
 

@@ -20,9 +20,11 @@ TOKENS = 1024
 _WIDEST = 0.25
 _NARROWEST = 2.0**-8
 _PAIRS = 3
+_ENOUGH = 0.03
 _DRAWS = 8
 _TURN = 0.125
-_MOVE, _LEVELS, _FINE = 2.0**-9, 32, 16
+_SHORT = 2.0**-10
+_MOVE, _SMALL_MOVE, _LEVELS, _FINE = 2.0**-9, 2.0**-19, 32, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +54,13 @@ class Picks:
 class Readout:
     """How answers respond to moved tokens.
 
-    change: answers (n, outputs), base (outputs,) -> linear responses. bend: for answers to opposite moves, the
-    relative size of what is not linear.
+    change: answers (n, outputs), base (outputs,) -> responses, linear in small moves or (`linear`) in all. bend: for
+    answers to opposite moves, the relative size of what is not linear before any normalisation.
     """
 
     change: Callable[[Array, Array], Array]
     bend: Callable[[Array, Array, Array], float]
+    linear: bool = True
 
 
 def _plain_bend(up: Array, down: Array, base: Array) -> float:
@@ -75,7 +78,8 @@ def scan(
     found: list[Picks] = []
     fruitless = 0
     for _ in range(_DRAWS):
-        picks = yield from _one_scan(spec, noise, size, rng, readout)
+        best = max((picks.reach for picks in _fullest(found, least)), default=0.0)
+        picks = yield from _one_scan(spec, noise, size, rng, readout, best)
         if picks is None:
             fruitless += 1
             # No head decided: larger tokens make larger scores.
@@ -83,7 +87,9 @@ def scan(
                 size = min(size * 100, 1e12, 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim))
             continue
         found.append(picks)
-        if len(_fullest(found, least)) >= wanted:
+        best = max((picks.reach for picks in _fullest(found, least)), default=0.0)
+        seen = sum(picks.heads >= max(p.heads for p in found) for picks in found)
+        if best and seen >= wanted and (best > _ENOUGH * size or seen > wanted + 1):
             break
     if found:
         # Fewer heads than expected after all draws: heads that share every token look like one.
@@ -100,20 +106,24 @@ def scan(
 
 
 def _fullest(found: list[Picks], least: int) -> list[Picks]:
-    most = max(least, *(picks.heads for picks in found))
+    most = max([least, *(picks.heads for picks in found)])
     return [picks for picks in found if picks.heads == most]
 
 
 def _one_scan(
-    spec: OracleSpec, noise: float, size: float, rng: np.random.Generator, readout: Readout
+    spec: OracleSpec, noise: float, size: float, rng: np.random.Generator, readout: Readout, best: float
 ) -> Asking[Picks | None]:
+    """Picks of one random sequence; None if the heads did not settle. Its reach is 0 if it is not beyond `best`."""
     d = spec.dim
     k = int(min(TOKENS, spec.domain.length_limit - 1))
     size, grid = power_of_two(size), 8 * power_of_two(size)
     X = on_grid(rng.standard_normal((k + 1, d)).clip(-4, 4) * size, grid, spec.dtype)
+    if not readout.linear:
+        # A residual's share of a normalised answer hides the heads': a short query token keeps it small.
+        X[-1] = on_grid(X[-1] * _SHORT, grid, spec.dtype)
     # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
-    unit = _MOVE * size / (_LEVELS * _FINE)
-    direction = on_grid(rng.integers(-_FINE, _FINE + 1, d) * unit, grid, spec.dtype)
+    unit = (_MOVE if readout.linear or noise > 1e-12 else _SMALL_MOVE) * size / (_LEVELS * _FINE)
+    direction = rng.integers(-_FINE, _FINE + 1, d) * unit
     base = yield Probes(X[None], phase="pilot")
     coefficients = np.zeros((k, 0))
     answers = np.zeros((0, base.shape[1]))
@@ -136,11 +146,13 @@ def _one_scan(
     answer = yield Probes(tokens[None], phase="pilot")
     if np.linalg.norm(answer[0] - base[0]) > 1e-3 * np.linalg.norm(base[0]):
         return None
-    residual = yield from _follows_query(tokens, answer[0], spec, readout)
+    residual: bool | None = False
+    if readout.linear:
+        residual = yield from _follows_query(tokens, answer[0])
     if residual is None:
         return None
-    reach = yield from _reach(tokens, answer[0], size, noise, spec, rng, readout)
-    return None if reach is None else Picks(tokens, answer[0], reach, residual)
+    reach = yield from _reach(tokens, answer[0], size, noise, spec, rng, readout, best)
+    return None if reach == 0 == best else Picks(tokens, answer[0], reach, residual)
 
 
 def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
@@ -154,7 +166,7 @@ def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
     return LazyProbes(coefficients.shape[1], X.size * 8, build, "pilot")
 
 
-def _follows_query(tokens: Array, base: Array, spec: OracleSpec, readout: Readout) -> Asking[bool | None]:
+def _follows_query(tokens: Array, base: Array) -> Asking[bool | None]:
     """Whether a residual adds x_N: with large tokens a longer query token picks alike, so only a residual shows."""
     longer = tokens.copy()
     longer[-1] *= 1 + _TURN
@@ -170,11 +182,21 @@ def _follows_query(tokens: Array, base: Array, spec: OracleSpec, readout: Readou
 
 
 def _reach(
-    tokens: Array, base: Array, size: float, noise: float, spec: OracleSpec, rng: np.random.Generator, readout: Readout
-) -> Asking[float | None]:
-    """Deviation by which single tokens may move and keep every pick: a third of one at which all moved together did."""
+    tokens: Array,
+    base: Array,
+    size: float,
+    noise: float,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    readout: Readout,
+    best: float,
+) -> Asking[float]:
+    """Deviation by which single tokens may move and keep every pick: a third of one at which all moved together did.
+
+    0 if that is not beyond `best`, or no move is small enough.
+    """
     tried = _WIDEST * size
-    while tried > _NARROWEST * size:
+    while tried > _NARROWEST * size and tried / 3 > best:
         moves = on_grid(rng.standard_normal((_PAIRS, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
         both = np.repeat(tokens[None], 2 * _PAIRS, axis=0)
         both[:, :-1] += np.concatenate([moves, -moves])
@@ -183,4 +205,4 @@ def _reach(
         if bend < max(1e-9, 3e3 * noise):
             return tried / 3
         tried /= 2
-    return None
+    return 0.0

@@ -41,6 +41,11 @@ class Reader:
     worst: float = 0.0
     _known: dict[bytes, tuple[Array, Array, float]] = field(default_factory=dict)
 
+    @property
+    def room(self) -> int:
+        """Attention weights, of all heads together, that one answer can tell."""
+        return len(self.heads.O[0])
+
     def read(self, Q: Array, E: Array, phase: str) -> Asking[Array]:
         """e_i . u_h(q_n) as (n, H, m), u_h(q) = W_h q + c_h; saturated sequences are asked again, shortened."""
         design = Around(Q, E, place=self.place)
@@ -73,7 +78,7 @@ class Reader:
         last = 1 - alpha.sum(axis=2, keepdims=True)
         self.worst = max(self.worst, error / float(shrink.min()) * (len(E) + 1) / TYPICAL)
         # Noise as large as a typical weight is no reason to ask again: shorter tokens would not help.
-        margin = np.maximum(_READABLE, np.minimum(4 * error / scale, 0.1 / (len(E) + 1)))
+        margin = np.maximum(_READABLE, np.minimum(4 * error / scale, 0.02 / (len(E) + 1)))
         inside = (alpha > margin) & (last > margin)
         with np.errstate(invalid="ignore", divide="ignore"):
             t = np.where(inside, np.log(alpha) - np.log(last), np.nan)
@@ -110,7 +115,7 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
     step: float = min(1.0, limit / 4)
     query = step
     for _ in range(40):
-        Q = np.stack([0 * direction, query * direction])
+        Q = np.stack([-query * direction, query * direction])
         y = yield Around(Q, units * step, place=reader.place).probes("pilot")
         alpha, error = reader.weights(y, Q, units * step)
         last = 1 - alpha.sum(axis=2, keepdims=True)
@@ -120,7 +125,7 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
             step, query = step / 4, query / 4
             continue
         t = np.log(alpha) - np.log(last)
-        still, turned = (float(np.sqrt((x**2).mean(axis=-1)).max()) for x in (t[0], t[1] - t[0]))
+        still, turned = (float(np.sqrt((x**2).mean(axis=-1)).max()) for x in ((t[1] + t[0]) / 2, (t[1] - t[0]) / 2))
         if max(still, turned) < 0.02 and step < limit / 8 and step < 1e9:
             step, query = min(4 * step, limit / 4), min(4 * query, limit / 4)
             continue

@@ -1,0 +1,56 @@
+"""From what was read to the model, its notes and its claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.learners.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.layer.keys import Keys
+from unsoftmax.learners.layer.ranges import Heads
+from unsoftmax.learners.layer.scores import Reader
+from unsoftmax.models.attention_layer import AttentionLayer
+from unsoftmax.probes.base import Array
+from unsoftmax.result import Claim
+from unsoftmax.spec import OracleSpec
+
+RESCANS = 6
+"""How often a scan in which two heads shared a token is drawn again."""
+
+ALWAYS_SHARED = (
+    f"in {RESCANS} scans two heads always attended to the same token: of at least {{}} heads two have the same scores "
+    "or one has none. They cannot be told apart by hard attention."
+)
+
+_SLACK = 30.0
+
+
+def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **rest: Any) -> Outcome:
+    """The layer in the oracle's number format; factors of unequal rank are padded with zeros."""
+    heads = reader.heads
+    r, s = max(len(k) for k in keys.K), max(len(z) for z in heads.Z)
+    K, Q = (np.stack([_padded(x, r) for x in part]) for part in (keys.K, keys.Q))
+    O = np.stack([_padded(o.T, s).T for o in heads.O])
+    V = np.stack([_padded(z, s) for z in heads.Z])
+    model = AttentionLayer(K, Q, np.stack(keys.c), O, V, constant, **rest).astype(spec.dtype)
+    return Outcome(model, notes=(_found(heads, model),), claims=(_precision(reader, keys),))
+
+
+def _precision(reader: Reader, keys: Keys) -> Claim:
+    """What the noise of the answers leaves in the model, from the conditioning of every read."""
+    bound = min(_SLACK * (reader.worst * keys.gain + reader.heads.error), 0.05)
+    return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
+
+
+def _padded(rows: Array, n: int) -> Array:
+    return np.vstack([rows, np.zeros((n - len(rows), rows.shape[1]))])
+
+
+def _found(heads: Heads, model: AttentionLayer) -> str:
+    ranks = ", ".join(map(str, sorted({o.shape[1] for o in heads.O})))
+    kept = "with" if model.residual else "without"
+    norm = {None: "no LayerNorm", "pre": "LayerNorm before", "post": "LayerNorm after"}[model.norm]
+    free = model.outputs - sum(o.shape[1] for o in heads.O)
+    unseen = "; a head that writes nothing cannot be seen" if free >= heads.smallest else ""
+    return f"{model.heads} heads, rank of P_h {ranks}, {kept} a residual, {norm}{unseen}."

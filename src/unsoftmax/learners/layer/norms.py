@@ -1,0 +1,44 @@
+"""Is there a LayerNorm, and on which side: a few one-token queries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.spec import OracleSpec
+
+_SAME = 1e-3
+
+
+def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Literal["pre", "post"] | None]:
+    """None if one-token answers are affine; "pre" if tokens only matter off their mean; "post" if answers stay small.
+
+    Six queries, phase "pilot".
+    """
+    d = spec.dim
+    size = power_of_two(min(1.0, 0.1 * spec.domain.norm_limit / np.sqrt(d)))
+    x = on_grid(rng.standard_normal((3, d)).clip(-3, 3) * size, 16 * size, spec.dtype)
+    shifted = x[0] + size
+    far = x[0] * power_of_two(min(2.0**20, 0.3 * spec.domain.norm_limit / (size * np.sqrt(d))))
+    y = yield one_row(np.stack([x[0], x[1], x[2], x[0] + x[1] - x[2], shifted, far]), phase="pilot")
+    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < _SAME:
+        return None
+    move = y[4] - y[0]
+    followed = move - size if len(move) == d else move
+    if min(_gap(move, y[:3]), _gap(followed, y[:3])) < _SAME:
+        return "pre"
+    if np.abs(y[5]).max() < 100 * np.abs(y[:3]).max():
+        return "post"
+    raise ModelMismatch(
+        "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor bounded "
+        "(LayerNorm after it): something else stands around attention."
+    )
+
+
+def _gap(difference: Array, answers: Array) -> float:
+    return float(np.abs(difference).max() / max(float(np.abs(answers).max()), 1e-300))

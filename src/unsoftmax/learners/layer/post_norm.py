@@ -1,0 +1,206 @@
+"""LayerNorm after attention and residual: every answer is a direction, so scales are found along with everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.base import Asking, Program
+from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
+from unsoftmax.learners.layer.keys import read_keys
+from unsoftmax.learners.layer.polish import dual_picks
+from unsoftmax.learners.layer.presets import Preset
+from unsoftmax.learners.layer.ranges import Heads, Shared, steps
+from unsoftmax.learners.layer.scan import Picks, Readout, scan
+from unsoftmax.learners.layer.scores import Reader, find_scales
+from unsoftmax.learners.layer.shell import Shell, read_shell
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.solvers.mixture import split_with_identity
+from unsoftmax.solvers.projective import scales_of_points
+from unsoftmax.solvers.subspace import column_range
+from unsoftmax.spec import OracleSpec
+
+_COMBINED = 3
+
+
+def readout(shell: Shell) -> Readout:
+    """Responses of directions: what moves off the base's own direction; straight if the base lies between the ends."""
+
+    def change(y: Array, base: Array) -> Array:
+        z, b = shell.direction(y), shell.direction(base)
+        unit = b / np.linalg.norm(b)
+        along = z @ unit
+        # Every answer at the length where it has the base's component along the base: the first order is then exact.
+        return np.asarray(z * (np.linalg.norm(b) / along)[:, None] - b)
+
+    def bend(up: Array, down: Array, base: Array) -> float:
+        ends, b = np.stack([shell.direction(up), shell.direction(down)], axis=1), shell.direction(base)
+        mix = np.linalg.lstsq(ends, b, rcond=None)[0]
+        return float(np.linalg.norm(ends @ mix - b) / np.linalg.norm(b))
+
+    return Readout(change, bend, linear=False)
+
+
+def post_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """The whole program."""
+    if spec.outputs != spec.dim:
+        raise ModelMismatch("answers look normalised, but a residual needs as many outputs as inputs.")
+    preset = preset.for_directions()
+    shell = yield from read_shell(spec, rng)
+    found, picks = yield from _told_apart(shell, preset, spec, rng)
+    if found.flipped:
+        shell = replace(shell, inverse=-shell.inverse)
+    reader = _reader(found, shell)
+    units = orthonormal(rng, spec.dim, min(preset.tokens(found.heads.slots), 16))
+    scales = yield from find_scales(reader, units, rng, spec.domain.norm_limit)
+    if preset.polish:
+        wide = yield from dual_picks(reader, scales, picks, preset, spec, rng)
+        try:
+            found = yield from ranges_at(wide, shell, preset, spec, rng)
+            reader = _reader(found, shell)
+        except Shared:
+            pass
+    keys = yield from read_keys(reader, scales, preset, spec, rng, zero=False)
+    eps = yield from read_eps(found, shell, spec, rng)
+    around = {"norm": "post", "gamma": 1 / shell.inverse, "beta": shell.beta, "eps": eps}
+    return outcome(keys, reader, found.b, spec, residual=True, **around)
+
+
+def _reader(found: Sum, shell: Shell) -> DirectionReader:
+    return DirectionReader(found.heads, lambda q: q @ found.M.T + found.b, shell.noise, shell=shell)
+
+
+def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Sum, Picks]]:
+    """Ranges and value maps of all heads; scans again whenever two heads shared a token."""
+    least, shared_at = 1, 0
+    for _ in range(RESCANS):
+        picks = yield from scan(spec, shell.noise, least, preset.scans, rng, readout(shell))
+        try:
+            return (yield from ranges_at(picks, shell, preset, spec, rng)), picks
+        except Shared:
+            least, shared_at = picks.heads + (picks.heads == shared_at), picks.heads
+    raise ModelMismatch(ALWAYS_SHARED.format(least))
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """What stands before the LayerNorm, in true units: heads off the mean, M x + b for one token."""
+
+    heads: Heads
+    M: Array
+    b: Array
+    flipped: bool
+
+
+def ranges_at(picks: Picks, shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator) -> Asking[Sum]:
+    """Moves of each picked token with a few combinations of them, from which the scales of the answers follow."""
+    H, d, noise = picks.heads, spec.dim, shell.noise
+    base = shell.direction(picks.answer)
+    s, O, moves, responses = max(1, d // H), [], [], []
+    worst = 0.0
+    for h in range(H):
+        n = preset.range_probes(s)
+        a = steps(n, picks.reach, spec, picks, rng, 3)
+        y = yield picks.moved(h, a, "main")
+        z = shell.direction(y)
+        seen = column_range(np.vstack([base, z]).T, noise, rank=s + 1 if h else None)
+        while h == 0 and not seen.clear and len(z) < d + 4:
+            more = steps(4, picks.reach, spec, picks, rng, 3)
+            y = yield picks.moved(h, more, "repair")
+            a, z = np.vstack([a, more]), np.vstack([z, shell.direction(y)])
+            seen = column_range(np.vstack([base, z]).T, noise)
+        if not seen.clear:
+            raise Shared
+        s = seen.rank - 1 if h == 0 else s
+        if s < 1 or H * s > d:
+            raise Shared
+        response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng)
+        found = column_range(response, noise, rank=min(s, d - 1))
+        if found.beyond > 0.2 * found.weakest:
+            raise Shared
+        worst = max(worst, noise * reduced)
+        O.append(found.basis)
+        moves.append(a)
+        responses.append(response)
+    Z, c, kappa, gain = split_with_identity(O, shell.M, moves, responses)
+    if abs(c) < 1e-6 * np.linalg.norm(shell.M) / np.sqrt(d) or kappa == 0:
+        raise NotIdentifiable(
+            "the sum before the LayerNorm does not follow x_N: without a residual the LayerNorm hides the scale of "
+            "all value maps. W and c could be known, P and the constant only up to one factor."
+        )
+    heads = Heads(O, [z / c for z in Z], worst * gain)
+    return Sum(heads, shell.M / c, shell.b / c, c < 0)
+
+
+def _calibrated(
+    head: int,
+    a: Array,
+    z: Array,
+    base: Array,
+    basis: Array,
+    picks: Picks,
+    shell: Shell,
+    rng: np.random.Generator,
+) -> Asking[tuple[Array, float]]:
+    """P_h a (d, n) in units of the base, scales removed, and how weak the weakest of them is."""
+    n = len(a)
+    # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
+    mix = rng.integers(1, 4, (_COMBINED, n)) * rng.choice([-1, 1], (_COMBINED, n)) / 8
+    y = yield picks.moved(head, mix @ a, "main")
+    combined = shell.direction(y)
+    weights = np.column_stack([1 - mix.sum(axis=1), mix])
+    points = np.vstack([base, z]) @ basis
+    r = scales_of_points(points, combined @ basis, weights)
+    response = ((r[1:] / r[0])[:, None] * z - base).T
+    sizes = np.linalg.svd(response, compute_uv=False)
+    weakest = sizes[min(basis.shape[1] - 1, len(sizes)) - 1]
+    return response, float(np.linalg.norm(base) / max(weakest, 1e-300))
+
+
+@dataclass(eq=False)
+class DirectionReader(Reader):
+    """Logits from directions: the scale of every answer is what the part outside all heads' reach must have."""
+
+    shell: Shell | None = None
+
+    @property
+    def room(self) -> int:
+        # The mean is lost, and the scale wants a part of the answer to itself.
+        return len(self.heads.O[0]) - 1 - max(2, len(self.heads.O[0]) // 24)
+
+    def weights(self, y: Array, Q: Array, E: Array) -> tuple[Array, float]:
+        assert self.shell is not None
+        Qr, R, gain = self._factors(E)
+        z, s = self.shell.direction(y), self.alone(Q)
+        outside_z, outside_s = z - (z @ Qr) @ Qr.T, s - (s @ Qr) @ Qr.T
+        scale = (outside_z * outside_s).sum(axis=1) / (outside_z**2).sum(axis=1)
+        written = scale[:, None] * z - s
+        alpha = solve_triangular(R, Qr.T @ written.T).T.reshape(len(Q), len(self.heads.O), len(E))
+        # The scale itself is only as good as the part it is read from.
+        share = float((np.linalg.norm(z, axis=1) / np.linalg.norm(outside_z, axis=1)).max())
+        return alpha, gain * self.noise * share * float(np.abs(scale[:, None] * z).max())
+
+
+def read_eps(found: Sum, shell: Shell, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+    """eps from one-token answers whose sum before the LayerNorm is small: |direction|^2 / d = var / (var + eps)."""
+    d = spec.dim
+    centre = -np.linalg.lstsq(found.M, found.b, rcond=1e-10)[0]
+    v = rng.standard_normal(d)
+    sizes = 10.0 ** -np.arange(7)
+    x = centre + sizes[:, None] * v
+    x = x.astype(spec.dtype).astype(np.float64)
+    y = yield Probes(x[:, None], phase="pilot")
+    s = x @ found.M.T + found.b
+    variance = (s**2).mean(axis=1)
+    ratio = (shell.direction(y) ** 2).mean(axis=1)
+    # What cancels in s leaves its rounding: only sums well above that tell eps.
+    clean = variance > (1e3 * shell.noise) ** 2 * (np.abs(centre).max() + np.abs(found.b).max()) ** 2
+    usable = clean & (ratio < 0.999) & (ratio > 1e-3)
+    if not usable.any():
+        return 0.0
+    best = np.flatnonzero(usable)[np.argmin(np.abs(ratio[usable] - 0.5))]
+    return float(variance[best] * (1 / ratio[best] - 1))
