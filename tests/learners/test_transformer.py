@@ -86,7 +86,7 @@ def test_a_network_that_answers_nothing_shows_nothing() -> None:
     assert isinstance(error.value.recovery.model, us.models.ReluNetwork)
 
 
-@pytest.mark.parametrize(("options", "match"), [({"method": "even"}, "method"), ({"heads": None}, "heads")])
+@pytest.mark.parametrize(("options", "match"), [({"method": "even"}, "method"), ({"heads": 2}, "heads")])
 def test_arguments_are_checked_before_the_first_query(options, match) -> None:
     with pytest.raises(us.errors.InvalidArgument, match=match):
         us.recover(us.oracle(Model.random(4, 5)), us.learners.Transformer(**options))

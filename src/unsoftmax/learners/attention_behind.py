@@ -8,8 +8,10 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.rays import Scores, read_scores
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
+from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
@@ -25,15 +27,20 @@ class AttentionBehind:
     """Learn W (full or low rank, the rank is found) of TF(X) = g(sum_i softmax_i(x_i'W x_N) x_i [+ R x_N]), g unknown.
 
     g must be homogeneous of some degree p >= 1 at infinity: ReLU networks of any depth with or without biases, GELU
-    (p = 1), SwiGLU (p = 2). Costs r(2d - r) queries and about d + 40 for calibration. `heads`: 1.
+    (p = 1), SwiGLU (p = 2). Costs r(2d - r) queries and about d + 40 for calibration.
+
+    heads=None: several heads z_h enter the network, g(z_1, ..., z_H, x_N); H and every W_h are found from corners where
+    all heads are off (about 2^H draws) and their faces. g must then vanish to leading order where its input does.
     """
 
     heads: int | None = 1
 
     def forecast(self, spec: OracleSpec) -> Forecast:
-        if self.heads != 1:
-            raise InvalidArgument(f"`heads` must be 1 (got {self.heads!r}): one head can be read behind a network.")
+        if self.heads not in (1, None):
+            raise InvalidArgument(f"`heads` must be 1, or None to find them (got {self.heads!r}).")
         require_rays(spec, "AttentionBehind")
+        if self.heads is None:
+            return Forecast({}, verification=0)
         return Forecast({"values": spec.dim}, None, verification=RAY_DIRECTIONS + RAY_CHECKS)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
@@ -41,6 +48,10 @@ class AttentionBehind:
         return self._program(spec, seed)
 
     def _program(self, spec: OracleSpec, seed: int) -> Program:
+        if self.heads is None:
+            W, far = yield from read_heads_behind(spec, np.random.default_rng(seed))
+            note = f"{len(W)} heads; the network behind them is homogeneous of degree {far.degree} at infinity."
+            return Outcome(HeadsBehind(W, far.degree, far.length), (note,))
         scores = yield from read_scores(spec, np.random.default_rng(seed))
         model = Behind(scores.W, scores.degree, scores.length)
         grows = f"the network behind attention is homogeneous of degree {scores.degree} at infinity"

@@ -9,7 +9,9 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, score_claim
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.behind.heads import read_heads_behind
+from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.bounded import read_bounded
 from unsoftmax.learners.ffn_input import Wiring, read_wiring
 from unsoftmax.learners.rays import read_scores
@@ -25,6 +27,7 @@ from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
 
 _CANCELS = 1e-9
+_SPLIT = 1e-7
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Transformer:
     method="ray": W from r(2d - r) queries whatever g is; biases, a residual and A w_o = 0 are allowed and found.
     method="odd": the paper's, TF(X) - TF(-X) is a single head with v = A w_o; no biases, no residual, A w_o not 0.
     `network`: g if it is known; only W is then asked for. With bounded tokens (`max_norm`) method="ray" reads W along
-    segments on which g is monotone, and g must be bias-free or known. `heads`: 1.
+    segments on which g is monotone, and g must be bias-free or known.
+    heads=None: several heads, each with its own weights into g; H is found, and the model is a MultiHeadTransformer.
     """
 
     method: Literal["ray", "odd"] = "ray"
@@ -44,8 +48,13 @@ class Transformer:
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.method not in ("ray", "odd"):
             raise InvalidArgument(f"`method` must be 'ray' or 'odd' (got {self.method!r}).")
-        if self.heads != 1:
-            raise InvalidArgument(f"`heads` must be 1 (got {self.heads!r}): one head can be read behind a network.")
+        if self.heads not in (1, None) or (self.heads is None and self.method == "odd"):
+            raise InvalidArgument(
+                f'`heads` must be 1, or None to find them by method="ray" (got {self.heads!r}, {self.method!r}).'
+            )
+        if self.heads is None:
+            require_rays(spec, "Transformer(heads=None)")
+            return Forecast({}, verification=0)
         if self.network is not None and self.network.dim != spec.dim:
             raise InvalidArgument(f"`network` must have dim {spec.dim} like the target (got {self.network.dim}).")
         if self.method == "ray" and spec.domain.max_norm is None:
@@ -61,6 +70,8 @@ class Transformer:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if self.heads is None:
+            return self._several(spec, seed)
         return self._by_rays(spec, seed) if self.method == "ray" else self._by_odd_part(spec, seed)
 
     def _by_rays(self, spec: OracleSpec, seed: int) -> Program:
@@ -78,6 +89,21 @@ class Transformer:
             raise
         notes = (note, f"rank of W: {scores.rank}; {wiring}.")
         return Outcome(_joined(scores.W, network, wiring.residual), notes, (*claims, score_claim(scores)))
+
+    def _several(self, spec: OracleSpec, seed: int) -> Program:
+        """H heads: the network as single tokens see it, every W_h behind it, then which part reads which head."""
+        wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
+        if wiring.residual:
+            raise ModelMismatch(
+                "several heads with a residual are not read apart here: the residual's own weights are unknown. "
+                "AttentionBehind(heads=None) reads every W all the same."
+            )
+        network, note, claims = yield from self._network(spec, seed, wiring)
+        rng = np.random.default_rng(seed)
+        W, _ = yield from read_heads_behind(spec, rng)
+        model = yield from split_network(network, W, rng)
+        claim = Claim(RELATIVE_ERROR, _SPLIT, statement="of the answers, from how A is split among the heads")
+        return Outcome(model, (note, f"{len(W)} heads; {wiring}."), (*claims, claim))
 
     def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
         wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))

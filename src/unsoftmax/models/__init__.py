@@ -7,8 +7,10 @@ from unsoftmax.models.distance import distance
 from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.files import load
+from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.layer_distance import layer_gaps as _layer_gaps  # noqa: F401  (registers the distance of layers)
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_head import TokenHead
@@ -19,9 +21,11 @@ __all__ = [
     "EmbeddedHead",
     "EmbeddedLowRankHead",
     "AttentionLayer",
+    "HeadsBehind",
     "LowRankHead",
     "Model",
     "MultiHead",
+    "MultiHeadTransformer",
     "ReluNetwork",
     "SingleHead",
     "TokenHead",

@@ -10,7 +10,9 @@ from scipy.optimize import linear_sum_assignment
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Array, Model
+from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_head import TokenHead
@@ -65,19 +67,11 @@ def _rest_of_head(model: SingleHead | LowRankHead, other: SingleHead | LowRankHe
 def _(model: MultiHead, other: Model) -> float:
     if not isinstance(other, MultiHead):
         raise InvalidArgument(f"a MultiHead cannot be compared with a {type(other).__name__}.")
-    if model.heads != other.heads:
-        return float("inf")
-    if model.heads == 0:
-        return 0.0
-    cost = np.array(
-        [
-            [max(relative(W, W2), relative(v, v2)) for W2, v2 in zip(other.W, other.v, strict=True)]
-            for W, v in zip(model.W, model.v, strict=True)
-        ]
-    )
-    cost = np.minimum(cost, 1e300)
-    rows, columns = linear_sum_assignment(cost)
-    return float(cost[rows, columns].max())
+    cost = [
+        [max(relative(W, W2), relative(v, v2)) for W2, v2 in zip(other.W, other.v, strict=True)]
+        for W, v in zip(model.W, model.v, strict=True)
+    ]
+    return _matched(cost, model.heads, other.heads)
 
 
 @distance.register
@@ -103,6 +97,46 @@ def _(model: AttentionBehind, other: Model) -> float:
     if not isinstance(other, (AttentionBehind, Transformer, SingleHead, LowRankHead)):
         raise InvalidArgument(f"an AttentionBehind cannot be compared with a {type(other).__name__}.")
     return relative(model.W, other.W)
+
+
+@distance.register
+def _(model: HeadsBehind, other: Model) -> float:
+    if not isinstance(other, (HeadsBehind, MultiHeadTransformer, MultiHead)):
+        raise InvalidArgument(f"a HeadsBehind cannot be compared with a {type(other).__name__}.")
+    return _matched([[relative(W, W2) for W2 in other.W] for W in model.W], model.heads, other.heads)
+
+
+@distance.register
+def _(model: MultiHeadTransformer, other: Model) -> float:
+    """W and the weights of every head up to the order of heads, neurons as in networks.
+
+    A neuron seen from one head is w_k A_hk: free of the scale that w_o and A share; a linear part is compared as such.
+    """
+    if not isinstance(other, MultiHeadTransformer):
+        raise InvalidArgument(f"a MultiHeadTransformer cannot be compared with a {type(other).__name__}.")
+    if model.heads != other.heads:
+        return float("inf")
+    gaps = [[relative(W, W2) for W2 in other.W] for W in model.W]
+    order = linear_sum_assignment(np.minimum(np.array(gaps).reshape(model.heads, -1), 1e300))[1]
+    return max(_matched(gaps, model.heads, other.heads), distance(_stacked(model), _stacked(other, order)))
+
+
+def _stacked(model: MultiHeadTransformer, order: Array | None = None) -> ReluNetwork:
+    """The network on all heads' outputs one after the other, (H d) inputs."""
+    A = model.A if order is None else model.A[order]
+    lin = None if model.lin is None else (model.lin if order is None else model.lin[order]).ravel()
+    return ReluNetwork(A.reshape(-1, A.shape[2]), model.w_o, model.b, model.b_o, lin)
+
+
+def _matched(cost: list[list[float]], heads: int, others: int) -> float:
+    """Worst cost of the best matching of heads; inf if their numbers differ."""
+    if heads != others:
+        return float("inf")
+    if heads == 0:
+        return 0.0
+    table = np.minimum(np.array(cost), 1e300)
+    rows, columns = linear_sum_assignment(table)
+    return float(table[rows, columns].max())
 
 
 @distance.register

@@ -5,11 +5,12 @@ from __future__ import annotations
 from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
+from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, labels, layers, networks, rays, tokens, values
+from unsoftmax.verify import heads, heads_behind, labels, layers, networks, rays, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -39,6 +40,8 @@ def check(
         return labels.check(model, spec, seed, claims)
     if isinstance(model, AttentionBehind):
         return rays.check(model, spec, seed, claims)
+    if isinstance(model, HeadsBehind):
+        return heads_behind.check(model, spec, seed)
     if isinstance(model, ReluNetwork):
         return networks.check(model, spec, seed, claims)
     if precision is not None:

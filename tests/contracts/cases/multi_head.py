@@ -42,3 +42,19 @@ CASES += [
     ),
     Case("OrthogonalHeads-known", us.learners.OrthogonalHeads([np.eye(6)[:, :2], np.eye(6)[:, 2:]]), orthogonal, 1e-12),
 ]
+
+CASES += [
+    Case(
+        "AttentionBehind-heads",
+        us.learners.AttentionBehind(heads=None),
+        lambda: us.models.MultiHeadTransformer.random(6, 2, 12, norm=4.0, bias=True, seed=2),
+        1e-10,
+    ),
+    Case(
+        "Transformer-heads",
+        us.learners.Transformer(heads=None),
+        lambda: us.models.MultiHeadTransformer.random(6, 2, 8, norm=4.0, seed=2),
+        1e-7,
+        outside={"several heads and a residual": lambda: us.models.Transformer.random(6, 8, residual=True, seed=5)},
+    ),
+]

@@ -40,18 +40,18 @@ _LEAK = 4.0
 class Measured:
     """Everything read about one head."""
 
+    entries: Entries
     cross: Cross
     shares: Shares
 
     @property
     def head(self) -> Isolated:
-        return self.cross.entries.head
+        return self.entries.head
 
     def with_value(self, v: Array) -> Measured:
         """The same answers read with a better value v (d,) of this head."""
         head = replace(self.head, v=v)
-        cross = replace(self.cross, entries=replace(self.cross.entries, head=head))
-        return Measured(cross, replace(self.shares, head=head))
+        return Measured(replace(self.entries, head=head), self.cross, replace(self.shares, head=head))
 
     def matrix(self, free: Array, U: Array) -> Array:
         """W (d, d) from the free logits (p, d) and the solved columns U (n, d) of W b."""
@@ -64,7 +64,7 @@ class Measured:
             chosen = self.cross.rows + len(head.bound)
             M = left @ np.linalg.lstsq(left[chosen], free[self.cross.rows], rcond=None)[0]
         basis = np.vstack([head.bound, head.free])
-        return np.asarray(np.linalg.solve(self.cross.entries.B, np.linalg.solve(basis, M).T).T)
+        return np.asarray(np.linalg.solve(self.entries.B, np.linalg.solve(basis, M).T).T)
 
 
 def read_heads(
@@ -79,9 +79,13 @@ def read_heads(
     heads = yield from together(
         [scaled(ground, isolate(v[h], others[h]), B, np.random.default_rng(rng.integers(2**63))) for h in range(len(v))]
     )
-    crosses = yield from together([read_cross(ground, Entries.empty(head, B), rank) for head in heads])
-    shares = [design_shares(ground, c.entries.head, B[c.columns], c.entries.logits()[:, c.columns]) for c in crosses]
-    measured = [Measured(cross, share) for cross, share in zip(crosses, shares, strict=True)]
+    tables = [Entries.empty(ground, head, B) for head in heads]
+    crosses = yield from together([read_cross(table, ground.noise, rank) for table in tables])
+    shares = [
+        design_shares(ground, table.head, B[c.columns], table.logits()[:, c.columns])
+        for table, c in zip(tables, crosses, strict=True)
+    ]
+    measured = [Measured(*parts) for parts in zip(tables, crosses, shares, strict=True)]
     ask = [everywhere(s) for s in shares]
     check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
     yield from check.ask(ground)
@@ -146,7 +150,7 @@ def fixed_point(
     W = np.zeros((H, d, d))
     change = before = np.inf
     for sweep in range(_SWEEPS):
-        free = [m.cross.entries.logits(_leaks(v, W, m, h) if sweep else 0.0) for h, m in enumerate(measured)]
+        free = [m.entries.logits(_leaks(v, W, m, h) if sweep else 0.0) for h, m in enumerate(measured)]
         columns, stuck = _solve_columns(ground, v, W, measured, free, columns)
         new = np.array([m.matrix(f, U) for m, f, U in zip(measured, free, columns, strict=True)]).reshape(H, d, d)
         sizes = np.linalg.norm(new, axis=(1, 2))
@@ -172,7 +176,7 @@ def _solve_columns(
         active = [j < n for n in counts]
         U = np.array(
             [
-                m.head.free_part(f[:, j]) if a else Wh @ m.cross.entries.B[j]
+                m.head.free_part(f[:, j]) if a else Wh @ m.entries.B[j]
                 for m, f, Wh, a in zip(measured, free, W, active, strict=True)
             ]
         )
@@ -190,7 +194,7 @@ def _solve_columns(
 
 def _leaks(v: Array, W: Array, m: Measured, h: int) -> Array | float:
     """What the other heads add to the isolated answers because z.v_g is not exactly 0 (rounded tokens), (p, d)."""
-    entries = m.cross.entries
+    entries = m.entries
     limit = _LEAK * np.finfo(float).eps * np.abs(entries.head.rows @ v[h]).min()
     total: Array | float = 0.0
     for g in range(len(v)):

@@ -7,13 +7,12 @@ then only as many rows as the rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import qr
 
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.heads.ground import Ground
-from unsoftmax.learners.heads.isolation import Entries
 from unsoftmax.probes.base import Array
 
 _CHECKS = 2
@@ -21,18 +20,26 @@ _OVERSAMPLE = 1
 _PREDICTED = 1e-8
 
 
+class Table(Protocol):
+    """A matrix z_i'W b_j that is read entry by entry: F (p, d) is NaN where nothing was asked."""
+
+    F: Array
+
+    def logits(self) -> Array:
+        """z_i'W b_j (p, d), NaN where not read."""
+
+    def read(self, rows: Array, columns: Array) -> Asking[None]:
+        """Ask the entries (rows[k], columns[k])."""
+
+
 @dataclass(frozen=True, eq=False)
 class Cross:
-    """Entries of one head with what a cross needs: `columns` read in full, `rows` read in every column, the rank."""
+    """What was read of a table: `columns` in full, `rows` in every column, the rank; `full`: everything."""
 
-    entries: Entries
     rank: int
     columns: Array
     rows: Array
-
-    @property
-    def full(self) -> bool:
-        return len(self.columns) == len(self.entries.B)
+    full: bool
 
     def completed(self, columns: Array, rows: Array) -> Array:
         """The whole matrix (m, d) of rank r from its chosen `columns` (m, c) and chosen `rows` (k, d)."""
@@ -42,21 +49,21 @@ class Cross:
         return np.asarray(U @ np.linalg.lstsq(U[self.rows], rows, rcond=None)[0])
 
 
-def read_cross(ground: Ground, entries: Entries, rank: int | None) -> Asking[Cross]:
+def read_cross(entries: Table, noise: float, rank: int | None) -> Asking[Cross]:
     """Read the free rows of one head, `rank` given or found (None)."""
     p, d = entries.F.shape
     every = np.arange(p)
     if rank is None or rank < p - _CHECKS:
-        found, columns = yield from _columns_until_predicted(ground, entries, rank)
+        found, columns = yield from _columns_until_predicted(entries, noise, rank)
         if found < p - _CHECKS:
-            return (yield from _rows(ground, entries, found, columns))
+            return (yield from _rows(entries, found, columns))
     left = np.flatnonzero(np.isnan(entries.F[0])) if np.isnan(entries.F[0]).any() else np.arange(0)
     if len(left):
-        yield from entries.read(ground, np.tile(every, len(left)), np.repeat(left, p))
-    return Cross(entries, d, np.arange(d), every)
+        yield from entries.read(np.tile(every, len(left)), np.repeat(left, p))
+    return Cross(d, np.arange(d), every, True)
 
 
-def _columns_until_predicted(ground: Ground, entries: Entries, rank: int | None) -> Asking[tuple[int, list[int]]]:
+def _columns_until_predicted(entries: Table, noise: float, rank: int | None) -> Asking[tuple[int, list[int]]]:
     """Full columns 0, 1, ... until the next is predicted from pivot rows, or `rank` of them."""
     p, d = entries.F.shape
     every = np.arange(p)
@@ -70,15 +77,15 @@ def _columns_until_predicted(ground: Ground, entries: Entries, rank: int | None)
             Q = np.linalg.qr(T)[0]
             pivots = qr(Q.T, pivoting=True, mode="economic")[2]
             asked = pivots[: k + _CHECKS]
-            yield from entries.read(ground, asked, np.full(len(asked), j))
+            yield from entries.read(asked, np.full(len(asked), j))
             t = entries.logits()[:, j]
             weights = np.linalg.solve(Q[pivots[:k]], t[pivots[:k]])
             checks = pivots[k : k + _CHECKS]
             gap = np.abs(Q[checks] @ weights - t[checks]).max()
-            if gap <= max(_PREDICTED, 1e4 * ground.noise) * np.abs(T).max() * max(1.0, _growth(Q, pivots[:k])):
+            if gap <= max(_PREDICTED, 1e4 * noise) * np.abs(T).max() * max(1.0, _growth(Q, pivots[:k])):
                 return k, columns
             rest = pivots[k + _CHECKS :]
-        yield from entries.read(ground, rest, np.full(len(rest), j))
+        yield from entries.read(rest, np.full(len(rest), j))
         columns.append(j)
     return (d if rank is None else limit), columns
 
@@ -88,15 +95,15 @@ def _growth(Q: Array, pivots: Array) -> float:
     return float(np.linalg.norm(np.linalg.inv(Q[pivots]), 2)) if len(pivots) else 1.0
 
 
-def _rows(ground: Ground, entries: Entries, rank: int, columns: list[int]) -> Asking[Cross]:
+def _rows(entries: Table, rank: int, columns: list[int]) -> Asking[Cross]:
     """One column to spare, then the pivot rows (one to spare) in all other columns."""
     p, d = entries.F.shape
     for j in range(len(columns), min(rank + _OVERSAMPLE, d)):
         missing = np.flatnonzero(np.isnan(entries.F[:, j]))
-        yield from entries.read(ground, missing, np.full(len(missing), j))
+        yield from entries.read(missing, np.full(len(missing), j))
         columns.append(j)
     U = np.linalg.svd(entries.logits()[:, columns], full_matrices=False)[0][:, :rank]
     rows = np.sort(qr(U.T, pivoting=True, mode="economic")[2][: min(p, rank + _OVERSAMPLE)])
     i, j_all = np.nonzero(np.isnan(entries.F[rows]))
-    yield from entries.read(ground, rows[i], j_all)
-    return Cross(entries, rank, np.array(columns), rows)
+    yield from entries.read(rows[i], j_all)
+    return Cross(rank, np.array(columns), rows, len(columns) == d)

@@ -99,15 +99,16 @@ def _on_grid(rows: Array, ground: Ground) -> Array:
 class Entries:
     """What was asked for one head: F (p, d) (NaN: not asked) and by how much z was shortened, `shrink` (p, d)."""
 
+    ground: Ground
     head: Isolated
     B: Array
     F: Array
     shrink: Array
 
     @classmethod
-    def empty(cls, head: Isolated, B: Array) -> Entries:
+    def empty(cls, ground: Ground, head: Isolated, B: Array) -> Entries:
         shape = (len(head.free), len(B))
-        return cls(head, B, np.full(shape, np.nan), np.ones(shape))
+        return cls(ground, head, B, np.full(shape, np.nan), np.ones(shape))
 
     def logits(self, foreign: Array | float = 0.0) -> Array:
         """z'W b (p, d) for unit free rows, NaN where unread; `foreign` is what other heads add to F."""
@@ -115,9 +116,9 @@ class Entries:
         t = logits(self.F - foreign, av, np.zeros_like(av)).t
         return np.asarray(t / (self.shrink * self.head.size))
 
-    def read(self, ground: Ground, rows: Array, columns: Array) -> Asking[None]:
+    def read(self, rows: Array, columns: Array) -> Asking[None]:
         """Ask the entries; what saturates is asked again with a shorter z."""
-        yield from self._ask(ground, rows, columns, "main")
+        yield from self._ask(rows, columns, "main")
         for _ in range(30):
             t = self.logits()[rows, columns] * (self.shrink[rows, columns] * self.head.size)
             bad = ~(np.abs(t) <= READABLE)
@@ -125,14 +126,14 @@ class Entries:
                 return
             rows, columns, t = rows[bad], columns[bad], t[bad]
             self.shrink[rows, columns] *= np.where(np.abs(np.nan_to_num(t, nan=np.inf)) < 12, 0.25, 2.0**-4)
-            yield from self._ask(ground, rows, columns, "repair")
+            yield from self._ask(rows, columns, "repair")
         raise ModelMismatch(
             f"{len(rows)} answers of an isolated head stay outside its open interval however short the tokens are; "
             "the values found do not isolate it. The target is outside the class, or noisier than declared."
         )
 
-    def _ask(self, ground: Ground, rows: Array, columns: Array, phase: str) -> Asking[None]:
-        z_all = self.head.rows
+    def _ask(self, rows: Array, columns: Array, phase: str) -> Asking[None]:
+        ground, z_all = self.ground, self.head.rows
 
         def build(start: int, stop: int) -> Probes:
             i, j = rows[start:stop], columns[start:stop]

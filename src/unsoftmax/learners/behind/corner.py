@@ -1,0 +1,122 @@
+"""All heads off is a corner where nothing answers; leaving it, the first head that turns on answers alone.
+
+Directions orthogonal to the key directions found so far do not meet their heads again, so faces are found one by one
+until nothing turns on any more: H is found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.infinity import find_infinity
+from unsoftmax.probes.base import Array
+from unsoftmax.spec import OracleSpec
+
+_BATCH = 16
+_DRAWS = 4096
+_BEYOND = 1e3
+_MISSES = 3
+_LOUD = 1e-8
+
+
+def find_far(spec: OracleSpec, rng: np.random.Generator) -> Asking[Far]:
+    """Where the network is homogeneous, and how large its answers are there."""
+    infinity = yield from find_infinity(spec, rng)
+    far = Far(spec, infinity.length * 2.0**20, infinity.degree, infinity.noise, 1.0)
+    a = _unit(rng, (8, spec.dim))
+    y = yield from far.ask(a, np.zeros(spec.dim), phase="pilot")
+    return Far(spec, far.length, far.degree, far.noise, 2.0**far.degree * float(np.sqrt(np.mean(y**2))))
+
+
+def saturating_query(far: Far, rng: np.random.Generator) -> Asking[Array]:
+    """b0 (d,) so long that along random unit a every head is on or off, ten times over."""
+    d = far.spec.dim
+    direction, size = _unit(rng, (1, d))[0], 1.0
+    for _ in range(80):
+        a = _unit(rng, (4, d))
+        one = yield from far.ask(a, size * direction, phase="pilot")
+        two = yield from far.ask(a, size * direction, (1, 2), phase="pilot")
+        if np.abs(one - two).max() <= 1e3 * far.noise * far.scale:
+            return 10 * size * direction
+        size *= 3
+    raise ModelMismatch("some head stays undecided however long the query token is: its W is 0 or nearly so.")
+
+
+def find_corner(far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
+    """A unit direction a (d,) at which all heads are off; one in 2^H random ones is."""
+    for _ in range(_DRAWS // _BATCH):
+        a = _unit(rng, (_BATCH, far.spec.dim))
+        y = yield from far.ask(a, b0, phase="discovery")
+        quiet = np.flatnonzero(far.silent(y, a))
+        if len(quiet):
+            return np.asarray(a[quiet[0]])
+    raise ModelMismatch(
+        f"no direction among {_DRAWS} leaves all heads off; there are more than ten heads, one with W = 0, or none."
+    )
+
+
+def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> Asking[Array]:
+    """Key directions w_h = W_h b0 of all heads, (H, d)."""
+    d = far.spec.dim
+    w: list[Array] = []
+    misses = 0
+    while misses < _MISSES and len(w) < d:
+        away = rng.standard_normal(d)
+        if w:
+            Q = np.linalg.qr(np.array(w).T)[0]
+            away -= Q @ (Q.T @ away)
+            away -= Q @ (Q.T @ away)
+        away /= np.linalg.norm(away)
+        ends = corner + _BEYOND * np.array([[1.0], [-1.0]]) * away
+        y = yield from far.ask(ends, b0, phase="discovery")
+        loud = np.flatnonzero(np.abs(y) > _LOUD * far.scale * _BEYOND**far.degree)
+        if len(loud) == 0:
+            misses += 1
+            continue
+        misses = 0
+        point, t = yield from _transition(far, b0, corner, away * (1.0 if loud[0] == 0 else -1.0))
+        w.append((yield from _slopes(far, b0, point, t, rng)))
+    return np.array(w).reshape(-1, d)
+
+
+def _transition(far: Far, b0: Array, corner: Array, away: Array) -> Asking[tuple[Array, float]]:
+    """A point where the first head met along `away` is undecided, |t| < 3, and its t."""
+    low, high = 0.0, _BEYOND
+    for _ in range(120):
+        middle = float(np.sqrt(max(low, 1e-3) * high)) if high > 4 * max(low, 1e-3) else (low + high) / 2
+        a = corner + middle * away
+        t, y = yield from far.one_head(a[None], b0, phase="discovery")
+        if far.silent(y, a, 1e6)[0]:
+            low = middle
+        elif np.isfinite(t[0]) and abs(t[0]) < 3:
+            return a, float(t[0])
+        elif np.isfinite(t[0]) and t[0] < 0:
+            low = middle
+        else:
+            high = middle
+    raise ModelMismatch("a head could not be caught while turning on; the target is not a sum of heads into a network.")
+
+
+def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generator) -> Asking[Array]:
+    """W_h b0 from d small steps around the transition."""
+    d = far.spec.dim
+    E = np.linalg.qr(rng.standard_normal((d, d)))[0].T
+    step = np.full(d, 1.0 / float(np.linalg.norm(b0)))
+    slope = np.full(d, np.nan)
+    for _ in range(40):
+        left = np.flatnonzero(np.isnan(slope))
+        if len(left) == 0:
+            return np.asarray(E.T @ slope)
+        t, _ = yield from far.one_head(point + step[left, None] * E[left], b0, phase="discovery")
+        good = np.abs(np.nan_to_num(t, nan=np.inf)) < 5
+        slope[left[good]] = (t[good] - t0) / step[left[good]]
+        step[left[~good]] /= 5
+    raise ModelMismatch("a head's transition is sharper than the number format can resolve.")
+
+
+def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    x = rng.standard_normal(shape)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

@@ -1,0 +1,26 @@
+"""All W_h behind an unknown network: corner, faces, then every matrix with the others held off."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.behind.corner import find_corner, find_faces, find_far, saturating_query
+from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.behind.rows import read_matrix
+from unsoftmax.learners.lockstep import together
+from unsoftmax.probes.base import Array
+from unsoftmax.spec import OracleSpec
+
+
+def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far]]:
+    """W (H, d, d), H found, and where the network is homogeneous."""
+    far = yield from find_far(spec, rng)
+    b0 = yield from saturating_query(far, rng)
+    corner = yield from find_corner(far, b0, rng)
+    w = yield from find_faces(far, b0, corner, rng)
+    seeds = rng.integers(2**63, size=len(w))
+    W = yield from together(
+        [read_matrix(far, b0, w, h, None, np.random.default_rng(seed)) for h, seed in enumerate(seeds)]
+    )
+    return np.array(W).reshape(-1, spec.dim, spec.dim), far

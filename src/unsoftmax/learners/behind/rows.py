@@ -1,0 +1,155 @@
+"""Every W_h with the other heads held off: where z'W_g b is far below 0 the answer is sigma(z'W_h b)^p c_h(z)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.inversion import ray_logits
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.heads.columns import read_cross
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+
+_OFF = 45.0
+_PUSH = 100.0
+_LARGE = 0.15
+_READABLE = 5.0
+_PILOT = 8
+_SHIFTS = ((1, 1), (1, 64), (64, 1))
+
+
+@dataclass(eq=False)
+class HeldOff:
+    """Entries z_i'W_h b_j of one head: rows Z (d, d) with amplitudes c (d,), columns B (d, d), B_0 = b0."""
+
+    far: Far
+    Z: Array
+    c: Array
+    B: Array
+    F: Array
+    """Logits (d, d), NaN where not asked."""
+
+    def logits(self) -> Array:
+        return self.F
+
+    def read(self, rows: Array, columns: Array) -> Asking[None]:
+        """Ask the entries; far logits again with more copies of one token, which shifts them back."""
+        phase = "main"
+        for copies in _SHIFTS:
+            if len(rows) == 0:
+                return
+            y = yield self._probes(rows, columns, copies, phase)
+            t = ray_logits(y / self.far.length**self.far.degree, self.c[rows], self.far.degree)
+            good = np.abs(np.nan_to_num(t, nan=np.inf)) <= _READABLE
+            self.F[rows[good], columns[good]] = t[good] + np.log(copies[1] / copies[0])
+            rows, columns, phase = rows[~good], columns[~good], "repair"
+        if len(rows):
+            raise ModelMismatch(
+                f"{len(rows)} answers lie outside what one head in front of a homogeneous network can answer while the "
+                "others are held off; the target is outside the class."
+            )
+
+    def _probes(self, rows: Array, columns: Array, copies: tuple[int, int], phase: str) -> LazyProbes:
+        def build(start: int, stop: int) -> Probes:
+            i, j = rows[start:stop], columns[start:stop]
+            counts = None if copies == (1, 1) else np.tile(copies, (len(i), 1))
+            return Probes(self.far.tokens(self.Z[i], self.B[j]), counts)
+
+        return LazyProbes(len(rows), 2 * self.far.spec.dim * 8, build, phase)
+
+
+def read_matrix(far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np.random.Generator) -> Asking[Array]:
+    """W_h (d, d), the other heads (key directions w (H, d) at b0) held off."""
+    Z, c = yield from _rows(far, b0, w, h, rng)
+    length = yield from _column_length(far, b0, w, h, Z, c, rng)
+    d = len(b0)
+    frame = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0].T
+    B = b0 + length * frame
+    B[0] = b0
+    entries = HeldOff(far, Z, c, B, np.full((d, d), np.nan))
+    cross = yield from read_cross(entries, far.noise, rank)
+    T = entries.F
+    M = cross.completed(T[:, cross.columns], T[cross.rows])
+    return np.asarray(np.linalg.solve(B, np.linalg.solve(Z, M).T).T)
+
+
+def _targets(w: Array, h: int) -> Array:
+    """Scores at b0: head h near 1, the others off by a margin that grows with how much stronger they are."""
+    norms = np.linalg.norm(w, axis=1)
+    target = -_OFF * np.maximum(1.0, 0.5 * norms / norms[h])
+    target[h] = 1.0
+    return np.asarray(target)
+
+
+def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
+    """d independent rows at which only head h is on, with large amplitudes c."""
+    H, d = w.shape
+    dual = np.linalg.pinv(w)
+    centre = dual @ _targets(w, h)
+    size = float(np.linalg.norm(centre)) if H > 1 else 2 / float(np.linalg.norm(w[h]))
+    null = np.linalg.qr(w.T, mode="complete")[0][:, H:].T
+    draws = rng.standard_normal((6, len(null))) @ null
+    draws = centre + 1.5 * size * draws / np.maximum(np.linalg.norm(draws, axis=1, keepdims=True), 1e-300)
+    amplitude = yield from far.ask(draws, _PUSH * b0, phase="pilot")
+    best = int(np.argmax(np.abs(amplitude) / np.linalg.norm(draws, axis=1) ** far.degree))
+    middle, largest = draws[best], abs(float(amplitude[best]))
+    steps = [size * p for p in null] + [-size * dual[:, g] / np.linalg.norm(dual[:, g]) for g in range(H) if g != h]
+    sides = np.array([1.0] * len(null) + [0.0] * (H - 1))
+    Z, c = np.tile(middle, (d, 1)), np.zeros(d)
+    Z[-1] = middle + dual[:, h] * 0.8
+    reach, turn = np.ones(d - 1), np.ones(d - 1)
+    left = np.arange(d - 1)
+    for attempt in range(16):
+        a = middle + (turn * reach)[left, None] * np.array(steps)[left]
+        a = a + np.outer(rng.uniform(0.5, 1.5, len(a)) - a @ w[h], dual[:, h])
+        asked = np.vstack([a, Z[-1:]]) if attempt == 0 else a
+        y = yield from far.ask(asked, _PUSH * b0, phase="values" if attempt == 0 else "repair")
+        if attempt == 0:
+            c[-1], y = y[-1], y[:-1]
+        better = np.abs(y) > np.abs(c[left])
+        Z[left[better]], c[left[better]] = a[better], y[better]
+        left = np.flatnonzero(np.abs(c[:-1]) < _LARGE * largest)
+        if len(left) == 0:
+            return Z, c
+        # The other side where there is one, then closer to the middle.
+        turn[left] = np.where(sides[left] > 0, -turn[left], turn[left])
+        reach[left] *= np.where((turn[left] > 0) | (sides[left] == 0), 0.6, 1.0)
+    if np.abs(c).min() < 1e-3 * largest:
+        raise ModelMismatch("the network nearly vanishes along too many directions of one head; try another seed.")
+    return Z, c
+
+
+def _column_length(
+    far: Far, b0: Array, w: Array, h: int, Z: Array, c: Array, rng: np.random.Generator
+) -> Asking[float]:
+    """How far b may move from b0: scores of head h change by about 1, the other heads stay off."""
+    d = len(b0)
+    length = 0.02 * float(np.linalg.norm(b0))
+    for _ in range(60):
+        rows = rng.integers(d, size=_PILOT)
+        y = yield from far.ask(Z[rows], b0 + length * _unit(rng, (_PILOT, d)), phase="pilot")
+        t = ray_logits(y, c[rows], far.degree)
+        if (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all():
+            change = float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2)))
+            length = min(length / max(change, 1e-300), float(np.linalg.norm(b0)))
+            break
+        length /= 3
+    if len(w) == 1:
+        return length
+    dual = np.linalg.pinv(w)
+    for _ in range(40):
+        rows = rng.integers(d, size=_PILOT)
+        off = Z[rows] - 2 * _OFF * dual[:, h]
+        y = yield from far.ask(off, b0 + 2 * length * _unit(rng, (_PILOT, d)), phase="pilot")
+        if far.silent(y, off).all():
+            return length
+        length *= 0.6
+    raise ModelMismatch("the other heads do not stay off near the query token; they are too alike for this method.")
+
+
+def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    x = rng.standard_normal(shape)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

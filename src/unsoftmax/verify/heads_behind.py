@@ -1,0 +1,75 @@
+"""Several heads in front of an unknown network: fresh query tokens at which one head, or none, is on.
+
+With one head undecided and the others off, 1 and 4 copies of the query token tell its score whatever the network is;
+with all heads off nothing answers, unless there is a head that the model does not have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.behind.far import Far
+from unsoftmax.models.heads_behind import HeadsBehind
+from unsoftmax.probes.base import Array
+from unsoftmax.result import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+
+_PER_HEAD = 8
+_SILENT = 16
+_OFF = 45.0
+_SCORES = 1e-8
+_QUIET = 1e-9
+
+
+def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate]:
+    """Scores of every head at fresh pairs, and silence where all heads are off."""
+    rng = np.random.default_rng([seed, 0x7E51F7])
+    far = Far(spec, model.length, model.degree, spec.eps, 1.0)
+    sample = rng.standard_normal((8, spec.dim)) / np.sqrt(spec.dim)
+    loud = yield from far.ask(sample, np.zeros(spec.dim), phase="verify")
+    scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
+    found = []
+    for h in range(model.heads):
+        b = _queries(model, h, _PER_HEAD, rng)
+        a = _pairs(model, b, h, rng)
+        t, y = yield from far.one_head(a, b, phase="verify")
+        tokens = far.tokens(a, b)
+        wanted = np.einsum("nd,de,ne->n", tokens[:, 0] - tokens[:, 1], model.W[h], tokens[:, 1])
+        # Where the network hardly answers, rounding hides the score.
+        clear = np.abs(y) > 1e-3 * scale * np.linalg.norm(a, axis=1) ** model.degree
+        gap = float(np.abs(t - wanted)[clear].max(initial=0.0)) if clear.sum() >= 3 else np.inf
+        gap = np.inf if np.isnan(gap) else gap
+        statement = f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided"
+        found.append(Claim(f"head {h + 1}", max(_SCORES, 1e6 * spec.eps), gap, statement=statement))
+    b = _queries(model, None, _SILENT, rng)
+    a = _pairs(model, b, None, rng)
+    y = yield from far.ask(a, b, phase="verify")
+    heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
+    statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
+    return Certificate((*found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)))
+
+
+def _queries(model: HeadsBehind, h: int | None, number: int, rng: np.random.Generator) -> Array:
+    """Fresh query tokens (number, d), of a length that gives typical scores of order one hundred."""
+    b = rng.standard_normal((number, model.dim))
+    b /= np.linalg.norm(b, axis=1, keepdims=True)
+    sizes = np.linalg.norm(model.W, axis=(1, 2))
+    chosen = sizes.max(initial=0.0) if h is None else sizes[h]
+    return np.asarray(b * (1e2 / max(float(chosen), 1e-300)))
+
+
+def _pairs(model: HeadsBehind, b: Array, h: int | None, rng: np.random.Generator) -> Array:
+    """a (n, d) with scores -_OFF or below for all heads but h, and about +-1.5 for head h; long in other directions."""
+    rows = []
+    for query in b:
+        w = model.W @ query
+        target = -_OFF * rng.uniform(1.0, 2.0, model.heads)
+        if h is not None:
+            target[h] = rng.uniform(-1.5, 1.5)
+        dual = np.linalg.pinv(w)
+        a = dual @ target
+        free = rng.standard_normal(model.dim)
+        free -= dual @ (w @ free)
+        rows.append(a + 1.5 * np.linalg.norm(a) * free / max(float(np.linalg.norm(free)), 1e-300))
+    return np.array(rows)

@@ -1,0 +1,89 @@
+"""Several heads in front of a network: H and W whatever the network is, and the whole model if it is a ReLU network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.models import HeadsBehind, MultiHeadTransformer
+
+
+@pytest.mark.parametrize(("d", "H", "rank"), [(8, 2, None), (16, 3, None), (16, 3, 4)])
+def test_every_matrix_behind_an_unknown_network(d: int, H: int, rank: int | None) -> None:
+    target = MultiHeadTransformer.random(d, H, 2 * d, rank=rank, norm=4.0, bias=True, seed=d + H)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionBehind(heads=None), seed=1)
+    assert recovery.model.heads == H
+    assert us.models.distance(recovery.model, target) <= 1e-10
+    assert {f"head {h + 1}" for h in range(H)} < {claim.name for claim in recovery.certificate.claims}
+
+
+def test_a_residual_and_a_deeper_network_do_not_matter() -> None:
+    rng = np.random.default_rng(5)
+    target = MultiHeadTransformer.random(8, 2, 12, norm=4.0, seed=5)
+    heads = HeadsBehind(target.W)
+    first, residual = rng.standard_normal((16, 12)), rng.standard_normal((8, 12))
+    second, last = rng.standard_normal((12, 10)), rng.standard_normal(10)
+
+    def deep(tokens: np.ndarray) -> np.ndarray:
+        hidden = np.maximum(heads(tokens) @ first + tokens[:, -1] @ residual + 0.3, 0)
+        return np.maximum(hidden @ second - 0.2, 0) @ last
+
+    recovery = us.recover(us.oracle(deep, 8), us.learners.AttentionBehind(heads=None), seed=2)
+    assert us.models.distance(recovery.model, heads) <= 1e-10
+
+
+@pytest.mark.parametrize(("d", "H", "m", "bias"), [(6, 1, 8, False), (8, 2, 16, True), (16, 3, 32, False)])
+def test_the_whole_transformer(d: int, H: int, m: int, bias: bool) -> None:
+    target = MultiHeadTransformer.random(d, H, m, norm=4.0, bias=bias, seed=3)
+    recovery = us.recover(us.oracle(target), us.learners.Transformer(heads=None), seed=3)
+    assert recovery.model.heads == H
+    assert us.models.distance(HeadsBehind(recovery.model.W), target) <= 1e-10
+    X = np.random.default_rng(4).standard_normal((200, 6, d)) / np.sqrt(d) * 2
+    gap = np.abs(recovery.model(X) - target(X)).max() / np.sqrt(np.mean(target(X) ** 2))
+    assert gap <= 1e-8
+
+
+def test_the_unknowns_are_paid_for_about_once() -> None:
+    target = MultiHeadTransformer.random(16, 3, 32, norm=4.0, seed=1)
+    recovery = us.recover(us.oracle(target), us.learners.Transformer(heads=None), seed=1)
+    unknowns = 3 * 16 * 16 + 3 * 32 * 16
+    assert recovery.usage.billed <= 1.6 * unknowns
+
+
+def test_a_residual_beside_several_heads_is_refused_with_advice() -> None:
+    target = us.models.Transformer.random(6, 8, norm=2.0, residual=True, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match="AttentionBehind"):
+        us.recover(us.oracle(target), us.learners.Transformer(heads=None))
+
+
+def test_a_missing_head_is_heard() -> None:
+    """The certificate of a model that lacks one head fails where it says all heads are off."""
+    target = MultiHeadTransformer.random(8, 3, 16, norm=4.0, seed=2)
+    found = us.recover(us.oracle(target), us.learners.AttentionBehind(heads=None)).model
+    fewer = HeadsBehind(found.W[:2], found.degree, found.length)
+
+    class Fixed:
+        def forecast(self, spec):
+            return us.learners.Forecast(verification=0)
+
+        def program(self, spec, seed):
+            yield _nothing(spec.dim)
+            return us.learners.Outcome(fewer)
+
+    with pytest.raises(us.errors.ModelMismatch, match="no other head"):
+        us.recover(us.oracle(target), Fixed())
+
+
+def _nothing(d: int):
+    from unsoftmax.probes import Probes
+
+    return Probes(np.zeros((1, 1, d)))
+
+
+@pytest.mark.parametrize(
+    "learner", [us.learners.AttentionBehind(heads=2), us.learners.Transformer(method="odd", heads=None)]
+)
+def test_other_numbers_of_heads_are_invalid(learner) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="heads"):
+        learner.forecast(us.oracles.OracleSpec(4))
