@@ -7,10 +7,10 @@ from statistics import median
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from tests.weights import HEADS, minilm_head
 
 import unsoftmax as us
 from benchmarks.base import Row
-from tests.weights import HEADS, minilm_head
 from unsoftmax.models.base import attention_weights
 
 PUBLISHED = 2.0**-51
