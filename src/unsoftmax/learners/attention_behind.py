@@ -16,7 +16,7 @@ from unsoftmax.probes.scales import require_pairs
 from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
 
-RAY_DIRECTIONS, RAY_CHECKS = 8, 24
+RAY_DIRECTIONS, RAY_CHECKS = 6, 16
 """Queries of the verification (`verify.rays`): fresh directions, then sequences of several lengths along the best."""
 
 _NOISE_TO_ERROR = 1e3
