@@ -23,7 +23,7 @@ ALWAYS_SHARED = (
     "or one has none. They cannot be told apart by hard attention."
 )
 
-_SLACK = 30.0
+_SLACK = 100.0
 
 
 def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **rest: Any) -> Outcome:

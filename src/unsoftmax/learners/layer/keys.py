@@ -40,7 +40,7 @@ def read_keys(
     Q = on_grid(orthonormal(rng, d) * scales.query, largest, spec.dtype)
     Q = np.vstack([np.zeros((1, d)) if zero else -Q[:1], Q])
     first = min(preset.full_queries(s), d) + 1
-    m = preset.tokens(reader.heads.slots)
+    m = reader.tokens(preset.tokens(reader.heads.slots))
     u = yield from _in_full(reader, Q[:first], E, m, "main")
     while True:
         bases = [_basis(u[:, h].T, s, reader.noise) for h in range(H)]
@@ -67,7 +67,7 @@ def directions_at(
 ) -> Asking[Array]:
     """u_h(q) in full for the rows of Q (n, d), as (n, H, d)."""
     E = on_grid(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, spec.dtype)
-    return (yield from _in_full(reader, Q, E, preset.tokens(reader.heads.slots), "main"))
+    return (yield from _in_full(reader, Q, E, reader.tokens(preset.tokens(reader.heads.slots)), "main"))
 
 
 def _in_full(reader: Reader, Q: Array, E: Array, m: int, phase: str) -> Asking[Array]:

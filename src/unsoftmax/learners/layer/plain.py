@@ -25,7 +25,7 @@ def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program
     coarse = PRESETS["lean"] if preset.polish else preset
     heads, picks = yield from _told_apart(affine, coarse, spec, rng)
     reader = Reader(heads, affine.of, affine.noise)
-    units = orthonormal(rng, spec.dim, min(preset.tokens(heads.slots), 16))
+    units = orthonormal(rng, spec.dim, min(reader.tokens(preset.tokens(heads.slots)), 16))
     scales = yield from find_scales(reader, units, rng, spec.domain.norm_limit)
     if preset.polish:
         heads = yield from _polished(reader, scales, picks, affine, preset, spec, rng)

@@ -55,7 +55,7 @@ def post_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Pro
     if found.flipped:
         shell = replace(shell, inverse=-shell.inverse)
     reader = _reader(found, shell)
-    units = orthonormal(rng, spec.dim, min(preset.tokens(found.heads.slots), 16))
+    units = orthonormal(rng, spec.dim, min(reader.tokens(preset.tokens(found.heads.slots)), 16))
     scales = yield from find_scales(reader, units, rng, spec.domain.norm_limit)
     if preset.polish:
         wide = yield from dual_picks(reader, scales, picks, preset, spec, rng)

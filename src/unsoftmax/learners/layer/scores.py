@@ -46,6 +46,10 @@ class Reader:
         """Attention weights, of all heads together, that one answer can tell."""
         return len(self.heads.O[0])
 
+    def tokens(self, wanted: int) -> int:
+        """Tokens beside the query token in one sequence: as wanted, as far as there is room for all heads."""
+        return max(1, min(wanted, self.room // len(self.heads.O)))
+
     def read(self, Q: Array, E: Array, phase: str) -> Asking[Array]:
         """e_i . u_h(q_n) as (n, H, m), u_h(q) = W_h q + c_h; saturated sequences are asked again, shortened."""
         design = Around(Q, E, place=self.place)
