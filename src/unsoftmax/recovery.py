@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unsoftmax import verify as verification
 from unsoftmax.attempt import Attempt
 from unsoftmax.diagnosis.automatic import Automatic
@@ -58,6 +60,14 @@ def recover(
         raise InvalidArgument(
             f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap a callable with us.oracle(fn, dim)."
         )
+    if isinstance(learner, type) or not (learner is None or hasattr(learner, "program")):
+        raise InvalidArgument(
+            f"`learner` must be a learner such as us.learners.SingleHead() or None (got {learner!r})."
+        )
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
+    if not (ledger is None or isinstance(ledger, (str, Path)) or hasattr(ledger, "put")):
+        raise InvalidArgument(f"`ledger` must be a path or a store (got {type(ledger).__name__}).")
     notes: tuple[str, ...] = ()
     if learner is None:
         learner = Automatic()

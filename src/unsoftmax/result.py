@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -75,6 +76,12 @@ class Certificate:
     def holds(self) -> bool:
         """True if something was measured and every claim holds."""
         return any(claim.basis == "measured" for claim in self.claims) and all(c.holds for c in self.claims)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self.claims)
+
+    def __len__(self) -> int:
+        return len(self.claims)
 
     def __str__(self) -> str:
         if not self.claims:

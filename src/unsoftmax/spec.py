@@ -25,9 +25,9 @@ class Domain:
     forbidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.max_norm is not None and not (self.max_norm > 0 and math.isfinite(self.max_norm)):
+        if self.max_norm is not None and not 1e-60 <= self.max_norm <= 1e60:
             raise InvalidArgument(
-                f"`max_norm` must be positive and finite (got {self.max_norm}); omit it if there is no limit."
+                f"`max_norm` must be between 1e-60 and 1e60 (got {self.max_norm}); omit it if there is no limit."
             )
         object.__setattr__(self, "forbidden", tuple(sorted({int(token) for token in self.forbidden})))
         if self.max_length is not None and self.max_length < 1:

@@ -133,3 +133,68 @@ def test_unknown_probes_are_refused() -> None:
 def test_zero_v_is_not_identifiable_and_says_why() -> None:
     with pytest.raises(us.errors.NotIdentifiable, match="v = 0"):
         us.recover(us.oracle(us.models.SingleHead(np.eye(3), np.zeros(3))))
+
+
+@pytest.mark.parametrize(("max_norm", "dtype"), [(1e-8, "float64"), (1e-3, "float32")])
+def test_scores_hidden_below_rounding_by_a_norm_limit_are_not_made_up(max_norm, dtype) -> None:
+    head = us.models.SingleHead.random(8, norm=3.0, seed=1).astype(dtype)
+    with pytest.raises(us.errors.NotIdentifiable, match="Raise max_norm"):
+        us.recover(us.oracle(head, dtype=dtype, max_norm=max_norm), us.learners.SingleHead())
+
+
+@pytest.mark.parametrize("max_norm", [1e-5, 1e-4, 1e-3, 1e-2])
+def test_what_a_norm_limit_costs_is_stated(max_norm) -> None:
+    head = us.models.SingleHead.random(8, norm=3.0, seed=1)
+    recovery = us.recover(us.oracle(head, max_norm=max_norm), us.learners.SingleHead())
+    stated = next(c.bound for c in recovery.certificate if "parameter" in c.name)
+    assert us.models.distance(recovery.model, head) <= stated <= 0.1
+
+
+def test_uniform_attention_under_a_norm_limit_is_recovered() -> None:
+    head = us.models.SingleHead(np.zeros((5, 5)), np.arange(1.0, 6))
+    recovery = us.recover(us.oracle(head, max_norm=1.0), us.learners.SingleHead())
+    assert np.abs(recovery.model.W).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "bend",
+    [
+        lambda y: np.clip(y, -3, 3),
+        lambda y: y + np.maximum(y - 4, 0),
+        lambda y: y + 1e-6,
+        lambda y: y + 1e-6 * np.maximum(y, 0),
+        lambda y: y + 1e-6 * y * y,
+    ],
+    ids=["clipped", "bent", "constant", "weak ReLU", "weak square"],
+)
+def test_answers_bent_a_little_or_far_out_are_not_a_head(bend) -> None:
+    head = us.models.SingleHead.random(8, norm=2.0, seed=1)
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(lambda X: bend(head(X)), 8), us.learners.SingleHead())
+
+
+def test_repairs_end_where_no_head_would_need_more() -> None:
+    head = us.models.SingleHead.random(8, norm=2.0, seed=1)
+    with pytest.raises(us.errors.ModelMismatch) as error:
+        us.recover(us.oracle(lambda X: 2 * np.maximum(head(X), 0), 8), us.learners.SingleHead())
+    assert error.value.recovery.usage.phases.get("repair", 0) <= 256 + 32
+
+
+def test_a_target_may_work_in_place() -> None:
+    head = us.models.SingleHead.random(8, norm=2.0, seed=1)
+
+    def careless(X):
+        y = head(X)
+        X -= X.mean()
+        return y
+
+    recovery = us.recover(us.oracle(careless, 8), us.learners.SingleHead())
+    assert us.models.distance(recovery.model, head) < 1e-13
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"learner": us.learners.SingleHead}, {"learner": "SingleHead"}, {"seed": -1}, {"ledger": 3}]
+)
+def test_wrong_arguments_of_recover_are_typed(arguments) -> None:
+    with pytest.raises(us.errors.InvalidArgument):
+        us.recover(us.oracle(us.models.SingleHead.random(4)), **arguments)

@@ -73,6 +73,7 @@ class Forecast:
     """Queries by phase as the theory states them, and what adaptive phases may add.
 
     `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
+    `least_extra` is what pilot and repairs take at least.
     `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number.
     """
 
@@ -80,11 +81,12 @@ class Forecast:
     extra: int | None = None
     tokens_per_query: int = 2
     verification: int | None = None
+    least_extra: int = 0
 
     @property
     def minimum(self) -> int:
         """Fewest queries with which the learner can finish."""
-        return sum(self.phases.values())
+        return sum(self.phases.values()) + self.least_extra
 
 
 class Learner(Protocol):

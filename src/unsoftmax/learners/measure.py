@@ -25,6 +25,10 @@ _ESTIMABLE = 12.0
 
 _PILOT = 6
 _REFINED = 16
+PILOT_QUERIES = _PILOT + _REFINED
+"""Fewest queries of `size_of_scores` where token norms are not limited."""
+
+_MOST_REPAIRS = 256
 _VISIBLE = 1e-2
 _LONGEST = 2.0**80
 
@@ -108,10 +112,14 @@ def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> As
     av, bv = np.broadcast_arrays(*design.products(v))
     T = logits(design.matrix(y), av, bv).t
     shrink = np.ones(T.shape)
-    for _ in range(40):
+    repaired = 0
+    while True:
         rows, columns = np.nonzero(~(np.abs(T) <= READABLE * shrink**-2))
         if len(rows) == 0:
             return T
+        repaired += len(rows)
+        if repaired > _MOST_REPAIRS + T.size // 2:
+            break
         old = shrink[rows, columns]
         seen = np.abs(T[rows, columns]) * old**2
         # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import InvalidArgument, NotIdentifiable
+from unsoftmax.errors import DomainError, InvalidArgument, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.affine import with_affine_terms
-from unsoftmax.learners.base import Forecast, Outcome, Program
-from unsoftmax.learners.measure import TYPICAL_LOGIT, read_logits, read_values, size_of_scores
+from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.measure import PILOT_QUERIES, TYPICAL_LOGIT, read_logits, read_values, size_of_scores
 from unsoftmax.models.single_head import SingleHead as Head
+from unsoftmax.probes.base import Array
 from unsoftmax.probes.bases import coordinate_basis, householder_basis
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
+from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
+
+_SLACK = 30.0
+_UNKNOWN = 0.1
+_NOTHING = 1e-6
+"""A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
+
+_LONGEST_COORDINATE = 5**0.5
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,15 @@ class SingleHead:
                     '`affine` needs probes="householder"; the paper\'s construction has no affine terms.'
                 )
             phases = {"values": d + 1, "main": theory.affine_head_queries(d) - (d + 1)}
-        return Forecast(phases, extra=0 if self.probes == "coordinate" else 64 + phases["main"] // 100)
+        if self.probes == "coordinate":
+            if spec.domain.norm_limit < _LONGEST_COORDINATE:
+                raise DomainError(
+                    f"the paper's coordinate probes have tokens of norm up to sqrt 5 and max_norm is "
+                    f'{spec.domain.max_norm:g}; probes="householder" stays inside any limit.'
+                )
+            return Forecast(phases, extra=0)
+        least = 0 if spec.domain.max_norm or self.affine else PILOT_QUERIES
+        return Forecast(phases, extra=64 + phases["main"] // 100, least_extra=least)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -64,7 +82,8 @@ class SingleHead:
         length_a, length_b = lengths_for(TYPICAL_LOGIT * d / size, spec.domain)
         A = on_grid(householder_basis(v) * length_a, length_a + length_b, spec.dtype)
         T = yield from read_logits(Pairs(A, np.eye(d) * length_b), v)
-        return Outcome(Head(np.linalg.solve(A, T) / length_b, v))
+        claim = _rounding_claim(T, length_a * length_b, spec)
+        return Outcome(Head(np.linalg.solve(A, T) / length_b, v), claims=(claim,))
 
     def _coordinate(self, spec: OracleSpec) -> Program:
         d = spec.dim
@@ -80,3 +99,20 @@ class SingleHead:
                 'use probes="householder", which scales them.'
             )
         return Outcome(Head(np.linalg.solve(A, T), v))
+
+
+def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
+    """What rounding leaves in W: logits of the wished size lose nothing, smaller ones (a norm limit) in proportion.
+
+    Where a norm limit leaves the logits below rounding, W is not known at all, and that is said instead.
+    """
+    typical = float(np.sqrt(np.mean(T**2)))
+    lost = _SLACK * math.sqrt(spec.dim) * spec.eps
+    bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
+    smallest = lost * spec.dim / product
+    if spec.domain.max_norm is not None and bound > _UNKNOWN and smallest > _NOTHING:
+        raise NotIdentifiable(
+            f"with tokens of norm at most {spec.domain.max_norm:g} the scores move the answers no more than rounding "
+            f"does: of W only ||W||_F < {max(smallest, typical * spec.dim / product):.1g} is known. Raise max_norm."
+        )
+    return Claim(RELATIVE_ERROR, min(bound, 1.0), statement="of W, from the size of the logits and rounding")

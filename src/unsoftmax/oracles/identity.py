@@ -33,9 +33,9 @@ def identity(oracle: Oracle) -> dict[str, Any]:
 def fingerprint(target: Any) -> str | None:
     """Digest of every array reachable from a callable; None if there is none.
 
-    Followed: closures, defaults, global names a function uses, bound objects, attributes, partial arguments and
-    tuples. Lists, dictionaries and numbers are left out: they tend to be logs and counters, which change as the
-    target is used and do not tell it from another.
+    Followed: closures, defaults, global names a function uses, bound objects, attributes, slots, partial arguments,
+    tuples and dictionaries. Lists and numbers are left out: they tend to be logs and counters, which change as the
+    target is used and do not tell it from another; a target that keeps its weights in a list needs a `name`.
     """
     found: list[str] = []
     _visit(target, found, {}, _DEPTH)
@@ -62,10 +62,15 @@ def _visit(value: Any, found: list[str], seen: dict[int, Any], depth: int) -> No
         inner = [value.func, *value.args, *value.keywords.values()]
     elif isinstance(value, tuple):
         inner = list(value)
+    elif isinstance(value, dict):
+        inner = [item for _, item in sorted(value.items(), key=lambda pair: repr(pair[0]))]
     elif isinstance(value, Model):
         inner = list(value.parameters().values())
     elif callable(getattr(value, "state_dict", None)):
         inner = [tensor.detach().cpu().numpy() for tensor in value.state_dict().values() if hasattr(tensor, "detach")]
+    elif hasattr(type(value), "__slots__") and not hasattr(value, "__dict__"):
+        names = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+        inner = [getattr(value, name) for name in sorted(names) if hasattr(value, name)]
     elif hasattr(value, "__dict__") and not isinstance(value, np.random.Generator):
         inner = [attribute for _, attribute in sorted(vars(value).items())]
     else:
