@@ -21,6 +21,7 @@ from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing
 from unsoftmax.spec import OracleSpec
 
 TYPICAL_LOGIT = 0.4
+_NOTHING = 1e-6
 """Root mean square of the main logits; the few that exceed the readable range are asked again."""
 
 _CANDIDATES = 2
@@ -62,6 +63,11 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     if columns.rank == 0:
         empty = np.zeros((d, 0))
         hidden = 4 * d * negligible(noise, 0) / (setting.length_a * setting.length_b)
+        if spec.domain.max_norm is not None and hidden > _NOTHING:
+            raise NotIdentifiable(
+                f"with tokens of norm at most {spec.domain.max_norm:g} no score is visible: of W only ||W|| < {hidden:.1g} "
+                "is known. Raise max_norm."
+            )
         note = f"rank found: 0; no score is visible: ||W|| is 0, or below {hidden:.1g}, which the tokens cannot show."
         return Outcome(LowRankHead(empty, empty, v), (note,))
     M = yield from _rows(columns, setting)
