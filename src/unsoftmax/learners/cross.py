@@ -65,8 +65,8 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
         hidden = 4 * d * negligible(noise, 0) / (setting.length_a * setting.length_b)
         if spec.domain.max_norm is not None and hidden > _NOTHING:
             raise NotIdentifiable(
-                f"with tokens of norm at most {spec.domain.max_norm:g} no score is visible: of W only ||W|| < {hidden:.1g} "
-                "is known. Raise max_norm."
+                f"with tokens of norm at most {spec.domain.max_norm:g} no score is visible: of W only "
+                f"||W|| < {hidden:.1g} is known. Raise max_norm."
             )
         note = f"rank found: 0; no score is visible: ||W|| is 0, or below {hidden:.1g}, which the tokens cannot show."
         return Outcome(LowRankHead(empty, empty, v), (note,))
