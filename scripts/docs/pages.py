@@ -15,11 +15,17 @@ HREF = re.compile(r'href="(?:\.\./)*(?:src/)(unsoftmax/[\w/]+\.py)"')
 CODE = re.compile(r"(<a\b[^>]*>.*?</a>|<pre\b.*?</pre>)|<code>([\w./]+\.py|us\.theory\.\w+)</code>", re.DOTALL)
 
 
+RAW = re.compile(r"\\(?:frac|cdot|sum|sigma|hat|top|le|ge|mathrm|sqrt|log|square)\b")
+
+
 def finish(site: Path) -> None:
     for page in sorted(site.rglob("*.html")):
-        text = page.read_text()
         root = "../" * (len(page.relative_to(site).parts) - 1)
-        page.write_text(with_links(with_formulas(text), root))
+        text = with_links(with_formulas(page.read_text()), root)
+        raw = RAW.search(re.sub(r"<(code|pre|script)\b.*?</\1>", "", text, flags=re.DOTALL))
+        if raw:
+            raise ValueError(f"{page.relative_to(site)}: {raw[0]} is left; set displayed formulas off by empty lines")
+        page.write_text(text)
 
 
 def with_formulas(text: str) -> str:

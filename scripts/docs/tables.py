@@ -35,4 +35,4 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.2g}" if value and not 0.01 <= abs(value) < 1000 else f"{value:.3g}"
-    return str(value)
+    return str(value).replace("|", "\\|")
