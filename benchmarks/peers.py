@@ -52,10 +52,10 @@ def compared(task: str, lines: list[Line]) -> Iterator[Row]:
 
 
 def line(method: str, work: Callable[[], tuple[int, float]], remark: str = "") -> Line:
-    """`work` gives queries and error; a failure is a line too. What takes milliseconds is timed four times."""
+    """`work` gives queries and error; a failure is a line too. The least of 16 times if it is brief."""
     try:
         seconds, (queries, error) = seconds_of(work)
-        for _ in range(3 if seconds < _BRIEF else 0):
+        for _ in range(15 if seconds < _BRIEF else 0):
             seconds = min(seconds, seconds_of(work)[0])
     except us.errors.UnsoftmaxError as failure:
         asked = failure.recovery.usage.billed if failure.recovery else 0
