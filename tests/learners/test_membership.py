@@ -135,6 +135,47 @@ def test_stays_inside_the_domain(max_norm: float) -> None:
     assert longest[0] <= max_norm
 
 
+@pytest.mark.parametrize(
+    ("d", "norm", "max_norm", "accuracy"),
+    [(8, 8.0, 0.1, 1e-2), (8, 8.0, 1e-2, 1e-2), (8, 8.0, 1e-4, 1e-2), (8, 0.1, 1.0, 1e-2), (16, 0.1, 1.0, 0.1)],
+)
+@pytest.mark.parametrize("rank", ["full", None])
+def test_short_tokens_and_a_loose_accuracy(d: int, norm: float, max_norm: float, accuracy: float, rank) -> None:
+    # Logits of 1e-8 to 1e-2: an error of v of the size of the accuracy would pass for W.
+    for seed in range(2):
+        target = us.models.SingleHead.random(d, norm=norm, rank=2 if rank is None else None, seed=seed)
+        oracle = labels_of(target, max_norm=max_norm)
+        recovery = us.recover(oracle, us.learners.Membership(accuracy=accuracy, rank=rank), seed=seed)
+        error = np.linalg.norm(recovery.model.W - target.W)
+        assert error <= accuracy * np.linalg.norm(target.W)
+        claim = next(claim for claim in recovery.certificate.claims if claim.name == "error of W")
+        assert error <= claim.observed
+        assert claim.basis != "proved"
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-3])
+def test_short_tokens_at_the_edge_of_rounding_hold_the_accuracy_or_are_refused(factor: float) -> None:
+    target = us.models.SingleHead.random(8, norm=8.0, seed=0)
+    reached = 0
+    for accuracy in factor * np.array([1e-4, 1e-5, 3e-6, 1e-6]):
+        oracle = labels_of(target, max_norm=1e-4 * factor**-0.5)
+        try:
+            model = us.recover(oracle, us.learners.Membership(accuracy=accuracy)).model
+        except us.errors.DomainError:
+            continue
+        reached += 1
+        assert us.models.distance(model, target) <= accuracy
+    assert 1 <= reached < 4
+
+
+def test_scores_too_weak_for_the_domain_are_not_made_up() -> None:
+    target = us.models.SingleHead.random(6, norm=1e-13, seed=0)
+    recovery = us.recover(labels_of(target, max_norm=1.0), us.learners.Membership(accuracy=1e-2))
+    claim = next(claim for claim in recovery.certificate.claims if claim.name == "error of W")
+    assert np.linalg.norm(recovery.model.W - target.W) <= claim.bound < 1e-10
+    assert any("inside the domain" in note for note in recovery.notes)
+
+
 def test_a_domain_too_small_for_the_accuracy_is_said() -> None:
     oracle = labels_of(head(6, 2, low=0, high=0), max_norm=1e-3)
     with pytest.raises(us.errors.DomainError, match="max_norm"):
@@ -193,6 +234,14 @@ def test_flips_of_probability_a_tenth(seed: int) -> None:
     recovery = us.recover(flipping(target, 0.1, seed), NOISY, seed=seed)
     assert us.models.distance(recovery.model, target) <= 1e-4
     assert any(claim.name == "flip probability" for claim in recovery.certificate.claims)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.3])
+def test_flips_where_there_are_no_scores(probability: float) -> None:
+    target = us.models.SingleHead(np.zeros((4, 4)), head(4, 1).v)
+    learner = us.learners.Membership(accuracy=1e-2, flip_probability=probability)
+    recovery = us.recover(flipping(target, probability, 1), learner)
+    assert not recovery.model.W.any()
 
 
 @pytest.mark.long

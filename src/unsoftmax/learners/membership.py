@@ -14,13 +14,11 @@ from unsoftmax.learners.base import Forecast, Outcome, Program
 from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
-    find_size,
-    left_by_values,
-    left_for_bisection,
     narrow,
     narrow_until_met,
-    sharpen,
 )
+from unsoftmax.learners.label_size import VALUE_SHARE, hidden_below, visible_size
+from unsoftmax.learners.label_values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
 from unsoftmax.learners.labels import (
     FLIPS,
     SCORE_ERROR,
@@ -36,8 +34,8 @@ from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
-from unsoftmax.result import Claim
+from unsoftmax.probes.thresholds import EntryThresholds
+from unsoftmax.result import Basis, Claim
 from unsoftmax.solvers.cross import factors
 from unsoftmax.spec import OracleSpec
 
@@ -87,11 +85,10 @@ class Membership:
         rng = np.random.default_rng(seed)
         labels = Labels(spec, rng, self.flip_probability, self.delta)
         direction = yield from find_direction(labels)
-        direction = yield from refine_direction(direction, self.accuracy / 32, labels)
-        family = EntryThresholds(*random_bases(direction.v, rng), direction.v, spec.dtype)
-        size = yield from find_size(family, direction.error, labels)
+        direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels)
+        direction, family, size = yield from visible_size(direction, self.accuracy, labels)
         if size == 0:
-            return self._without_scores(direction, spec)
+            return self._without_scores(direction, labels)
         if self.rank == "full":
             return (yield from self._all_entries(direction, family, size, labels))
         return (yield from self._cross(direction, family, size, labels))
@@ -100,20 +97,29 @@ class Membership:
         spec, d = labels.spec, labels.spec.dim
         rows, columns = (index.ravel() for index in np.indices((d, d)))
         entries = yield from bracket(Entries.of(rows, columns, size, labels), family, labels)
-        whole = self.accuracy * float(np.linalg.norm(entries.search.center))
-        direction, family = yield from sharpen(direction, family, entries, whole, labels)
+
+        def whole(now: Entries) -> float:
+            return self.accuracy * float(np.linalg.norm(now.search.center))
+
+        direction, family, entries = yield from sharpen(direction, family, entries, whole(entries), labels)
         if not labels.flip:
             for _ in range(theory.membership_bits(self.accuracy)):
                 entries = yield from narrow(entries, np.arange(d * d), family, labels, "main")
         phase = "main" if labels.flip else "repair"
+        while True:
 
-        def unmet(now: Entries) -> Array:
-            whole = self.accuracy * float(np.linalg.norm(now.search.center))
-            return now.search.unmet(left_for_bisection(direction, family, now, whole, spec))
+            def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
+                left = left_for_bisection(direction, family, now, whole(now), spec)
+                # Where v leaves no room it must be sharpened first.
+                return now.search.unmet(max(left, LEAST_FOR_BISECTION * whole(now)))
 
-        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
+            entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
+            left = left_for_bisection(direction, family, entries, whole(entries), spec)
+            if left >= LEAST_FOR_BISECTION * whole(entries):
+                break
+            direction, family, entries = yield from sharpen(direction, family, entries, whole(entries), labels)
         M = entries.search.center.reshape(d, d)
-        error = float(np.linalg.norm(entries.search.radius)) + left_by_values(direction, family, entries, spec)
+        error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
         claims = self.claims(direction.error, error, float(np.linalg.norm(M)))
         return Outcome(Head(family.A.T @ M @ family.B, direction.v), claims=claims)
 
@@ -129,34 +135,44 @@ class Membership:
         return Outcome(LowRankHead(K, Q, cross.direction.v), claims=claims)
 
     def claims(self, value_error: float, score_error: float, norm: float) -> tuple[Claim, ...]:
-        """What the brackets prove about the model."""
-        sure = f" with probability {1 - self.delta:g}" if self.flip_probability else ""
-        claims = [
-            Claim(VALUE_ERROR, self.accuracy, value_error, "proved", statement=f"of the unit direction{sure}"),
-            Claim(
-                SCORE_ERROR,
-                self.accuracy * norm,
-                score_error,
-                "proved",
-                statement=f"Frobenius, by the brackets; independent errors{sure}",
-            ),
-        ]
-        if self.flip_probability:
-            claims.append(Claim(FLIPS, self.flip_probability, None, "assumed", statement="of each answer, as declared"))
-        return tuple(claims)
+        """What the brackets say of the model; only those of v, without flips, follow from labels alone."""
+        how = "of v bounded to leading order, of rounding as the dtype declares"
+        if self.rank != "full":
+            how = "through the cross to first order, entries erring independently; rounding as the dtype declares"
+        statement = f"Frobenius: brackets, and errors {how}{self._sure}"
+        return (
+            self._value_claim(value_error),
+            Claim(SCORE_ERROR, self.accuracy * norm, score_error, "assumed", statement=statement),
+            *self._declared,
+        )
 
-    def _without_scores(self, direction: Direction, spec: OracleSpec) -> Outcome:
-        d = spec.dim
-        limit = largest_product(spec.domain.norm_limit)
-        unseen = 0.0 if math.isinf(limit) else 200 * d * math.sqrt(d) * (direction.error + spec.eps) / limit
+    @property
+    def _sure(self) -> str:
+        return f"; with probability {1 - self.delta:g}" if self.flip_probability else ""
+
+    def _value_claim(self, error: float) -> Claim:
+        basis: Basis = "assumed" if self.flip_probability else "proved"
+        return Claim(VALUE_ERROR, self.accuracy, error, basis, statement=f"of the unit direction{self._sure}")
+
+    @property
+    def _declared(self) -> tuple[Claim, ...]:
+        """What verification must allow for."""
+        if not self.flip_probability:
+            return ()
+        return (Claim(FLIPS, self.flip_probability, None, "assumed", statement="of each answer, as declared"),)
+
+    def _without_scores(self, direction: Direction, labels: Labels) -> Outcome:
+        d = labels.spec.dim
+        unseen = 0.0 if labels.spec.domain.max_norm is None else 2 * d * hidden_below(direction.error, labels)
         note = (
             "no score is visible: W = 0."
             if unseen == 0
             else f"no score is visible inside the domain: W is 0 or its norm is below about {unseen:.1g}."
         )
         claims = (
-            Claim(VALUE_ERROR, self.accuracy, direction.error, "proved", statement="of the unit direction"),
+            self._value_claim(direction.error),
             Claim(SCORE_ERROR, unseen, None, "assumed", statement="Frobenius; nothing larger is visible"),
+            *self._declared,
         )
         return Outcome(Head(np.zeros((d, d)), direction.v), notes=(note,), claims=claims)
 

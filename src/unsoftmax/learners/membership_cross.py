@@ -5,7 +5,7 @@ A coarse square block of entries shows the rank and which rows and columns carry
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,12 +15,10 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
-    left_by_values,
-    left_for_bisection,
     narrow,
     narrow_until_met,
-    sharpen,
 )
+from unsoftmax.learners.label_values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
 from unsoftmax.learners.labels import Direction, Labels
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.probes.thresholds import EntryThresholds
@@ -136,7 +134,7 @@ def _finish(
     rows, columns = (index.ravel() for index in np.indices((d, d)))
     wanted = np.isin(rows, i) | np.isin(columns, j)
     # The block knows the typical size better than the pilot did.
-    entries = replace(entries, size=float(np.sqrt(np.mean(entries.search.center**2))))
+    entries = entries.resized(float(np.sqrt(np.mean(entries.search.center**2))))
     entries = _with(entries, rows[wanted], columns[wanted], entries.size, labels)
     entries = yield from bracket(entries, family, labels)
     inside = np.isin(entries.rows, i) | np.isin(entries.columns, j)
@@ -144,7 +142,7 @@ def _finish(
     whole = accuracy * float(np.linalg.norm(skeleton.matrix))
     # A coarse skeleton may look far worse conditioned than it is: the rest of v waits until it is known.
     least = accuracy / 1024
-    direction, family = yield from sharpen(direction, family, entries, whole, labels, skeleton, least)
+    direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, skeleton, least)
     phase = "main"
     if exact and not labels.flip:
         for _ in range(theory.membership_bits(accuracy)):
@@ -157,16 +155,16 @@ def _finish(
             whole = accuracy * float(np.linalg.norm(skeleton.matrix))
             left = left_for_bisection(direction, family, now, whole, spec, skeleton)
             # Where v leaves no room it must be sharpened first.
-            return now.search.unmet(max(left, 0.4 * whole), weights)
+            return now.search.unmet(max(left, LEAST_FOR_BISECTION * whole), weights)
 
         entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
         skeleton, weights = _skeleton(i, j, entries, accuracy, d)
         whole = accuracy * float(np.linalg.norm(skeleton.matrix))
-        if left_for_bisection(direction, family, entries, whole, spec, skeleton) >= 0.4 * whole:
+        if left_for_bisection(direction, family, entries, whole, spec, skeleton) >= LEAST_FOR_BISECTION * whole:
             break
-        direction, family = yield from sharpen(direction, family, entries, whole, labels, skeleton)
+        direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, skeleton)
     error = float(np.linalg.norm(weights * entries.search.radius))
-    error += left_by_values(direction, family, entries, spec, skeleton)
+    error += left_in_all(direction, family, entries, spec, skeleton)
     return Cross(skeleton, direction, family, error), entries
 
 

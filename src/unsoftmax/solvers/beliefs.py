@@ -81,6 +81,10 @@ class Beliefs:
         share = target / math.sqrt(max(1, int(np.count_nonzero(each))))
         return np.flatnonzero((each > 0) & (self.radius > share / np.where(each > 0, each, 1.0)))
 
+    def loosened(self, by: Array) -> Beliefs:
+        """Afresh: a posterior does not say which of its levels mattered."""
+        return Beliefs.fresh(len(self.masses), self.flip, self.miss, self.scale)
+
     def take(self, index: Array) -> Beliefs:
         return replace(self, edges=self.edges[index], masses=self.masses[index])
 

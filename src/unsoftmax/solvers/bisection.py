@@ -35,6 +35,9 @@ class Search(Protocol):
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """Which numbers to ask next so that the root sum of squares of weights * radius comes down to `target`."""
 
+    def loosened(self, by: Array) -> Self:
+        """The search if every level it was told of may have been up to `by` (n,) away; it may start afresh."""
+
     def take(self, index: Array) -> Self:
         """The search for the numbers at `index` alone."""
 
@@ -102,6 +105,9 @@ class Brackets:
         after = squares.sum() - 0.75 * np.concatenate([[0.0], np.cumsum(squares[order])])
         enough = np.flatnonzero(after <= target**2)
         return order[: enough[0] if len(enough) else len(order)]
+
+    def loosened(self, by: Array) -> Brackets:
+        return replace(self, lo=self.lo - by, hi=self.hi + by)
 
     def take(self, index: Array) -> Brackets:
         return replace(self, lo=self.lo[index], hi=self.hi[index])

@@ -1,0 +1,116 @@
+"""Sub-programs on labels: how large the entries of M = A W B' are, with v known well enough to tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.label_entries import EXPONENTS, TYPICAL_LOGIT
+from unsoftmax.learners.labels import Direction, Labels, refine_direction
+from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
+
+VALUE_SHARE = 1 / 32
+"""Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
+
+_PILOT = 6
+_NOISY_PILOT = 32
+_VISIBLE = 100
+_FURTHER = 2.0**-10
+
+
+def visible_size(
+    direction: Direction, accuracy: float, labels: Labels
+) -> Asking[tuple[Direction, EntryThresholds, float]]:
+    """Typical |M_ij| (0.0 if none is visible), the families that show M, and v as well as these need it.
+
+    An error of v looks like a score: at logit t it must be t times smaller. Where the norm limit keeps tokens short the
+    logits are small, so v is refined and the size found anew until what was found is not the error of v.
+    """
+    spec = labels.spec
+    limit = largest_product(spec.domain.norm_limit)
+    while True:
+        family = EntryThresholds(*random_bases(direction.v, labels.rng), direction.v, spec.dtype)
+        size = yield from find_size(family, direction.error, labels)
+        if math.isinf(limit):
+            return direction, family, size
+        least = hidden_below(direction.error, labels)
+        target = VALUE_SHARE * accuracy * min(1.0, size * limit / TYPICAL_LOGIT)
+        if size > least and direction.error <= target:
+            return direction, family, size
+        if direction.error <= 2 * spec.eps:
+            return direction, family, size if size > least else 0.0
+        if size <= least:
+            target = min(target, _FURTHER * direction.error) if size else _FURTHER * direction.error
+        # A quarter: the next look may find the size half as large.
+        direction = yield from refine_direction(direction, max(target / 4, 2 * spec.eps), labels)
+
+
+def noisy_pilot(labels: Labels) -> int:
+    """Entries asked per level under flips: all or none of them pass for half with probability delta / 100 at most."""
+    flip = labels.flip
+    deviations = math.sqrt(2 * math.log(100 / labels.delta))
+    return max(_NOISY_PILOT, math.ceil(2 * flip * (1 - flip) * (2 * deviations / (1 - 2 * flip)) ** 2))
+
+
+def hidden_below(error: float, labels: Labels) -> float:
+    """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
+    spec = labels.spec
+    limit = largest_product(spec.domain.norm_limit)
+    return _VISIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-EXPONENTS)
+
+
+def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[float]:
+    """Typical |M_ij| to a factor of about 2, from a few entries; 0.0 if no entry is visible.
+
+    `error` is the error of v: a level whose logit is not well above it cannot be told from 0.
+    """
+    spec, d = labels.spec, len(family.v)
+    n = min(d, _PILOT) if labels.flip == 0 else noisy_pilot(labels)
+    rows, columns = np.arange(n) % d, (np.arange(n) + np.arange(n) // d) % d
+    limit, start = largest_product(spec.domain.norm_limit), 0.5 / math.sqrt(d)
+    smallest = hidden_below(error, labels)
+
+    def most_above(exponents: list[int]) -> Asking[list[bool]]:
+        """For each exponent whether most entries exceed 2^exponent typical ones; one round."""
+        x = start * 2.0 ** np.repeat(exponents, 2 * n)
+        # Both sides every time: a sign asked at another scale may have been the error of v.
+        levels = x * np.tile(np.repeat([1.0, -1.0], n), len(exponents))
+        product = np.minimum(TYPICAL_LOGIT / x, limit) * labels.scales(len(x))
+        times = 2 * len(exponents)
+        answers = yield family.above(np.tile(rows, times), np.tile(columns, times), levels, product, "pilot")
+        above = answers.reshape(len(exponents), 2, n) > 0.5
+        outside = above[:, 0].sum(axis=1) + (~above[:, 1]).sum(axis=1)
+        # An entry is outside on one side at most, and either of its two answers may be a flip.
+        outside = (outside - 2 * n * labels.flip) / (1 - 2 * labels.flip)
+        return [bool(one) for one in 2 * outside > n]
+
+    low, high, step = -8, 8, 8
+    found = yield from most_above([low, 0, high])
+    while all(found) or not any(found):
+        step *= 2
+        if all(found):
+            low, high = high, high + step
+            if high > EXPONENTS:
+                raise NotIdentifiable(
+                    "two-token sequences answer the same however far the threshold is moved: the label does not depend "
+                    "on the scores. The target is no softmax head."
+                )
+        else:
+            low, high = low - step, low
+            if start * 2.0**high < smallest:
+                return 0.0
+        found = yield from most_above([low, (low + high) // 2, high])
+    exponents = [low, (low + high) // 2, high]
+    while True:
+        above = [e for e, yes in zip(exponents, found, strict=True) if yes]
+        below = [e for e, yes in zip(exponents, found, strict=True) if not yes]
+        low, high = max(above, default=low), min((e for e in below if e > max(above, default=low)), default=high)
+        if high - low <= 1:
+            break
+        exponents = sorted({low + max(1, (high - low) * k // 4) for k in (1, 2, 3)} - {high})
+        found = yield from most_above(exponents)
+    # The median of |M_ij| lies between; it is 0.67 standard deviations of a Gaussian entry.
+    return float(start * 2.0 ** (low + 0.5) / 0.67)

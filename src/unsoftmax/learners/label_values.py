@@ -1,0 +1,141 @@
+"""What errors of v and rounding leave in the entries of M = A W B', and how far v must be known for an accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, NotIdentifiable
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.label_entries import Entries, bracket
+from unsoftmax.learners.labels import Direction, Labels, refine_direction
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.thresholds import EntryThresholds
+from unsoftmax.solvers.skeleton import Skeleton
+from unsoftmax.spec import OracleSpec
+
+_VALUE_SHARE = 0.3
+"""Share of the accuracy that errors of v may use up; v is only d of d^2 + d numbers, so its bits are cheap."""
+
+_ROUNDING_SHARE = 0.3
+"""Share of the accuracy that rounding may use up before the accuracy counts as out of reach."""
+
+LEAST_FOR_BISECTION = 0.35
+"""Share of the accuracy that must be left for the brackets."""
+
+_SIGN_DRAWS = 12
+
+
+def left_by_values(
+    direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec, through: Skeleton | None = None
+) -> float:
+    """Frobenius error of M left by the error of v; M is the entries themselves, or the skeleton they give.
+
+    Entry (l, j) errs by gain (a_l.dv / a_l.v - b_j.dv / b_j.v), a linear map of dv. Of the entries themselves it is
+    bounded over all dv inside the brackets of v; through a skeleton a few draws of signs show the size, the root mean
+    square of the draws and half as much again.
+    """
+    gain = np.zeros((spec.dim, spec.dim))
+    gain[entries.rows, entries.columns] = entries.gain(spec)
+    A, B = _relative(family)
+    errors = direction.errors
+    if through is None:
+        squares = gain**2
+        across = A.T @ squares @ B
+        Q = (A.T * squares.sum(axis=1)) @ A + (B.T * squares.sum(axis=0)) @ B - across - across.T
+        Q *= np.outer(errors, errors)
+        known = max(1, int(np.count_nonzero(errors)))
+        first = math.sqrt(min(float(np.abs(Q).sum()), known * float(np.linalg.eigvalsh(Q)[-1])))
+    else:
+        signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (_SIGN_DRAWS, spec.dim))
+        moved = [through.moved(gain * ((A @ dv)[:, None] - (B @ dv)[None, :])) for dv in signs * errors]
+        first = 1.5 * math.sqrt(float(np.mean([np.sum(D**2) for D in moved])))
+    # log((1 + rho) / (1 - rho e^t)) exceeds its first order by at most this factor.
+    steep = float(np.max(_ratio_errors(direction, family, entries) * entries.slope(spec)))
+    return first / (1 - min(0.5, steep))
+
+
+def left_by_rounding(entries: Entries, spec: OracleSpec, through: Skeleton | None = None) -> float:
+    """Frobenius error of M left by rounding: a.v and b.v are 1 / sqrt d of the lengths, so a label is as good as
+    2 sqrt d eps in their ratio, independently for every entry."""
+    weights = 1.0 if through is None else through.amplification(entries.rows, entries.columns)
+    return 2 * math.sqrt(spec.dim) * spec.eps * float(np.linalg.norm(weights * entries.gain(spec)))
+
+
+def left_in_all(
+    direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec, through: Skeleton | None = None
+) -> float:
+    """Frobenius error of M left by everything but the brackets."""
+    by_values = left_by_values(direction, family, entries, spec, through)
+    return by_values + left_by_rounding(entries, spec, through)
+
+
+def left_for_bisection(
+    direction: Direction,
+    family: EntryThresholds,
+    entries: Entries,
+    whole: float,
+    spec: OracleSpec,
+    through: Skeleton | None = None,
+) -> float:
+    """What brackets may leave of the allowed error `whole` (Frobenius) once v's part and rounding are taken off."""
+    # 1 % in hand: norms in the claims are rounded otherwise.
+    return 0.99 * whole - left_in_all(direction, family, entries, spec, through)
+
+
+def sharpen(
+    direction: Direction,
+    family: EntryThresholds,
+    entries: Entries,
+    whole: float,
+    labels: Labels,
+    through: Skeleton | None = None,
+    least: float = 0.0,
+) -> Asking[tuple[Direction, EntryThresholds, Entries]]:
+    """Refine v until what its error leaves in M is its share of `whole`, but not below `least`.
+
+    Entries compared so far were compared with levels that the old error of v had shifted: they are loosened by that.
+    """
+    spec = labels.spec
+    left = left_by_values(direction, family, entries, spec, through)
+    # With `least` the skeleton is still coarse and may look far worse conditioned than it is.
+    rounding = 0.0 if least else left_by_rounding(entries, spec, through)
+    if rounding > _ROUNDING_SHARE * whole:
+        raise _hidden(rounding / (_ROUNDING_SHARE * whole), spec)
+    if left <= _VALUE_SHARE * whole:
+        return direction, family, entries
+    target = max(direction.error * _VALUE_SHARE * whole / left, least)
+    if target < 2 * spec.eps:
+        raise _hidden(2 * spec.eps / target, spec)
+    shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(direction, family, entries)
+    direction = yield from refine_direction(direction, target, labels)
+    family = replace(family, v=direction.v)
+    entries = yield from bracket(entries.loosened(shifted), family, labels)
+    return direction, family, entries
+
+
+def _relative(family: EntryThresholds) -> tuple[Array, Array]:
+    """a / a.v and b / b.v, (m, d) and (n, d)."""
+    return family.A / (family.A @ family.v)[:, None], family.B / (family.B @ family.v)[:, None]
+
+
+def _ratio_errors(direction: Direction, family: EntryThresholds, entries: Entries) -> Array:
+    """Bounds (n,) on the relative error of a.v / b.v of these entries."""
+    A, B = _relative(family)
+    squares = (A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)[None, :] - 2 * A @ B.T
+    return np.asarray(direction.error * np.sqrt(np.maximum(squares, 0.0))[entries.rows, entries.columns])
+
+
+def _hidden(beyond: float, spec: OracleSpec) -> DomainError | NotIdentifiable:
+    coarser = f"an accuracy about {beyond:.1g} times coarser is in reach."
+    if spec.domain.max_norm is not None:
+        return DomainError(
+            f"the accuracy asked for needs larger logits than max_norm {spec.domain.max_norm:g} allows: rounding "
+            f"hides digits of W; {coarser}"
+        )
+    return NotIdentifiable(
+        "the accuracy asked for is hidden by rounding of the labels: W has directions so weak beside the others "
+        f"that v would have to be known beyond {spec.dtype}; {coarser}"
+    )
