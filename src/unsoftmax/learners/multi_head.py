@@ -10,7 +10,6 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.arcs import complete, read_turns
-from unsoftmax.learners.heads.assembly import fixed_point, read_heads
 from unsoftmax.learners.heads.bounded import Room, fit_heads
 from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
 from unsoftmax.learners.heads.flat import read_flat_value
@@ -18,6 +17,7 @@ from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads
+from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.models.multi_head import MultiHead as Heads
@@ -109,11 +109,12 @@ class MultiHead:
         ground = circle.ground
         if independence(v if ground.zero is None else np.vstack([v, ground.zero])) < _DEPENDENT:
             raise Entangled("the heads' values are (nearly) dependent", circle)
-        W, measured, columns = yield from read_heads(circle.ground, v, self.rank, rng)
-        w = W @ circle.b0
+        reading = yield from read_heads(ground, v, self.rank, rng)
+        w = reading.W @ circle.b0
         if separable(w):
             v = yield from read_values_alone(ground, circle.b0, w, v)
-            W, _, _ = fixed_point(ground, v, [m.with_value(x) for m, x in zip(measured, v, strict=True)], columns)
+            reading = yield from settled(ground, v, reading.with_values(v))
+        W = reading.W
         if ground.zero is not None:
             W, v = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
         return W, v

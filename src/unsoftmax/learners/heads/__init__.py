@@ -7,6 +7,7 @@ isolation     probes orthogonal to the other heads' values see one head alone
 three_tokens  the few directions isolation cannot reach
 columns       one logit per entry of W, full or low rank
 assembly      all of it as matrices, the other heads' part taken away
+reading       the order in which this is asked, checked and asked again
 values        the values once more, directly
 flat          a head with W = 0
 bounded       heads without saturation: a fit, for short tokens and for heads that saturation cannot part

@@ -8,27 +8,16 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
-from unsoftmax.learners.heads.columns import Cross, read_cross
-from unsoftmax.learners.heads.ground import Ground, as_sent
-from unsoftmax.learners.heads.isolation import Entries, Isolated, isolate, scaled
+from unsoftmax.learners.heads.columns import Cross
+from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.learners.heads.isolation import Entries, Isolated
 from unsoftmax.learners.heads.three_tokens import (
     Shares,
-    ask_shares,
-    design_shares,
-    everywhere,
-    lengthened,
-    saturated,
     solve_column,
 )
-from unsoftmax.learners.lockstep import together
-from unsoftmax.models.multi_head import MultiHead
-from unsoftmax.probes.base import Array, Probes
-from unsoftmax.probes.scales import on_grid
+from unsoftmax.probes.base import Array
 
 _SWEEPS = 40
-_REPAIRS = 12
-_EXPLAINED = 1e-8
 _SETTLED = 1e-8
 """Sweeps that no longer improve below this have met rounding: large beside heads of small values."""
 
@@ -67,85 +56,12 @@ class Measured:
         return np.asarray(np.linalg.solve(self.entries.B, np.linalg.solve(basis, M).T).T)
 
 
-def read_heads(
-    ground: Ground, v: Array, rank: int | None, rng: np.random.Generator
-) -> Asking[tuple[Array, list[Measured], list[Array]]]:
-    """W (H, d, d) of heads with values v (H, d), one query per entry (or per degree of freedom); what was read, and
-    the solved columns."""
-    others = [_others(ground, v, h) for h in range(len(v))]
-    B = np.linalg.qr(rng.standard_normal((ground.dim, ground.dim)))[0]
-    if ground.spec.dtype != "float64":
-        B = on_grid(B, 1.0, ground.spec.dtype)
-    heads = yield from together(
-        [scaled(ground, isolate(v[h], others[h]), B, np.random.default_rng(rng.integers(2**63))) for h in range(len(v))]
-    )
-    tables = [Entries.empty(ground, head, B) for head in heads]
-    crosses = yield from together([read_cross(table, ground.noise, rank) for table in tables])
-    shares = [
-        design_shares(ground, table.head, B[c.columns], table.logits()[:, c.columns])
-        for table, c in zip(tables, crosses, strict=True)
-    ]
-    measured = [Measured(*parts) for parts in zip(tables, crosses, shares, strict=True)]
-    ask = [everywhere(s) for s in shares]
-    check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
-    yield from check.ask(ground)
-    for attempt in range(_REPAIRS):
-        yield from ask_shares(ground, shares, B, ask, "main" if attempt == 0 else "repair")
-        W, columns, stuck = fixed_point(ground, v, measured)
-        ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
-        if not any(len(i) for i, _ in ask):
-            wrong = np.array(stuck) if stuck else check.wrong(ground, v, W)
-            if len(wrong) == 0:
-                return W, measured, columns
-            ask = [lengthened(s, wrong) for s in shares]
-    raise ModelMismatch(
-        f"the three-token answers of {len(wrong)} columns contradict a sum of softmax heads with the values found; the "
-        "target is outside the class, or the heads are too many or too alike for this method."
-    )
-
-
-@dataclass(eq=False)
-class Check:
-    """One three-token query per column b that no solve uses: small square systems may have a second solution."""
-
-    tokens: Array
-    y: Array
-
-    @classmethod
-    def random(cls, ground: Ground, heads: list[Isolated], B: Array, rng: np.random.Generator) -> Check:
-        n = len(B)
-        z = rng.standard_normal((n, 2, ground.dim))
-        size = np.array([heads[j % len(heads)].size for j in range(n)])
-        z *= (2 * size[:, None] / np.linalg.norm(z, axis=2))[:, :, None]
-        query = as_sent(B / ground.stretch, ground.spec)[:, None]
-        return cls(np.concatenate([as_sent(z * ground.stretch + query, ground.spec), query], axis=1), np.zeros(n))
-
-    def ask(self, ground: Ground) -> Asking[None]:
-        if len(self.tokens):
-            self.y = yield Probes(self.tokens, phase="check")
-
-    def wrong(self, ground: Ground, v: Array, W: Array) -> Array:
-        """Columns whose answer the heads found do not explain."""
-        values, scores = v, W
-        if ground.zero is not None:
-            values = np.vstack([v, ground.zero])
-            scores = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))])
-        size = np.abs(self.tokens @ values.T).sum(axis=(1, 2))
-        gap = np.abs(MultiHead(scores, values)(self.tokens) - self.y)
-        return np.flatnonzero(gap > max(_EXPLAINED, 1e4 * ground.noise) * size)
-
-
-def _others(ground: Ground, v: Array, h: int) -> Array:
-    """Values of all heads but h, a head with W = 0 included, (m, d)."""
-    rest = np.delete(v, h, axis=0)
-    return rest if ground.zero is None else np.vstack([rest, ground.zero])
-
-
 def fixed_point(
     ground: Ground, v: Array, measured: list[Measured], columns: list[Array] | None = None
 ) -> tuple[Array, list[Array], list[int]]:
     """W (H, d, d) consistent with all answers at once, the solved columns W b of every head, and which columns did not
-    solve; no query is spent. `columns` of an earlier solve are a start that keeps to its solution."""
+    solve; no query is spent. `columns` of an earlier solve are a start that keeps to its solution, except
+    where they are NaN."""
     H, d = v.shape
     W = np.zeros((H, d, d))
     change = before = np.inf
@@ -181,11 +97,12 @@ def _solve_columns(
             ]
         )
         asked = [m.shares if a else None for m, a in zip(measured, active, strict=True)]
-        if start is not None:
+        warm = start is not None and not any(np.isnan(start[h][j]).any() for h in np.flatnonzero(active))
+        if warm and start is not None:
             for h in np.flatnonzero(active):
                 bound = measured[h].head.bound
                 U[h] += bound.T @ (bound @ start[h][j])
-        U, arrived = solve_column(ground, v, U, asked, j, start is not None)
+        U, arrived = solve_column(ground, v, U, asked, j, warm)
         stuck += [] if arrived else [j]
         for h in np.flatnonzero(active):
             solved[h][j] = U[h]

@@ -1,0 +1,121 @@
+"""All W_h of heads whose values are known: what is asked, in which order, and what is asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.assembly import Measured, fixed_point
+from unsoftmax.learners.heads.columns import read_cross
+from unsoftmax.learners.heads.ground import Ground, as_sent
+from unsoftmax.learners.heads.isolation import Entries, Isolated, isolate, scaled
+from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, saturated
+from unsoftmax.learners.lockstep import together
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import on_grid
+
+_REPAIRS = 12
+_ROUGHLY, _EXPLAINED = 1e-8, 1e-10
+"""What a check may be off: while values are as the arcs show them, and once they are known to the last digits."""
+
+
+@dataclass(eq=False)
+class Check:
+    """One three-token query per column b that no solve uses: small square systems may have a second solution."""
+
+    tokens: Array
+    y: Array
+
+    @classmethod
+    def random(cls, ground: Ground, heads: list[Isolated], B: Array, rng: np.random.Generator) -> Check:
+        n = len(B)
+        z = rng.standard_normal((n, 2, ground.dim))
+        size = np.array([heads[j % len(heads)].size for j in range(n)])
+        z *= (2 * size[:, None] / np.linalg.norm(z, axis=2))[:, :, None]
+        query = as_sent(B / ground.stretch, ground.spec)[:, None]
+        return cls(np.concatenate([as_sent(z * ground.stretch + query, ground.spec), query], axis=1), np.zeros(n))
+
+    def ask(self, ground: Ground) -> Asking[None]:
+        if len(self.tokens):
+            self.y = yield Probes(self.tokens, phase="check")
+
+    def wrong(self, ground: Ground, v: Array, W: Array, explained: float) -> Array:
+        """Columns whose answer the heads found do not explain within `explained`, relative to the tokens' values."""
+        values, scores = v, W
+        if ground.zero is not None:
+            values = np.vstack([v, ground.zero])
+            scores = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))])
+        size = np.abs(self.tokens @ values.T).sum(axis=(1, 2))
+        gap = np.abs(MultiHead(scores, values)(self.tokens) - self.y)
+        return np.flatnonzero(gap > max(explained, 1e4 * ground.noise) * size)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Everything read about all heads, the columns W b solved from it, and W (H, d, d)."""
+
+    measured: list[Measured]
+    check: Check
+    B: Array
+    columns: list[Array] | None
+    W: Array
+
+    def with_values(self, v: Array) -> Reading:
+        """The same answers read with better values v (H, d)."""
+        return replace(self, measured=[m.with_value(x) for m, x in zip(self.measured, v, strict=True)])
+
+
+def read_heads(ground: Ground, v: Array, rank: int | None, rng: np.random.Generator) -> Asking[Reading]:
+    """Heads with values v (H, d), one query per entry (or per degree of freedom)."""
+    others = [_others(ground, v, h) for h in range(len(v))]
+    d = ground.dim
+    B = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    if ground.spec.dtype != "float64":
+        B = on_grid(B, 1.0, ground.spec.dtype)
+    heads = yield from together(
+        [scaled(ground, isolate(v[h], others[h]), B, np.random.default_rng(rng.integers(2**63))) for h in range(len(v))]
+    )
+    tables = [Entries.empty(ground, head, B) for head in heads]
+    crosses = yield from together([read_cross(table, ground.noise, rank) for table in tables])
+    shares = [
+        design_shares(ground, table.head, B[c.columns], table.logits()[:, c.columns])
+        for table, c in zip(tables, crosses, strict=True)
+    ]
+    measured = [Measured(*parts) for parts in zip(tables, crosses, shares, strict=True)]
+    check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
+    yield from check.ask(ground)
+    yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
+    reading = Reading(measured, check, B, None, np.zeros((len(v), d, d)))
+    return (yield from settled(ground, v, reading, _ROUGHLY))
+
+
+def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
+    """Solve, check every column, and ask again those that saturated or came out wrong."""
+    shares = [m.shares for m in reading.measured]
+    for _ in range(_REPAIRS):
+        W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
+        ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
+        again = {int(j) for _, part in ask for j in part}
+        if not again:
+            wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained)
+            if len(wrong) == 0:
+                return replace(reading, columns=columns, W=W)
+            ask, again = [lengthened(s, wrong) for s in shares], set(wrong.tolist())
+        for U in columns:
+            U[[j for j in again if j < len(U)]] = np.nan
+        reading = replace(reading, columns=columns)
+        yield from ask_shares(ground, shares, reading.B, ask, "repair")
+    raise ModelMismatch(
+        f"the three-token answers of {len(again)} columns contradict a sum of softmax heads with the values found; the "
+        "target is outside the class, or the heads are too many or too alike for this method."
+    )
+
+
+def _others(ground: Ground, v: Array, h: int) -> Array:
+    """Values of all heads but h, a head with W = 0 included, (m, d)."""
+    rest = np.delete(v, h, axis=0)
+    return rest if ground.zero is None else np.vstack([rest, ground.zero])
