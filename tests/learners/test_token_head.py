@@ -86,6 +86,24 @@ def test_any_small_vocabulary_and_rank(V, rank, deviation, seed) -> None:
     assert np.abs(recovery.model.gaps() - head.gaps()).max() < 1e-7
 
 
+@pytest.mark.parametrize(("V", "seed"), [pytest.param(60, 904, marks=pytest.mark.long), (40, 905)])
+def test_scores_of_full_rank_are_read_to_the_last_entry(V, seed) -> None:
+    rng = np.random.default_rng(seed)
+    head = Head(rng.normal(size=(V, V)), rng.normal(size=V))
+    recovery = us.recover(us.token_oracle(head), Learner())
+    assert np.abs(recovery.model.gaps() - head.gaps()).max() < 1e-11
+    assert within_bounds(recovery.model, head)
+
+
+def test_a_block_of_full_rank_inside_uniform_attention_is_found() -> None:
+    rng = np.random.default_rng(3)
+    S = np.zeros((40, 40))
+    S[:30, :30] = rng.normal(size=(30, 30))
+    head = Head(S, rng.normal(size=40))
+    recovery = us.recover(us.token_oracle(head), Learner())
+    assert np.abs(recovery.model.gaps() - head.gaps()).max() < 1e-11
+
+
 def test_two_tokens_and_one() -> None:
     head = Head.random(2, 2, 1.0, seed=1)
     recovery = us.recover(us.token_oracle(head), Learner())

@@ -18,6 +18,7 @@ _POOL = 96
 _SPARE = 2
 _ROUNDS = 3
 _FAR = 64.0
+_ROUNDING = 2.0**-40
 
 
 def complete(reader: Reader, cross: Cross, rng: np.random.Generator, *, diagonal: bool) -> Asking[None]:
@@ -121,11 +122,17 @@ def _read_extra(
 
 
 def _least_squares(A: Array, b: Array, size: Array, of: Array) -> tuple[Array, Array]:
-    """x with A x = b up to errors of the given sizes, and the error bounds of the combinations `of` x."""
+    """x with A x = b up to errors of the given sizes, and the error bounds of the combinations `of` x.
+
+    Equations that contradict each other by more than their errors say nothing: the rank behind them is too small.
+    """
     useful = size < 1.0
     if not useful.any():
         return np.zeros(A.shape[1]), np.full(len(of), UNREAD)
     A, b, size = A[useful], b[useful], size[useful]
     inverse = np.linalg.pinv(A / size[:, None], rcond=1e-18) / size
+    excess = np.abs(A @ (inverse @ b) - b) - 4 * np.abs(np.eye(len(A)) - A @ inverse) @ size
+    if (excess > _ROUNDING * (1 + np.abs(b))).any():
+        return np.zeros(A.shape[1]), np.full(len(of), UNREAD)
     lost = np.abs(of - of @ (inverse @ A)).max(axis=1) > 1e-6
     return inverse @ b, np.where(lost, UNREAD, np.abs(of @ inverse) @ size)

@@ -30,12 +30,15 @@ def read_cross(reader: Reader, rank: int | None, rng: np.random.Generator, *, di
     cross = Cross([], none, none, [], none.T, none.T)
     yield from _read_row(reader, cross, int(np.argmax(_extremeness(reader))), diagonal)
     settled = False
+    implied: tuple[Cross, Cross] | None = None
     while rank is None or len(cross.queries) < rank:
         fit = cross.fit()
         key = yield from next_key(reader, cross, fit, rng, diagonal)
         if key is None and not settled:
             # With the last entries mended there may be more to see.
+            before = cross.copy()
             yield from complete(reader, cross, rng, diagonal=diagonal)
+            implied = before, cross.copy()
             settled = True
             continue
         if key is None:
@@ -46,6 +49,10 @@ def read_cross(reader: Reader, rank: int | None, rng: np.random.Generator, *, di
         if query is None:
             _drop_row(cross)
             break
+        if implied is not None:
+            # These entries followed from a rank that turned out too small.
+            cross.restore(*implied)
+            implied = None
         yield from _read_column(reader, cross, query, diagonal)
     if not settled:
         yield from complete(reader, cross, rng, diagonal=diagonal)
@@ -69,14 +76,33 @@ def next_key(reader: Reader, cross: Cross, fit: Fit, rng: np.random.Generator, d
         readable = unexplained & (cross.column_radii <= 16 * reader.goal).all(axis=1)
         if unexplained.any():
             return _pivot(reader, cross, np.where(readable if readable.any() else unexplained, residual, 0.0))
-    keys = rng.choice(fresh, _SAMPLE)
-    queries = (keys + rng.integers(1, n, _SAMPLE)) % n
+    keys, queries = _unseen(cross, fresh, rng, diagonal)
+    if len(keys) == 0:
+        return None
     ladder = Ladder(np.array(cross.keys), cross.rows[:, queries], cross.row_radii[:, queries])
     predicted = fit.at(keys, queries)
     seen = yield from read(reader, keys, queries, predicted, ladder, "pilot")
     residual = np.abs(seen.level - predicted)
     wrong = (residual > 2 * (fit.bounds(keys, queries) + seen.radius)) & (seen.radius < UNREAD)
     return int(keys[np.argmax(np.where(wrong, residual, 0.0))]) if wrong.any() else None
+
+
+def _unseen(cross: Cross, fresh: Array, rng: np.random.Generator, diagonal: bool) -> tuple[Array, Array]:
+    """Entries (keys, queries) outside the cross that test it: inside it every entry is explained by construction.
+
+    A token whose column was read but not its row has its diagonal entry inside, so each such token gets an entry of
+    its own. Where less is left than one row holds, everything is asked: a rank near the vocabulary hides there.
+    """
+    read_columns = np.array(cross.queries, dtype=np.int64)
+    columns = np.setdiff1d(np.arange(cross.rows.shape[1]), read_columns)
+    if len(fresh) * len(columns) <= max(_SAMPLE, cross.rows.shape[1]):
+        keys, queries = (x.ravel() for x in np.meshgrid(fresh, columns, indexing="ij"))
+    else:
+        untested = np.intersect1d(fresh, read_columns) if diagonal else fresh[:0]
+        keys = np.concatenate([untested, rng.choice(fresh, _SAMPLE)])
+        queries = rng.choice(columns, len(keys))
+    proper = keys != queries if diagonal else np.ones(len(keys), dtype=bool)
+    return keys[proper], queries[proper]
 
 
 def _read_row(reader: Reader, cross: Cross, key: int, diagonal: bool) -> Asking[None]:

@@ -60,6 +60,20 @@ class Cross:
         self.rows[inner], self.row_radii[inner] = level, radius
         self.columns[mirrored], self.column_radii[mirrored] = level, radius
 
+    def copy(self) -> Cross:
+        arrays = (self.rows.copy(), self.row_radii.copy(), self.columns.copy(), self.column_radii.copy())
+        return Cross(list(self.keys), *arrays[:2], list(self.queries), *arrays[2:])
+
+    def restore(self, before: Cross, after: Cross) -> None:
+        """Undo what changed from `before` to `after`, except entries that were read again since."""
+        p, q = len(before.keys), len(before.queries)
+        for name, part in (("row", np.s_[:p]), ("column", np.s_[:, :q])):
+            level, radius = getattr(self, f"{name}s")[part], getattr(self, f"{name}_radii")[part]
+            implied = (level == getattr(after, f"{name}s")) & (radius == getattr(after, f"{name}_radii"))
+            level[implied] = getattr(before, f"{name}s")[implied]
+            radius[implied] = getattr(before, f"{name}_radii")[implied]
+        self.sync()
+
     def fit(self) -> Fit:
         """Affine weights of every token from the columns read; needs as many columns as rows beside the reference."""
         n, p = self.columns.shape
