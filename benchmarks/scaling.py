@@ -18,14 +18,14 @@ Line = dict[str, Any]
 
 
 def rows(large: bool) -> Iterator[Row]:
-    heads = (64, 128, 256, 512, 1024) if large else (64, 128, 256)
+    heads = (64, 128, 256, 512) if large else (64, 128, 256)
     yield from series("single head: d", heads, single_head)
-    dims = (64, 128, 256, 512, 1024, 2048, 4096) if large else (64, 256, 1024)
+    dims = (64, 256, 1024, 4096) if large else (64, 256, 1024)
     yield from series("rank 8: d", dims, lambda d: low_rank(d, 8))
     ranks = (2, 8, 32, 128) if large else (2, 8, 32)
     yield from series("d = 256: r", ranks, lambda r: low_rank(256, r))
     yield from series("d = 24: H", (1, 2, 4, 8) if large else (1, 2, 4), lambda H: multi_head(24, H))
-    widths = (16, 64, 256, 1024) if large else (16, 32, 64, 128)
+    widths = (16, 64, 256, 512) if large else (16, 32, 64, 128)
     yield from series("d = 32: m", widths, lambda m: network(32, m))
 
 

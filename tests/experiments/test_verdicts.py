@@ -15,7 +15,7 @@ EXPERIMENTS = available()
 PLANTED = {
     "any-network": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
     "cross": {"unknowns": lambda x: x + 1, "error": lambda x: 1e-6},
-    "digits-kept": {"expected": lambda x: x / 100, "stated": lambda x: x / 1000},
+    "digits-kept": {"expected": lambda x: x * 100, "error": lambda x: 100 * x, "stated": lambda x: x / 1000},
     "hessian-conjecture": {"found": lambda x: x - 1, "refused": lambda x: True},
     "membership": {"floor": lambda x: x / 2, "queries": lambda x: x / 2},
     "multi-head": {"closed_form": lambda x: x - 1, "rational": lambda x: x / 4, "found": lambda x: x + 1},
@@ -27,8 +27,8 @@ PLANTED = {
     "section-4.1": {"theorem": lambda x: x // 2, "whole": lambda x: 1e-3},
     "theorem-4.1": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
     "theorem-5.1": {"success": lambda x: 0.0},
-    "theorem-6.1": {"stated": lambda x: x / 1e6, "queries": lambda x: x + 1},
-    "theorem-b.1": {"floor": lambda x: x / 2, "error": lambda x: 1.0},
+    "theorem-6.1": {"stated": lambda x: x / 20, "error": lambda x: x / 20, "queries": lambda x: x + 1},
+    "theorem-b.1": {"floor": lambda x: x / 2, "queries": lambda x: x / 2, "error": lambda x: 1.0},
 }
 ANY = {"error": lambda x: 1.0}
 

@@ -47,7 +47,7 @@ def judge(rows: Sequence[Row]) -> Verdict:
     broken = sum(r["error"] > r["stated"] for r in rows)
     worst = max(r["error"] / r["expected"] for r in rows)
     return Verdict(
-        broken == 0 and worst <= 10,
+        broken == 0 and 0.1 <= worst <= 10,
         f"{broken} of {len(rows)} stated errors were exceeded; the error was at most {worst:.2g} times what rounding "
         "and the design's conditioning predict.",
     )

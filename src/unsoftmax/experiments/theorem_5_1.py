@@ -56,11 +56,13 @@ def judge(rows: Sequence[Row]) -> Verdict:
         for method in ("cross", "altmin", "nuclear")
     }
     enough = theory.NUCLEAR_NORM_CONSTANT
+    # A constant that was not swept is not borne out.
+    rate = {method: rates.get((method, enough), 0.0) for method in ("nuclear", "altmin")}
     return Verdict(
-        needed["cross"] == 1.0 and rates["nuclear", enough] >= 0.95 and rates["altmin", enough] >= 0.95,
+        needed["cross"] == 1.0 and min(rate["nuclear"], rate["altmin"]) >= 0.95,
         f"success in 95 % of the runs needs {needed['nuclear']:g} measurements per unknown by the nuclear norm, "
         f"{needed['altmin']:g} by alternating minimisation, and {needed['cross']:g} by chosen (cross) probes; at "
-        f"{enough:g} per unknown the nuclear norm succeeded in {100 * rates['nuclear', enough]:.0f} %.",
+        f"{enough:g} per unknown the nuclear norm succeeded in {100 * rate['nuclear']:.0f} %.",
     )
 
 

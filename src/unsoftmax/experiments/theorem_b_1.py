@@ -65,7 +65,7 @@ def judge(rows: Sequence[Row]) -> Verdict:
     stated = {r["accuracy"]: r["queries"] for r in by_method[(STATED,)]}
     factor = min(stated[r["accuracy"]] / r["queries"] for r in ours)
     return Verdict(
-        held and slope <= 1.25 and factor >= 1e4,
+        held and 0.9 <= slope <= 1.25 and factor >= 1e4,
         f"bisection met the accuracy asked for in {'every run' if held else 'not every run'}, each further bit of all "
         f"unknowns cost {slope:.2f} times the one-bit floor, and the theorem's own count is larger by a factor of at "
         f"least {factor:.1g} (and {stated[fine['accuracy']] / fine['queries']:.1g} at accuracy {fine['accuracy']:g}).",
