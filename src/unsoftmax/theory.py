@@ -145,6 +145,31 @@ def membership_finest_accuracy(d: int, eps: float) -> float:
     return 40 * math.sqrt(d) * eps
 
 
+def membership_noisy_rounds(d: int, accuracy: float, flip: float, delta: float) -> int:
+    """Answers that settle one number if each is flipped with probability `flip`: its bits, and those of its certainty
+    delta / (2 d^2), at 1 - H(flip) bits an answer."""
+    capacity = 1 + flip * math.log2(flip) + (1 - flip) * math.log2(1 - flip)
+    return math.ceil((math.log2(1 / accuracy) + math.log2(2 * d * d / delta)) / capacity)
+
+
+def membership_noisy_lead(d: int, flip: float, delta: float) -> int:
+    """Lead of answers at which a decision is wrong with probability delta / (40 d)."""
+    return math.ceil(math.log(40 * d / delta) / math.log((1 - flip) / flip))
+
+
+def membership_noisy_pilot(flip: float, delta: float) -> int:
+    """Entries asked per level to find the size of W: all or none pass for half with probability delta / 100 at most."""
+    deviations = math.sqrt(2 * math.log(100 / delta))
+    return max(32, math.ceil(2 * flip * (1 - flip) * (2 * deviations / (1 - 2 * flip)) ** 2))
+
+
+def membership_noisy_queries(d: int, accuracy: float, flip: float, delta: float = 0.01) -> int:
+    """About what flipped labels cost in all: every number, 4 d decisions for v, ten levels for the size of W."""
+    numbers = (d * d + d) * membership_noisy_rounds(d, accuracy, flip, delta)
+    decisions = 4 * d * membership_noisy_lead(d, flip, delta) / (1 - 2 * flip)
+    return math.ceil(numbers + decisions + 20 * membership_noisy_pilot(flip, delta))
+
+
 def multi_head_queries(d: int, H: int) -> int:
     """Generic full-rank heads by isolation: d + (H - 1) d for the values, H d^2 for the matrices; the unknowns.
 

@@ -236,6 +236,33 @@ def test_flips_of_probability_a_tenth(seed: int) -> None:
     assert any(claim.name == "flip probability" for claim in recovery.certificate.claims)
 
 
+@pytest.mark.parametrize("probability", [0.25, 0.35])
+def test_frequent_flips_cost_what_theory_says(probability: float) -> None:
+    target = us.models.SingleHead.random(3, norm=4.0, seed=1)
+    learner = us.learners.Membership(accuracy=1e-2, flip_probability=probability)
+    recovery = us.recover(flipping(target, probability, 1), learner)
+    assert us.models.distance(recovery.model, target) <= 1e-2
+    cost = us.theory.membership_noisy_queries(3, 1e-2, probability)
+    assert 0.5 * cost <= recovery.usage.billed <= 1.5 * cost
+
+
+def test_flips_that_leave_almost_nothing_are_refused_with_the_cost() -> None:
+    def never(x):
+        raise AssertionError("asked")
+
+    cost = us.theory.membership_noisy_queries(8, 1e-2, 0.45)
+    with pytest.raises(us.errors.InvalidArgument, match=f"{cost:.1e}".replace("+", ".")):
+        us.recover(us.oracle(never, 8, kind="membership"), us.learners.Membership(accuracy=1e-2, flip_probability=0.45))
+
+
+def test_flips_beyond_those_declared_end_soon_and_are_named() -> None:
+    target = us.models.SingleHead.random(4, norm=4.0, seed=1)
+    learner = us.learners.Membership(accuracy=1e-2, flip_probability=0.1)
+    with pytest.raises(us.errors.ModelMismatch, match=r"flip|noisier") as caught:
+        us.recover(flipping(target, 0.5, 1), learner)
+    assert caught.value.recovery.usage.billed < 20_000
+
+
 @pytest.mark.parametrize("probability", [0.1, 0.3])
 def test_flips_where_there_are_no_scores(probability: float) -> None:
     target = us.models.SingleHead(np.zeros((4, 4)), head(4, 1).v)

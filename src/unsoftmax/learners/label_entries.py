@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiable
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.labels import ROUNDS, Labels
+from unsoftmax.learners.labels import Labels
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import LARGEST_SHARE_LOGIT, EntryThresholds, largest_product
 from unsoftmax.solvers.bisection import Search
@@ -96,12 +96,12 @@ def narrow(
 
 def bracket(entries: Entries, family: EntryThresholds, labels: Labels) -> Asking[Entries]:
     """Grow brackets until nearly all are closed; the few largest entries go on growing while others are halved."""
-    for _ in range(EXPONENTS if labels.flip == 0 else ROUNDS):
+    for _ in range(labels.rounds):
         index = entries.loose
         if len(index) <= _STRAGGLING * len(entries.rows):
             return entries
         entries = yield from narrow(entries, index, family, labels, "pilot")
-    raise _insensitive(len(index), entries)
+    raise _insensitive(len(index), entries, labels)
 
 
 def narrow_until_met(
@@ -113,15 +113,17 @@ def narrow_until_met(
     cuts: int = 1,
 ) -> Asking[Entries]:
     """Rounds of bisection until `unmet` names no entry any more."""
-    for _ in range(EXPONENTS if labels.flip == 0 else ROUNDS):
+    for _ in range(labels.rounds):
         index = unmet(entries)
         if len(index) == 0:
             return entries
         entries = yield from narrow(entries, index, family, labels, phase, cuts)
-    raise _insensitive(len(index), entries)
+    raise _insensitive(len(index), entries, labels)
 
 
-def _insensitive(count: int, entries: Entries) -> NotIdentifiable:
+def _insensitive(count: int, entries: Entries, labels: Labels) -> NotIdentifiable | ModelMismatch:
+    if labels.flip:
+        return labels.unsettled(f"{count} of {len(entries.rows)} families of two-token sequences")
     return NotIdentifiable(
         f"{count} of {len(entries.rows)} families of two-token sequences answer the same however far the threshold is "
         "moved: the label does not depend on the scores there. The target is no softmax head."

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.label_entries import EXPONENTS, TYPICAL_LOGIT
@@ -16,7 +17,6 @@ VALUE_SHARE = 1 / 32
 """Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
 
 _PILOT = 6
-_NOISY_PILOT = 32
 _VISIBLE = 100
 _FURTHER = 2.0**-10
 
@@ -48,13 +48,6 @@ def visible_size(
         direction = yield from refine_direction(direction, max(target / 4, 2 * spec.eps), labels)
 
 
-def noisy_pilot(labels: Labels) -> int:
-    """Entries asked per level under flips: all or none of them pass for half with probability delta / 100 at most."""
-    flip = labels.flip
-    deviations = math.sqrt(2 * math.log(100 / labels.delta))
-    return max(_NOISY_PILOT, math.ceil(2 * flip * (1 - flip) * (2 * deviations / (1 - 2 * flip)) ** 2))
-
-
 def hidden_below(error: float, labels: Labels) -> float:
     """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
     spec = labels.spec
@@ -68,7 +61,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     `error` is the error of v: a level whose logit is not well above it cannot be told from 0.
     """
     spec, d = labels.spec, len(family.v)
-    n = min(d, _PILOT) if labels.flip == 0 else noisy_pilot(labels)
+    n = min(d, _PILOT) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
     rows, columns = np.arange(n) % d, (np.arange(n) + np.arange(n) // d) % d
     limit, start = largest_product(spec.domain.norm_limit), 0.5 / math.sqrt(d)
     smallest = hidden_below(error, labels)

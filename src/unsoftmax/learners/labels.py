@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.base import Asking
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
@@ -21,7 +22,11 @@ VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
 """Names of the claims a verification of labels reads."""
 
 ROUNDS = 4000
-"""Rounds after which answers that flip are given up."""
+"""Rounds after which answers that flip are given up, unless their declared probability asks for fewer."""
+
+_SETTLED_BY = 5
+"""Times the expected number of answers by which what flips as declared has settled, and some in hand."""
+_IN_HAND = 100
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,23 @@ class Labels:
     rng: np.random.Generator
     flip: float = 0.0
     delta: float = 0.0
+    accuracy: float = 1e-9
+
+    @property
+    def rounds(self) -> int:
+        """Rounds after which a search has failed: labels that flip as declared settle long before."""
+        if self.flip == 0:
+            return 300
+        finest = min(self.accuracy, 1e-3) / 1024
+        expected = theory.membership_noisy_rounds(self.spec.dim, finest, self.flip, self.delta)
+        return min(ROUNDS, _SETTLED_BY * expected + _IN_HAND)
+
+    def unsettled(self, what: str) -> ModelMismatch:
+        """The error of labels that flip otherwise than declared."""
+        return ModelMismatch(
+            f"{what} do not settle in the time that flips of the declared probability {self.flip:g} take: they flip "
+            "more often, or not independently, or the target is no softmax head."
+        )
 
     def scales(self, n: int) -> Array:
         """Factors (n,) for questions whose answer does not depend on them."""
@@ -49,13 +71,14 @@ class Labels:
         if self.flip == 0:
             answers = yield ask(np.arange(n), np.ones(n))
             return np.asarray(answers > 0.5)
-        odds = math.log((1 - self.flip) / self.flip)
-        lead = math.ceil(math.log(40 * self.spec.dim / self.delta) / odds)
+        lead = theory.membership_noisy_lead(self.spec.dim, self.flip, self.delta)
         tally = np.zeros(n)
-        while len(index := np.flatnonzero(np.abs(tally) < lead)):
+        for _ in range(math.ceil(_SETTLED_BY * lead / (1 - 2 * self.flip)) + _IN_HAND):
+            if len(index := np.flatnonzero(np.abs(tally) < lead)) == 0:
+                return tally > 0
             answers = yield ask(index, self.scales(len(index)))
             tally[index] += np.where(answers > 0.5, 1, -1)
-        return tally > 0
+        raise self.unsettled(f"{len(index)} of {n} decisions")
 
     def search(self, n: int, scale: float | None, share: float) -> Search:
         """A search for n numbers, in [0, 1] or unbounded of size `scale`; each misses with probability delta share."""
@@ -143,7 +166,8 @@ def _refuse_what_is_not_odd(up: Array, down: Array) -> None:
     if (up & down).any():
         raise ModelMismatch(
             f"{int((up & down).sum())} of {d} unit vectors answered 1 together with their negatives; f([x]) = x . v is "
-            "positive on one side only. The target has a constant term or is no softmax head."
+            "positive on one side only. The target has a constant term, is no softmax head, or flips more labels than "
+            "`flip_probability` declares."
         )
     if not (up | down).any():
         raise NotIdentifiable(
@@ -155,7 +179,7 @@ def _refuse_what_is_not_odd(up: Array, down: Array) -> None:
 def refine_direction(direction: Direction, target: float, labels: Labels) -> Asking[Direction]:
     """Bisect the entries of v, in lockstep, until the unit estimate is within `target`."""
     length = _unit_length(labels.spec)
-    for _ in range(ROUNDS):
+    for _ in range(labels.rounds):
         index = direction.unmet(target)
         if len(index) == 0:
             return direction
@@ -164,7 +188,7 @@ def refine_direction(direction: Direction, target: float, labels: Labels) -> Ask
         chosen = direction.others[index]
         answers = yield coordinate_ratio(direction.signs, direction.largest, chosen, levels, scale)
         direction = replace(direction, search=direction.search.told(index, levels, answers > 0.5))
-    raise ModelMismatch(f"the answers on one token do not settle after {ROUNDS} rounds; they flip more than declared.")
+    raise labels.unsettled(f"the answers on one token to {len(index)} questions")
 
 
 def _unit_length(spec: OracleSpec) -> float:

@@ -21,6 +21,7 @@ from unsoftmax.learners.label_size import VALUE_SHARE, hidden_below, visible_siz
 from unsoftmax.learners.label_values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
 from unsoftmax.learners.labels import (
     FLIPS,
+    ROUNDS,
     SCORE_ERROR,
     VALUE_ERROR,
     Direction,
@@ -83,7 +84,7 @@ class Membership:
 
     def _bisection(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
-        labels = Labels(spec, rng, self.flip_probability, self.delta)
+        labels = Labels(spec, rng, self.flip_probability, self.delta, self.accuracy)
         direction = yield from find_direction(labels)
         direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels)
         direction, family, size = yield from visible_size(direction, self.accuracy, labels)
@@ -211,4 +212,16 @@ class Membership:
                 f"`accuracy` must be at least {finest:.1g} for labels computed in {spec.dtype} at dim {spec.dim}, and "
                 f"below 1 (got {self.accuracy:g}); rounding hides finer digits."
             )
+        self._refuse_endless(spec.dim)
         return require_pairs(spec, "Membership")
+
+    def _refuse_endless(self, d: int) -> None:
+        """Flips so frequent that a number takes thousands of answers are refused with the cost."""
+        given = (d, self.accuracy, self.flip_probability, self.delta)
+        if self.flip_probability and (rounds := theory.membership_noisy_rounds(*given)) > ROUNDS // 2:
+            raise InvalidArgument(
+                f"`flip_probability` {self.flip_probability:g} leaves so little in a label that one number takes "
+                f"{rounds} answers (at most {ROUNDS // 2} are asked) and everything about "
+                f"{theory.membership_noisy_queries(*given):.1e} queries; pass a larger `accuracy` or `delta`, or have "
+                "every answer be the majority of several of the target's."
+            )
