@@ -191,6 +191,16 @@ def test_float32_labels() -> None:
     assert us.models.distance(model, target) <= 2e-5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hidden_float32_target_is_found_out(seed: int) -> None:
+    # Declared float64: rounding of the labels is worth several times the accuracy.
+    target = us.models.SingleHead.random(8, norm=5.0, seed=seed)
+    rounded = target.astype("float32")
+    oracle = us.oracle(lambda x: np.asarray(rounded(x.astype(np.float32)), dtype=float), 8, kind="membership")
+    with pytest.raises(us.errors.ModelMismatch, match="noisier than declared"):
+        us.recover(oracle, us.learners.Membership(accuracy=1e-7), seed=seed)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"accuracy": 0.0}, {"accuracy": 1e-17}, {"accuracy": 2.0}, {"flip_probability": 0.5}, {"delta": 0.0}],
