@@ -82,3 +82,20 @@ def test_without_the_truth_answers_are_compared() -> None:
 def test_a_bare_function_is_refused() -> None:
     with pytest.raises(us.errors.InvalidArgument, match=r"us\.oracle"):
         audit(HEAD)
+
+
+def test_a_folder_belongs_to_one_target_and_seed(tmp_path) -> None:
+    rungs = ladder(oracle().spec)[:1]
+    first = audit(oracle(), HEAD, scenarios=rungs, folder=tmp_path, terms=Terms(price_per_query=1.0))
+    dearer = audit(oracle(), HEAD, scenarios=rungs, folder=tmp_path, terms=Terms(price_per_query=2.0))
+    assert dearer.cells[0].price == pytest.approx(2 * first.cells[0].price)
+    other = us.models.SingleHead.random(6, norm=2.0, seed=2)
+    with pytest.raises(us.errors.InvalidArgument, match="belongs to another audit"):
+        audit(us.oracle(other, name="head"), other, scenarios=rungs, folder=tmp_path)
+    with pytest.raises(us.errors.InvalidArgument, match="seed"):
+        audit(oracle(), HEAD, scenarios=rungs, folder=tmp_path, seed=1)
+
+
+def test_kept_and_unkept_audits_have_the_same_bill(tmp_path) -> None:
+    kept = audit(oracle(), HEAD, folder=tmp_path)
+    assert [c.queries for c in audit(oracle(), HEAD).cells] == [c.queries for c in kept.cells]

@@ -145,3 +145,20 @@ def test_a_torch_factory_and_an_onnx_file_are_targets(factory, tmp_path) -> None
     wrong = run("diagnose", tmp_path / "layer.onnx", "--kind", "membership")
     assert wrong.exit_code == 2
     assert "--kind does not apply" in wrong.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recover", "{head}", "--config", "{tmp}/bad.toml"],
+        ["report", "{tmp}/r.safetensors", "--output", "/proc/x"],
+        ["audit", "{head}", "--fail-if-cost-below", "5"],
+        ["ledger", "show", "{head}"],
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_code_2(arguments, head, tmp_path) -> None:
+    (tmp_path / "bad.toml").write_text('seed = "abc"\n')
+    us.recover(us.oracle(HEAD), us.learners.SingleHead()).save(tmp_path / "r.safetensors")
+    shown = run(*[a.format(head=head, tmp=tmp_path) for a in arguments])
+    assert shown.exit_code == 2, shown.output
+    assert "Traceback" not in shown.output

@@ -39,7 +39,7 @@ def test_show_reports_damage(ledger):
     connection.commit()
     connection.close()
     shown = run("show", ledger)
-    assert shown.exit_code == 1
+    assert shown.exit_code == 2
     assert "chunk 2 is not what was written" in shown.output
 
 
@@ -63,5 +63,5 @@ def test_mistakes_are_told(ledger, tmp_path):
     assert "must end in .csv or .parquet" in run("export", ledger, tmp_path / "a.xlsx").output
     with Ledger(ledger):
         shown = run("show", ledger)
-    assert shown.exit_code == 1
+    assert shown.exit_code == 2
     assert "in use by another run" in shown.output

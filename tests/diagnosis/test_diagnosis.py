@@ -71,6 +71,40 @@ def test_every_target(capsys) -> None:
     assert len(misses) <= 0.02 * len(TARGETS)
 
 
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda y, rng: y + 0.01 * rng.standard_normal(len(y)),
+        lambda y, rng: np.round(y, 1),
+    ],
+    ids=["noise", "one decimal"],
+)
+def test_a_head_drowned_in_noise_is_asked_with_longer_tokens(disturb) -> None:
+    head, rng = us.models.SingleHead.random(8, norm=2.0, seed=0), np.random.default_rng(0)
+    assert us.diagnose(us.oracle(lambda X: disturb(head(X), rng), 8)).family == "single head"
+
+
+def test_a_link_is_tried_as_a_single_head() -> None:
+    head = us.models.SingleHead.random(6, norm=2.0, seed=3)
+    recovery = us.recover(us.oracle(lambda X: np.tanh(head(X)), 6, link="tanh"))
+    assert us.models.distance(recovery.model, head) < 1e-6
+
+
+def test_pruned_softmax_is_not_certified() -> None:
+    rng = np.random.default_rng(12)
+    W, v = rng.standard_normal((20, 20)) / 20**0.5 * 2, rng.standard_normal(20)
+
+    def pruned(X):
+        s = np.einsum("bnd,de,be->bn", X, W, X[:, -1])
+        p = np.exp(s - s.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p = np.where(p < 0.005, 0, p)
+        return np.einsum("bn,bn->b", p / p.sum(axis=1, keepdims=True), X @ v)
+
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(pruned, 20))
+
+
 def test_findings_read_as_sentences_and_as_data() -> None:
     found = us.diagnose(us.oracle(us.models.SingleHead.random(8, norm=2.0, seed=1)))
     text = str(found)

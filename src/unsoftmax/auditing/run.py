@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from unsoftmax.audit_result import Audit, Cell, leak_of
 from unsoftmax.auditing.advice import recommendations
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario, ladder
 from unsoftmax.engine import run as run_program
-from unsoftmax.errors import BudgetExceeded, InvalidArgument, UnsoftmaxError
+from unsoftmax.errors import BudgetExceeded, FileFormatError, InvalidArgument, UnsoftmaxError
 from unsoftmax.learners.base import Asking, Learner
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.identity import fingerprint, identity
 from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.recovery import recover
@@ -72,6 +74,7 @@ def audit(
     home = None if folder is None else Path(folder)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
+        _bind(home, oracle, learner, truth, seed)
     rungs = list(scenarios if scenarios is not None else ladder(oracle.spec))
     base = learner if learner is not None else _default_learner(oracle.spec)
     unknowns = _unknowns(oracle.spec, truth)
@@ -79,7 +82,7 @@ def audit(
     for scenario in rungs:
         kept = None if home is None else home / f"{scenario.slug}.json"
         if kept is not None and kept.exists():
-            cell = Cell(**json.loads(kept.read_text()))
+            cell = _priced(_read_cell(kept), scenario, terms)
         else:
             cell = _cell(scenario, oracle, base, truth, unknowns, terms, seed, home, executor)
             if kept is not None:
@@ -107,6 +110,43 @@ def audit(
     )
 
 
+def _bind(home: Path, oracle: Oracle, learner: Learner | None, truth: Model | None, seed: int) -> None:
+    """A folder belongs to one target, learner and seed; another audit must not inherit its cells."""
+    spec = {name: str(value) for name, value in asdict(oracle.spec).items()}
+    parameters = None if truth is None else fingerprint(truth)
+    binding = {
+        "target": json.loads(json.dumps(identity(oracle), default=str)),
+        "truth": parameters,
+        "spec": spec,
+        "learner": None if learner is None else repr(learner),
+        "seed": seed,
+    }
+    path = home / "audit-of.json"
+    if not path.exists():
+        path.write_text(json.dumps(binding, indent=1, sort_keys=True) + "\n")
+        return
+    try:
+        held = json.loads(path.read_text())
+    except ValueError as error:
+        raise FileFormatError(f"{path} is damaged ({error}); use another folder.") from error
+    differing = [name for name in binding if held.get(name) != binding[name]]
+    if differing:
+        raise InvalidArgument(f"{home} belongs to another audit ({', '.join(differing)} differ); use another folder.")
+
+
+def _read_cell(path: Path) -> Cell:
+    try:
+        return Cell(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(f"{path} is damaged ({error}); delete it to measure this cell again.") from error
+
+
+def _priced(cell: Cell, scenario: Scenario, terms: Terms) -> Cell:
+    """A kept cell under today's price and rate."""
+    price = cell.queries * terms.price_per_query + cell.tokens * terms.price_per_token
+    return replace(cell, price=price, hours=cell.queries / (scenario.rate or terms.rate) / 3600)
+
+
 def _cell(
     scenario: Scenario,
     oracle: Oracle,
@@ -121,7 +161,8 @@ def _cell(
     defended = scenario.wrap(oracle)
     share = scenario.budget_share
     budget = None if share is None else Budget(queries=math.floor(share * unknowns))
-    ledger: Any = None if home is None else home / f"{scenario.slug}.ledger"
+    # The same sequence is paid once in either case, so a kept audit and one in memory have the same bill.
+    ledger: Any = MemoryStore() if home is None else home / f"{scenario.slug}.ledger"
     name, reason, recovery = "none", "", None
     try:
         learner = attack(base, defended.spec)

@@ -40,6 +40,9 @@ def options(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
+    if not verbose:
+        # Each retry of a remote call would be a line of its own; the error at the end says what mattered.
+        logging.getLogger("stamina").setLevel(logging.ERROR)
 
 
 app.command("demo")(demo.demo)

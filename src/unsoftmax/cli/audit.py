@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +45,7 @@ def audit(
     unsoftmax audit head.safetensors --price 0.01 --fail-if-cost-below 100   (for CI)
     """
     from unsoftmax import auditing
+    from unsoftmax.errors import InvalidArgument
     from unsoftmax.report import audit_page, write
     from unsoftmax.report import sarif as to_sarif
 
@@ -53,22 +55,26 @@ def audit(
             fail_if_cost_below=fail_if_cost_below, seed=seed, workers=workers, dim=dim, max_norm=max_norm,
             max_length=max_length, max_batch=max_batch,
         )  # fmt: skip
+        if options["fail_if_cost_below"] is not None and not options["price"]:
+            raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")
         oracle, truth = targets.resolve(target, **settings.oracle_options(options))
         terms = auditing.Terms(price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0)
         count = options["workers"] or 1
         pool = ThreadPoolExecutor(count) if count > 1 else nullcontext(None)
-        with pool as executor:
+        kept = nullcontext(options["folder"]) if options["folder"] else TemporaryDirectory(prefix="unsoftmax-audit-")
+        with pool as executor, kept as folder_used:
             result = auditing.audit(
                 oracle, truth, learner=settings.learner_named(options["learner"]), terms=terms,
-                seed=options["seed"] or 0, folder=options["folder"], executor=executor,
+                seed=options["seed"] or 0, folder=folder_used, executor=executor,
                 progress=None if as_json else show_cell,
             )  # fmt: skip
+            undefended = _undefended(result, Path(folder_used))
         if options["output"]:
             result.save(options["output"])
         if options["sarif"]:
             Path(options["sarif"]).write_text(to_sarif(result))
         if options["report"]:
-            write(audit_page(result, _undefended(result, options["folder"]), truth), options["report"])
+            write(audit_page(result, undefended, truth), options["report"])
         typer.echo(result.to_json() if as_json else "\n".join(["", *result.recommendations]))
         if options["report"] and not as_json:
             typer.echo(f"report: {options['report']}")
@@ -83,12 +89,10 @@ def show_cell(cell: Any, done: int, total: int) -> None:
     typer.echo(f"[{done}/{total}] {cell.name}: {cell.leak} after {cell.queries} queries", err=not sys.stdout.isatty())
 
 
-def _undefended(result: Any, folder: Path | None) -> Any:
-    """The saved recovery of the first cell, if cells were kept."""
+def _undefended(result: Any, folder: Path) -> Any:
+    """The saved recovery of the first cell."""
     from unsoftmax.auditing import ladder_slug
     from unsoftmax.result import load
 
-    if folder is None:
-        return None
-    path = Path(folder) / f"{ladder_slug(result.cells[0].access, result.cells[0].defence)}.safetensors"
+    path = folder / f"{ladder_slug(result.cells[0].access, result.cells[0].defence)}.safetensors"
     return load(path) if path.exists() else None

@@ -48,8 +48,9 @@ def _recover(console: Any, dim: int, seed: int) -> None:
     table.add_row("seconds", f"{recovery.usage.seconds:.2f}")
     table.add_row("certificate", "holds" if recovery.certificate.holds else "fails")
     console.print(table)
-    for claim in recovery.certificate.claims:
-        console.print(f"  {claim.name}: {claim.observed:.1e} (allowed {claim.bound:.1e}), {claim.statement}")
+    for claim in recovery.certificate:
+        if claim.observed is not None:
+            console.print(f"  {claim.name}: {claim.observed:.1e} (allowed {claim.bound:.1e}), {claim.statement}")
 
 
 def _audit(console: Any, seed: int, page: Path) -> None:

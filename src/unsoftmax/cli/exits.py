@@ -37,8 +37,13 @@ def one_sentence(debug: bool = False, as_json: bool = False) -> Iterator[None]:
         say(error, as_json)
         raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
-        typer.echo("interrupted; with --ledger the same command continues where it stopped.", err=True)
+        typer.echo("interrupted; a run with --ledger (an audit with --folder) continues where it stopped.", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except OSError as error:
+        if debug:
+            raise
+        typer.echo(f"a file or an address cannot be used: {error}.", err=True)
+        raise typer.Exit(USAGE) from None
 
 
 def say(error: errors.UnsoftmaxError, as_json: bool) -> None:
@@ -48,5 +53,7 @@ def say(error: errors.UnsoftmaxError, as_json: bool) -> None:
         if error.recovery is not None:
             data |= {"status": error.recovery.status.value, "billed": error.recovery.usage.billed}
         typer.echo(json.dumps(data))
-    else:
-        typer.echo(f"{kind}: {error}", err=True)
+        return
+    typer.echo(f"{kind}: {error}", err=True)
+    if isinstance(error, errors.BudgetExceeded) and error.recovery is not None and error.recovery.usage.billed:
+        typer.echo(f"{error.recovery.usage.billed} queries were billed. {error.recovery.status.remedy}", err=True)

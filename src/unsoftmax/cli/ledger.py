@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unsoftmax.cli.exits import one_sentence
+
 if TYPE_CHECKING:
     from unsoftmax.oracles.ledger import Ledger
 
@@ -19,17 +21,12 @@ LedgerPath = Annotated[Path, typer.Argument(help="The ledger, as passed to recov
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Ledger]:
-    from unsoftmax.errors import UnsoftmaxError
     from unsoftmax.oracles.ledger import Ledger
 
     if not path.is_file():
         raise typer.BadParameter(f"{path} does not exist.")
-    try:
-        with Ledger(path) as ledger:
-            yield ledger
-    except UnsoftmaxError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+    with one_sentence(), Ledger(path) as ledger:
+        yield ledger
 
 
 @app.command("show")
@@ -60,7 +57,7 @@ def show(path: LedgerPath) -> None:
         table.add_row("integrity", "; ".join(problems) or "whole")
     Console().print(table)
     if problems:
-        raise typer.Exit(1)
+        raise typer.Exit(2)
 
 
 @app.command("export")

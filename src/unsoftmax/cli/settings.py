@@ -26,6 +26,12 @@ Tolerance = Annotated[float | None, typer.Option(help="Answers are within this o
 Dim = Annotated[int | None, typer.Option(help="Token dimension, where the target does not say it.")]
 KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
 
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
+    **dict.fromkeys(("price", "rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)),
+    **dict.fromkeys(("learner", "kind", "ledger", "output", "report", "folder", "sarif"), str),
+}
+
 ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch")
 
 
@@ -45,6 +51,12 @@ def merged(config: Path | None, **flags: Any) -> dict[str, Any]:
             raise InvalidArgument(
                 f"{config} has unknown options {', '.join(sorted(unknown))}; known are {', '.join(flags)}."
             )
+        for name, value in found.items():
+            kind = _KINDS.get(name)
+            if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InvalidArgument(f"{config}: `{name}` must be a number or text as its flag takes (got {value!r}).")
+            if name in ("workers", "max_batch", "max_length") and value < 1:
+                raise InvalidArgument(f"{config}: `{name}` must be at least 1 (got {value!r}).")
     return {name: found.get(name) if value is None else value for name, value in flags.items()}
 
 

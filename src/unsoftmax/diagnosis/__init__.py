@@ -22,6 +22,8 @@ def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:
         raise InvalidArgument(
             f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap it with us.oracle(fn, dim)."
         )
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
     stack = Stack(oracle)
     found = run(examine(oracle.spec, seed), stack)
     limits = () if oracle.spec.vocabulary is not None else tuple(input_limits(stack))

@@ -18,6 +18,7 @@ _NOISE = 20.0
 _REPEATED = 6
 _LINE = 9
 _STEP = 2.0**-14
+QUERIES = 2 * _REPEATED + _LINE
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[A
         noise=max(spread, smooth, unit, np.finfo(float).eps * size),
         deterministic=repeatable,
         constant=bool((seen == seen[0]).all()) if spec.outputs is None else bool((first == first[0]).all()),
-        labels=bool(np.isin(seen, (0.0, 1.0)).all()) and len(np.unique(seen)) == 2,
+        labels=len(np.unique(seen)) == 2 and bool(np.isin(seen, (-1.0, 0.0, 1.0)).all()),
         format=name if repeatable else "random",
         seen=seen,
     )

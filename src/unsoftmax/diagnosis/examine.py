@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax import learners
-from unsoftmax.diagnosis.answers import Answers, answers
+from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.mixing import mixing
 from unsoftmax.diagnosis.one_row import OneRow, one_row
@@ -16,6 +16,9 @@ from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.learners.base import Asking
 from unsoftmax.spec import OracleSpec
 
+_DROWNED = 1e-3
+_HOPELESS = 0.02
+_LONGER = 1e3
 _OBSERVED = 104
 """Queries of the observations and of the input limits, at most."""
 
@@ -32,10 +35,25 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         return Diagnosis("token head", learners.TokenHead(), (Finding("access", "token ids", words),))
     rng = np.random.default_rng([seed, 0xD1A6])
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    if spec.link is not None:
+        words = f"The answers are {spec.link} of the model's value and saturate for long tokens."
+        reason = "Behind a link only a single head is learned, so it is tried as one."
+        return Diagnosis("single head", learners.Approximate(), (Finding("link", spec.link, words),), (reason,))
     known = yield from answers(spec, norm, rng)
-    found = tuple(known.findings(spec))
     if spec.kind == "membership" or known.labels:
-        return labels(spec, known, found)
+        return labels(spec, known, tuple(known.findings(spec)))
+    room = allowance(spec) - _OBSERVED
+    for _ in range(2):
+        if (known.size > 0 and known.relative_noise <= _DROWNED) or norm * _LONGER > spec.domain.norm_limit:
+            break
+        # Additive noise and rounding are outscaled by longer tokens.
+        norm, room = norm * _LONGER, room - QUERIES
+        known = yield from answers(spec, norm, rng)
+    found = tuple(known.findings(spec))
+    if known.relative_noise > _HOPELESS and not known.constant:
+        return outside(
+            found, "the answers are drowned in noise at the token lengths allowed; raise max_norm if possible"
+        )
     if known.constant and known.size == 0:
         return Diagnosis("zero", None, found, ("Every sequence asked so far got the answer 0.",))
     if known.constant:
@@ -48,14 +66,14 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     if spec.outputs is not None:
         law = None
         if row.shape in ("linear", "affine"):
-            law = yield from mixing(spec, norm, known, rng, allowance(spec) - _OBSERVED)
+            law = yield from mixing(spec, norm, known, rng, room)
         return layer(row, seen, found, law)
     if not seen.others:
         return alone(row, found)
     if row.shape in ("linear", "affine"):
-        return (yield from attention(spec, known, row, seen, found, seed, allowance(spec) - _OBSERVED))
+        return (yield from attention(spec, known, row, seen, found, seed, room))
     if row.shape in ("homogeneous", "piecewise linear", "smooth"):
-        return (yield from network(spec, known, row, seen, found, seed, allowance(spec) - _OBSERVED))
+        return (yield from network(spec, known, row, seen, found, seed, room))
     return outside(found, f"a single vector is answered in a {row.shape} way, and no scalar class here does that")
 
 

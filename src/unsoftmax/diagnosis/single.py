@@ -36,7 +36,7 @@ def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allow
     """Theorem 4.1 on four dimensions; then, if it holds, on as many as the allowance pays for, to see the rank."""
     noisy = known.relative_noise > _NOISY or spec.kind == "approximate"
     learner = _learner(affine, noisy)
-    trial = yield from sketch(learner, _SMALL, spec, seed, allowed)
+    trial = yield from sketch(learner, _SMALL, spec, seed, allowed, _felt(known))
     evidence = {"dimensions": _SMALL, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise):
         finding = Finding("single head", False, "One softmax head does not explain the answers.", 0.95, evidence)
@@ -46,12 +46,17 @@ def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allow
     queries = trial.queries
     rank, seen = spec.dim, False
     if k > _SMALL and not noisy:
-        large = yield from sketch(learner, k, spec, seed, allowed - queries)
+        large = yield from sketch(learner, k, spec, seed, allowed - queries, _felt(known))
         queries += large.queries
         if large.model is not None:
             rank, seen = numerical_rank(np.asarray(large.model.W), known.relative_noise), True  # type: ignore[attr-defined]
             found.append(_rank_finding(rank, k, spec.dim))
     return _chosen(spec, affine, noisy, rank, k if seen else spec.dim, tuple(found), queries)
+
+
+def _felt(known: Answers) -> float:
+    """Noise that is more than rounding; rounding is relative and judged as such."""
+    return known.noise if known.relative_noise > 1e-9 else 0.0
 
 
 def _learner(affine: bool, noisy: bool) -> Learner:

@@ -24,8 +24,9 @@ from unsoftmax.verify.values import near_ties
 
 T = TypeVar("T")
 _TIES = 24
-_LENGTHS = (2, 4, 7)
-_PER_LENGTH = 4
+_NOISE = 6.0
+_LENGTHS = (2, 5, 12, 24)
+_PER_LENGTH = 3
 
 
 class TooDearError(Exception):
@@ -72,8 +73,11 @@ def attempt(
     return value, meter.used, ""
 
 
-def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int) -> Asking[Sketch]:
-    """Learn on a random subspace of dimension k with at most `allowed` queries, and compare on fresh ones."""
+def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, noise: float = 0.0) -> Asking[Sketch]:
+    """Learn on a random subspace of dimension k with at most `allowed` queries, and compare on fresh ones.
+
+    `noise` is the error of a single answer: gaps below a few of it are none.
+    """
 
     def program(small: OracleSpec, seed: int) -> Asking[tuple[Model, float]]:
         learner.forecast(small)
@@ -82,7 +86,7 @@ def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int) 
             # It answers nothing itself (its network is unknown); its own verification along fresh rays is as cheap.
             certificate = yield from verify.check(outcome.model, small, seed, outcome.claims, outcome.precision)
             return outcome.model, 0.0 if certificate.holds else 1.0
-        gap = yield from agreement(outcome.model, small, np.random.default_rng([seed, k, 1]))
+        gap = yield from agreement(outcome.model, small, np.random.default_rng([seed, k, 1]), noise)
         return outcome.model, gap
 
     found, queries, reason = yield from attempt(program, k, spec, seed, allowed)
@@ -90,7 +94,7 @@ def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int) 
     return Sketch(model, gap, queries, reason)
 
 
-def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[float]:
     """Largest gap of model and target on near ties and random sequences, relative to the answers' size."""
     batches = [near_ties(model, spec, rng)[:_TIES]]
     norm = float(np.linalg.norm(batches[0][:, -1], axis=1).mean())
@@ -100,7 +104,7 @@ def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator) -> Asking[
     gaps, sizes = [], []
     for tokens in batches:
         y = yield Probes(tokens)
-        gaps.append(float(np.abs(model(tokens) - y).max()))
+        gaps.append(max(0.0, float(np.abs(model(tokens) - y).max()) - _NOISE * noise))
         sizes.append(float(np.sqrt(np.mean(y**2))))
     return max(gaps) / (float(np.sqrt(np.mean(np.square(sizes)))) or 1.0)
 

@@ -26,11 +26,11 @@ def distance(model: Model, other: Model) -> float:
 
 
 def relative(a: Array, b: Array) -> float:
-    """||a - b|| / ||b||; 0 if both vanish, inf if only b does."""
+    """||a - b|| / ||b||, or ||a|| where b = 0."""
     if np.shape(a) != np.shape(b):
         raise InvalidArgument(f"parameters of shapes {np.shape(a)} and {np.shape(b)} cannot be compared.")
     gap, size = float(np.linalg.norm(np.asarray(a) - b)), float(np.linalg.norm(b))
-    return gap / size if size else (0.0 if gap == 0 else np.inf)
+    return gap / size if size else gap
 
 
 def _offset_gap(a: Array | None, b: Array | None, like: Array) -> float:

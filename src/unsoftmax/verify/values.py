@@ -156,7 +156,9 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     if len(directions):
         u = directions[rng.integers(len(directions), size=_NEAR_TIES), np.arange(_NEAR_TIES)]
         size = np.einsum("bd,bd->b", u, u)
-        target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(-1.5, 1.5, (_NEAR_TIES, length - 1))
+        # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
+        low = np.where(np.arange(_NEAR_TIES) % 3 == 0, -9.0, -1.5)[:, None]
+        target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(low, 1.5, (_NEAR_TIES, length - 1))
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
