@@ -127,6 +127,16 @@ def test_averaging_reaches_the_accuracy_at_the_stated_cost(declared, deviation, 
             assert stated <= spent <= 1.3 * stated
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("dim", [1, 2])
+def test_few_answers_do_not_make_a_bound_too_small(dim, declared):
+    for seed in range(8):
+        head = us.models.SingleHead.random(dim, norm=1.0, seed=seed)
+        tolerance = 1e-4 if declared else 0.0
+        oracle = us.oracle(Counting(head, 1e-4, seed), dim, max_norm=1.0, tolerance=tolerance)
+        assert_within(us.recover(oracle, us.learners.Approximate(accuracy=0.1), seed=seed), head)
+
+
 def test_averaging_also_helps_against_rounding():
     head = gaussian_head(6, 2.0, 1)
     oracle = us.oracle(lambda X: np.round(head(X), 3), 6, max_norm=1.0, tolerance=5e-4)

@@ -15,11 +15,12 @@ from unsoftmax.learners import approximate_paper
 from unsoftmax.learners.averaging import Averaging, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import SIGMAS, confirmed, known_noise
+from unsoftmax.learners.noise import FREEDOM, confirmed, known_noise, sigmas
 from unsoftmax.learners.pair_logits import read_pairs
 from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
+from unsoftmax.solvers.blocks import deviation_at_most
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
 
@@ -90,7 +91,9 @@ class Approximate:
             if outcome.precision is not None and self.accuracy >= outcome.precision.W:
                 return outcome
             blocks = 0
-        averaging = Averaging(spec, rng, self.accuracy, blocks, spec.domain.norm_limit, noise.absolute / SIGMAS)
+        averaging = Averaging(
+            spec, rng, self.accuracy, blocks, spec.domain.norm_limit, noise.absolute / sigmas(spec.dim)
+        )
         return (yield from averaging.learn())
 
     def _single_pass(
@@ -108,7 +111,9 @@ class Approximate:
         if self.accuracy is not None:
             expected = system.noise_rms(reading.noise)
             expected = math.hypot(expected, system.value_rms(reading.P[1], reading.Q[1]) * values.radius / d**0.5)
-            precision = replace(precision, W=theory.spread_of_error(d) * expected / SIGMAS)
+            # A single pass has few answers to spread over, and a measured deviation its own error.
+            unsure = deviation_at_most(1.0, FREEDOM) if spec.tolerance == 0 else 1.0
+            precision = replace(precision, W=unsure * (1 + 3 / math.sqrt(d)) * expected / sigmas(d))
         elif noise.measured:
             precision = yield from confirmed(head, precision, design, spec, rng)
         return Outcome(head, claims=precision.claims(), precision=precision)

@@ -15,12 +15,13 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.base import Asking, Outcome, Precision
+from unsoftmax.learners.noise import FREEDOM
 from unsoftmax.learners.pair_logits import Values
 from unsoftmax.learners.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.norm_budget import representable, token_pairs
-from unsoftmax.solvers.blocks import Block, expected_error, saturation, solve_blocks
+from unsoftmax.solvers.blocks import Block, deviation_at_most, error_quantile, saturation, solve_blocks
 from unsoftmax.spec import OracleSpec
 
 _MOST_QUERIES = 10**9
@@ -28,6 +29,8 @@ _SATURATED = 0.06
 """Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
 
 _TOP_UPS = 4
+_LEAST_REDUNDANCY = 16
+"""Residuals of pair answers that must witness the noise inside: two blocks of few tokens would agree by chance."""
 
 
 def planned_blocks(spec: OracleSpec, accuracy: float | None, value_norm: float) -> int:
@@ -54,6 +57,7 @@ class Averaging:
     """State of one averaged run: blocks asked so far, and where the next ones are billed.
 
     `planned` blocks are billed as "values" and "main", what the target turns out to need beyond them as "repair".
+    `prior` is the deviation of an answer as declared or measured before, and is worth `prior_freedom` residuals.
     """
 
     spec: OracleSpec
@@ -61,7 +65,9 @@ class Averaging:
     accuracy: float
     planned: int
     length: float
-    deviation: float
+    prior: float
+    prior_freedom: int = FREEDOM
+    unexplained: float = 0.0
     shorter: float = 0.0
     values: list[Array] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -77,19 +83,19 @@ class Averaging:
             v = self._mean()
         distinguishable(v, self.length)
         yield from self._settle(v.v)
-        # Two blocks at least: what they disagree by is the only witness of the noise inside.
-        wanted = self.planned if self.planned > 1 else max(2, self._needed(v.norm))
+        # What blocks disagree by is the only witness of the noise inside.
+        least = 1 + math.ceil(_LEAST_REDUNDANCY / self.spec.dim**2)
+        wanted = max(self.planned if self.planned > 1 else self._needed(v.norm), least)
         for _ in range(_TOP_UPS):
             yield from self._ask_values(wanted - len(self.values))
             v = self._mean()
             yield from self._ask_blocks(wanted - len(self.blocks), v.v)
-            W, deviation = solve_blocks(self.blocks, v.v)
-            if len(self.blocks) > 1:
-                self.deviation = deviation
-                v = self._mean()
-            pairs, rows = (self.deviation / math.sqrt(len(asked)) for asked in (self.blocks, self.values))
-            expected = expected_error(self.blocks[0], v.v, W, pairs, rows / self.length)
-            bound = theory.spread_of_error(self.spec.dim) * expected
+            W, self.unexplained = solve_blocks(self.blocks, v.v)
+            v = self._mean()
+            deviation = self.deviation
+            bound = error_quantile(
+                self.blocks, v.v, W, deviation, deviation / math.sqrt(len(self.values)) / self.length
+            )
             if bound <= self.accuracy:
                 break
             wanted = _affordable(
@@ -98,8 +104,8 @@ class Averaging:
         noise = Noise(3 * self.deviation, 4 * self.spec.eps, measured=True)
         precision = Precision(bound, v.radius, noise, "measured")
         note = (
-            f"{len(self.blocks)} blocks averaged, a single answer deviates by {self.deviation:.2g}; the bounds suppose "
-            "that errors of different sequences are independent."
+            f"{len(self.blocks)} blocks averaged, a single answer deviates by at most {self.deviation:.2g}; the bounds "
+            "suppose that errors of different sequences are independent."
         )
         return Outcome(Head(W, v.v), (note,), precision.claims(), precision)
 
@@ -117,10 +123,19 @@ class Averaging:
             x = representable(Q * self.length, self.spec.dtype)
             y = yield one_row(x, phase="values" if len(self.values) < self.planned else "repair")
             self.values.append(np.linalg.solve(x, y))
-        if len(self.values) > 1:
+
+    @property
+    def deviation(self) -> float:
+        """Deviation of an answer, from everything that was seen more often than needed, and not likely below it."""
+        d = self.spec.dim
+        among_values = d * (len(self.values) - 1)
+        among_blocks = d * d * (len(self.blocks) - 1) if self.unexplained else 0
+        squares = self.prior_freedom * self.prior**2 + among_blocks * self.unexplained**2
+        if among_values > 0:
             left = np.array(self.values) - np.mean(self.values, axis=0)
-            spread = float(np.sqrt((left**2).sum() / (d * (len(self.values) - 1)))) * self.length
-            self.deviation = spread if d * (len(self.values) - 1) >= 16 else max(spread, self.deviation)
+            squares += float((left**2).sum()) * self.length**2
+        freedom = self.prior_freedom + max(among_values, 0) + among_blocks
+        return deviation_at_most(math.sqrt(squares / freedom), freedom)
 
     def _mean(self) -> Values:
         """v and a radius its error rarely leaves."""

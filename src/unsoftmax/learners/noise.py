@@ -24,9 +24,12 @@ from unsoftmax.spec import OracleSpec
 _BITS = {"float64": 18, "float32": 18, "float16": 6}
 _DIRECTIONS = 3
 _QUERIES = 15
+FREEDOM = _QUERIES - _DIRECTIONS
+"""Independent residuals behind a measured deviation."""
+
 _SMALL = 2.0**-6
 SIGMAS = 3.0
-"""A measured radius is this many deviations."""
+"""A measured radius is about this many deviations; see `sigmas`."""
 
 _CLEAR = 3.0
 """Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
@@ -46,6 +49,11 @@ _INSIDE = 8.0
 """How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
 
 
+def sigmas(dim: int) -> float:
+    """Deviations in a radius. Where few answers make the result, no others make up for one that is far off."""
+    return SIGMAS * (1 + 0.5 / dim)
+
+
 def known_noise(
     spec: OracleSpec, rng: np.random.Generator, *, typical: bool = False
 ) -> Asking[tuple[Noise, float, float]]:
@@ -54,7 +62,9 @@ def known_noise(
     `typical`: the declared tolerance is the deviation of an answer, not a limit.
     """
     limit = min(spec.domain.norm_limit, _FAR[spec.dtype])
-    declared = Noise(spec.tolerance * (SIGMAS if typical else 1.0), ROUNDINGS * spec.eps, spec.link, measured=typical)
+    declared = Noise(
+        spec.tolerance * (sigmas(spec.dim) if typical else 1.0), ROUNDINGS * spec.eps, spec.link, measured=typical
+    )
     length = min(1.0, limit) if math.isinf(spec.domain.norm_limit) else limit
     if spec.link is not None:
         length = yield from readable_length(spec, declared, rng)
@@ -71,8 +81,8 @@ def measure_noise(
 ) -> Asking[tuple[Noise, float, float]]:
     """The noise of an oracle that declares none, from tokens of norm `length`; returns as `known_noise` does.
 
-    Every radius is three deviations. Absolute noise can be outscaled: it is measured again at the very length that this
-    suggests, which then is the longest token to be sent, so that nothing is extrapolated.
+    Every radius is some three deviations. Absolute noise can be outscaled: it is measured again at the very length
+    that this suggests, which then is the longest token to be sent, so that nothing is extrapolated.
     """
     sums = _Sums.random(spec, length, rng)
     near, size, step = yield from sums.deviation(1.0)
@@ -82,7 +92,7 @@ def measure_noise(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
         )
-    slope = _SLOPE[spec.link]
+    slope, wide = _SLOPE[spec.link], sigmas(spec.dim)
     # Whatever else, answers are rounded to the format they come in.
     floor = max(_ROUNDING, spec.eps / 2)
     near = max(near, step / math.sqrt(12))
@@ -93,22 +103,22 @@ def measure_noise(
         relative = near / size
         absolute = small if small > _CLEAR * near * _SMALL else 0.0
         return (
-            Noise(SIGMAS * absolute * slope, max(SIGMAS * relative, floor), spec.link, measured=True),
+            Noise(wide * absolute * slope, max(wide * relative, floor), spec.link, measured=True),
             length,
             longest,
         )
     absolute = max(near, small)
     relative = floor
     if spec.link is not None:
-        return Noise(SIGMAS * absolute * slope, relative, spec.link, measured=True), length, longest
+        return Noise(wide * absolute * slope, relative, spec.link, measured=True), length, longest
     far = max(length, min(longest, absolute * length / (floor * size)))
     if far > 4 * length:
         factor = power_of_two(far / length)
         far = length * factor
         out, size, _ = yield from sums.deviation(factor)
         if out > _CLEAR * absolute:
-            relative = max(SIGMAS * out / size, floor)
-    return Noise(SIGMAS * absolute, relative, measured=True), far, far
+            relative = max(wide * out / size, floor)
+    return Noise(wide * absolute, relative, measured=True), far, far
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +144,7 @@ class _Sums:
         """Deviation of the answers from linearity, their size (root mean square), and their common step if any."""
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
         left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
-        deviation = float(np.sqrt((left**2).sum() / (_QUERIES - _DIRECTIONS)))
+        deviation = float(np.sqrt((left**2).sum() / FREEDOM))
         return deviation, float(np.sqrt(np.mean(y**2))), _step(y)
 
 
