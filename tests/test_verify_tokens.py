@@ -73,3 +73,39 @@ def test_near_ties_tie() -> None:
 def test_models_of_vectors_are_refused() -> None:
     with pytest.raises(us.errors.InvalidArgument, match="token ids"):
         certificate(us.models.SingleHead.random(3), HEAD)
+
+
+def attending(ids, scores, keep=0.0):
+    weights = np.exp(scores)
+    weights /= weights.sum(axis=1, keepdims=True)
+    weights = np.where(weights < keep, 0.0, weights)
+    return (weights * HEAD.values[ids]).sum(axis=1) / weights.sum(axis=1)
+
+
+@pytest.mark.parametrize("max_length", [3, 4, 8])
+def test_a_bonus_of_the_last_place_is_seen_where_the_last_token_repeats(max_length) -> None:
+    S = HEAD.scores[0] @ HEAD.scores[1].T
+
+    def biased(ids):
+        scores = S[ids, ids[:, -1:]]
+        scores[:, -1] += 0.5
+        return attending(ids, scores)
+
+    # All that pairs show is right: the bonus is part of the gaps.
+    pairs = us.models.TokenHead(S - 0.5 * (1 - np.eye(60)), HEAD.values)
+    found = {claim.name: claim.holds for claim in certificate(pairs, biased, max_length=max_length).claims}
+    assert not found["repeated sequences"]
+
+
+@pytest.mark.parametrize("max_length", [2, 3, 4])
+def test_small_weights_left_out_are_seen(max_length) -> None:
+    S = HEAD.scores[0] @ HEAD.scores[1].T
+    target = lambda ids: attending(ids, S[ids, ids[:, -1:]], keep=0.01)  # noqa: E731
+    found = {claim.name: claim.holds for claim in certificate(HEAD, target, max_length=max_length).claims}
+    assert not found["faint sequences"]
+    assert certificate(HEAD, HEAD, max_length=max_length).holds
+
+
+def test_rounding_to_decimals_is_no_contradiction_but_more_than_it_is() -> None:
+    assert certificate(HEAD, lambda ids: np.round(HEAD(ids), 5)).holds
+    assert not certificate(HEAD, lambda ids: np.round(HEAD(ids) * 1.0001, 5)).holds

@@ -10,6 +10,8 @@ from unsoftmax import links
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import Link
 
+_DISTINCT = 12
+
 
 @dataclass(frozen=True, eq=False)
 class Logits:
@@ -123,3 +125,18 @@ def rounding_unit(y: Array) -> float:
             if (y.astype(name).astype(np.float64) == y).all():
                 return float(np.finfo(name).eps)
     return float(np.finfo(np.float64).eps)
+
+
+def decimal_error(y: Array) -> float:
+    """Rounding error of answers that all have the same few digits (2 to 9) after the point; 0 if they have not.
+
+    Fewer than a dozen different answers say nothing: simple numbers have few digits of themselves.
+    """
+    seen = np.unique(y)
+    if len(seen) < _DISTINCT:
+        return 0.0
+    for decimals in range(2, 10):
+        scaled = seen * 10.0**decimals
+        if np.abs(scaled).max() < 2**45 and np.allclose(scaled, np.round(scaled), rtol=0, atol=1e-5):
+            return 0.5 * 10.0**-decimals
+    return 0.0

@@ -29,6 +29,8 @@ class Domain:
             raise InvalidArgument(
                 f"`max_norm` must be between 1e-60 and 1e60 (got {self.max_norm}); omit it if there is no limit."
             )
+        if not all(isinstance(token, (int, np.integer)) for token in self.forbidden):
+            raise InvalidArgument(f"`forbidden` must list integer token ids (got {list(self.forbidden)[:5]}).")
         object.__setattr__(self, "forbidden", tuple(sorted({int(token) for token in self.forbidden})))
         if self.max_length is not None and self.max_length < 1:
             raise InvalidArgument(

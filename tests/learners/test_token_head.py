@@ -176,8 +176,9 @@ def test_a_token_beyond_reach_is_left_out_and_named(change) -> None:
 
 
 def test_hopelessly_strong_heads_are_refused() -> None:
-    with pytest.raises(us.errors.NotIdentifiable, match="no allowed"):
-        us.recover(us.token_oracle(Head.random(100, 4, 150.0, seed=3)), Learner())
+    for scale in (100.0, 150.0):
+        with pytest.raises(us.errors.NotIdentifiable, match="no allowed"):
+            us.recover(us.token_oracle(Head.random(100, 4, scale, seed=3)), Learner())
 
 
 @pytest.mark.parametrize("tau", [1e-9, 1e-6, 1e-4])
@@ -196,6 +197,35 @@ def test_float32_targets_declared_or_not(dtype) -> None:
     recovery = us.recover(us.token_oracle(head.astype("float32"), dtype=dtype), Learner())
     assert within_bounds(recovery.model, head)
     assert us.models.distance(recovery.model, head) < 1e-4
+
+
+@pytest.mark.parametrize("decimals", [5, 7])
+def test_undeclared_decimals_are_a_stated_tolerance(decimals) -> None:
+    head = Head.random(100, 4, 1.0, seed=1)
+    recovery = us.recover(us.token_oracle(lambda ids: np.round(head(ids), decimals), 100), Learner())
+    assert any("few decimals" in note for note in recovery.notes)
+    assert within_bounds(recovery.model, head)
+    assert us.models.distance(recovery.model, head) < 1e3 * 10.0**-decimals
+    assert recovery.usage.billed < 2000
+
+
+def test_undeclared_noise_is_called_noise_at_once() -> None:
+    head, rng, asked = Head.random(100, 4, 1.0, seed=1), np.random.default_rng(0), []
+
+    def target(ids):
+        asked.append(len(ids))
+        return head(ids) + 1e-4 * rng.standard_normal(len(ids))
+
+    with pytest.raises(us.errors.ModelMismatch, match="tolerance="):
+        us.recover(us.token_oracle(target, 100), Learner())
+    assert sum(asked) < 200
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_strong_heads_stay_within_the_stated_bounds(seed) -> None:
+    head = Head.random(60, 4, 30.0, seed=seed)
+    model = us.recover(us.token_oracle(head), Learner()).model
+    assert within_bounds(model, head)
 
 
 def test_a_link_is_undone() -> None:
@@ -271,8 +301,15 @@ def test_values_that_depend_on_the_position_in_another_way_are_refused() -> None
 
 def test_bad_arguments() -> None:
     oracle = us.token_oracle(Head.random(10, 2))
-    for learner in (Learner(rank=11), Learner(positions="free"), Learner(embeddings=np.zeros((9, 3)))):
+    for learner in (
+        Learner(rank=11),
+        Learner(rank=1.5),
+        Learner(positions="free"),
+        Learner(embeddings=np.zeros((9, 3))),
+    ):
         with pytest.raises(us.errors.InvalidArgument):
             us.recover(oracle, learner)
+    with pytest.raises(us.errors.InvalidArgument, match="forbidden"):
+        us.token_oracle(lambda ids: ids[:, 0], 5, forbidden=["x"])
     with pytest.raises(us.errors.InvalidArgument, match="token ids"):
         us.recover(us.token_oracle(Head.random(10, 2), kind="membership"), Learner())

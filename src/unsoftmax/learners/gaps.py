@@ -35,7 +35,8 @@ _PASSES = 4
 @dataclass(frozen=True, eq=False)
 class Reader:
     """What every reading needs: ids of the tokens (n,), their values as keys and as last token, |answer - f| <= noise,
-    rounding unit of scores, how many copies of a token a sequence may hold (1: none), whether a third is allowed."""
+    rounding unit of scores, how many copies of a token a sequence may hold (1: none), whether a third is allowed;
+    rounding error that is part of noise because the answers show few decimals."""
 
     ids: Array
     values: Array
@@ -44,6 +45,7 @@ class Reader:
     eps: float
     copies: int
     chained: bool
+    rounded: float = 0.0
 
     @property
     def spread(self) -> float:
@@ -188,26 +190,35 @@ def _offer(
 def _radius(
     reader: Reader, gain: Array, inherited: Array, lever: Array, difference: Array, t: Array, level: Array
 ) -> Array:
-    """First-order error of a reading: answer and values within noise, the base's own error, rounding of the scores."""
+    """Error of a reading: answer and values within noise, the base's own error (first order), rounding of the scores.
+
+    With x = noise / (low high) the logit of a share between low and 1 - high moves by at most -log(1 - x).
+    """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         pulled = lever * (1 + np.exp(-np.clip(t, -600, 600))) / difference
         scores = 4 * reader.eps * (4 + np.abs(t) + np.abs(level))
-        radius = 2 * reader.noise * gain + inherited * (1 + np.where(lever > 0, pulled, 0.0)) + scores
+        share = 2 * reader.noise * gain
+        answer = np.where(share < 1, -np.log1p(-np.minimum(share, 1)), UNREAD)
+        radius = answer + inherited * (1 + np.where(lever > 0, pulled, 0.0)) + scores
     return np.where(np.isfinite(radius), np.minimum(radius, UNREAD), UNREAD)
 
 
 def _invert(reader: Reader, y: Array, design: Design, base: Base, rows: Array) -> Gaps:
     level, mean = base.level[rows], base.mean[rows]
     difference = reader.values[design.key[rows]] - mean
-    _inside(reader, y, mean, difference, design, rows)
+    _inside(reader, y, mean, difference, design, base, rows)
     seen = saturating_logits(y, difference, mean, reader.noise)
     radius = _radius(reader, seen.gain, base.inherited[rows], base.lever[rows], np.abs(difference), seen.t, level)
     return Gaps(seen.t + level - np.log(design.key_copies[rows]), radius)
 
 
-def _inside(reader: Reader, y: Array, mean: Array, difference: Array, design: Design, rows: Array) -> None:
+def _inside(reader: Reader, y: Array, mean: Array, difference: Array, design: Design, base: Base, rows: Array) -> None:
     """A mean of values lies between them; an answer that clearly does not is evidence against the whole class."""
     outside = np.maximum(np.minimum(mean, mean + difference) - y, y - np.maximum(mean, mean + difference))
+    helper = design.helper[rows]
+    # Beside a helper whose gap is hardly known the mean is hardly known either.
+    reach = np.abs(reader.values[helper] - reader.last[design.query[rows]])
+    outside -= np.where(helper == NO_HELPER, 0.0, np.minimum(1.0, 4 * base.inherited[rows]) * reach)
     worst = int(np.argmax(outside))
     if outside[worst] > 64 * reader.noise + 1e-4 * reader.spread:
         k = rows[worst]

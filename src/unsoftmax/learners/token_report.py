@@ -80,6 +80,11 @@ def _cover(keys: Array, queries: Array, n: int) -> Array:
 def notes(reader: Reader, fit: Fit, hidden: Array) -> tuple[str, ...]:
     """The findings in sentences, with the ids the target uses."""
     said = [f"the scores have rank {fit.weights.shape[1] - 1} (up to a constant per last token)."]
+    if reader.rounded:
+        said.append(
+            f"the answers show few decimals: every one was taken to be right within {reader.rounded:.0e}, though no "
+            "tolerance was declared."
+        )
     groups = equal_values(reader)
     if groups:
         how = "told apart through a third token" if reader.chained else "pairs of them show nothing of their gaps"

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.inversion import rounding_unit
+from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.base import Asking
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.models.token_head import TokenHead
@@ -25,6 +25,11 @@ _PER_LENGTH = 12
 _LENGTHS = (2, 3, 5, 8, 13, 21, 34)
 _TIES = 24
 _TIE_LENGTHS = (2, 3, 6)
+_REPEATED_LENGTHS = (3, 4)
+_FAINT_LENGTHS = (2, 3)
+_FAINTEST = -9.0
+_FAR = 4
+_LASTS = 8
 _POOL = 64
 _COPIES = 16
 _HIDDEN_FLOAT32 = 1e-6
@@ -43,7 +48,9 @@ def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     fit = [n for n in _LENGTHS if n <= spec.domain.length_limit]
     ties = [n for n in _TIE_LENGTHS if n <= spec.domain.length_limit]
-    return _ONE_TOKEN + _PER_LENGTH * len(fit) + _TIES * len(ties)
+    repeated = [n for n in _REPEATED_LENGTHS if n <= spec.domain.length_limit]
+    faint = [n for n in _FAINT_LENGTHS if n <= spec.domain.length_limit]
+    return _ONE_TOKEN + _PER_LENGTH * (len(fit) + len(repeated)) + _TIES * (len(ties) + len(faint))
 
 
 def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
@@ -59,6 +66,8 @@ def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
         for n in _TIE_LENGTHS
         if n <= spec.domain.length_limit
     ]
+    rounds += [("repeated", repeated(head, n, rng)) for n in _REPEATED_LENGTHS if n <= spec.domain.length_limit]
+    rounds += [("faint", faint(head, head.length or n, rng)) for n in _FAINT_LENGTHS if n <= spec.domain.length_limit]
     answers = []
     for _, probes in rounds:
         answers.append((yield probes))
@@ -66,9 +75,9 @@ def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     alone = float(np.abs(answers[0] - head(rounds[0][1].tokens)).max())
     noise = 2 * spec.tolerance + _SLACK * unit * float(np.abs(head.values[known]).max())
-    noise += min(alone, _HIDDEN_FLOAT32 * spread)
+    noise += min(alone, _HIDDEN_FLOAT32 * spread) + 2 * decimal_error(np.concatenate(answers))
     claims = []
-    for name in ("one token", "random", "near ties"):
+    for name in ("one token", "random", "near ties", "repeated", "faint"):
         parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
         if parts:
             claims.append(_claim(name, head, parts, noise, spread))
@@ -125,6 +134,35 @@ def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Gen
     copies = np.clip(np.exp(np.clip(-level, 0.0, 9.0)), 1, most).astype(np.int64)
     counts = np.hstack([copies, np.ones((_TIES, 1), dtype=np.int64)])
     return Probes(tokens, None if (counts == 1).all() else counts, phase="verify")
+
+
+def repeated(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
+    """[j, i, j] or [i, i, j, j]: the last token also stands where it is not last, so its place must not matter."""
+    i, j = rng.choice(head.known, (2, _PER_LENGTH))
+    if head.length:
+        return Probes(np.stack([i, j], axis=1), phase="verify")
+    return Probes(np.stack([j, i, j] if length == 3 else [i, i, j, j], axis=1), phase="verify")
+
+
+def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
+    """Sequences with one token of small weight, down to exp(-9), whose value is far from the others'.
+
+    Of two tokens either may be the weak one. Of three one is as strong as the pool has it, so that small weights
+    occur also where scores are close.
+    """
+    last = rng.choice(head.known, (_TIES, _LASTS, 1))
+    pool = rng.choice(head.known, (_TIES, _LASTS, _POOL))
+    level = head.gaps(pool, last)
+    strongest = np.take_along_axis(pool, np.argmax(level, axis=2)[:, :, None], axis=2)
+    below = -np.abs(level) if length == 2 else level - np.maximum(level.max(axis=2, keepdims=True), 0.0)
+    beside = last if length == 2 else strongest
+    distance = np.abs(head.values[pool] - head.values[beside]).reshape(_TIES, -1)
+    wanted = rng.uniform(_FAINTEST, _FAINTEST / 4, (_TIES, 1))
+    near = np.argsort(np.abs(below.reshape(_TIES, -1) - wanted), axis=1)[:, :_FAR]
+    chosen = np.take_along_axis(near, np.argmax(np.take_along_axis(distance, near, axis=1), axis=1)[:, None], axis=1)
+    parts = (pool, last) if length == 2 else (pool, strongest, last)
+    flat = [np.broadcast_to(part, pool.shape).reshape(_TIES, -1) for part in parts]
+    return Probes(np.hstack([np.take_along_axis(part, chosen, axis=1) for part in flat]), phase="verify")
 
 
 def _head(model: Model) -> TokenHead:
