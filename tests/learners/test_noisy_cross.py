@@ -83,3 +83,47 @@ def test_a_wrong_class_is_refused(method):
     two = us.models.MultiHead.random(6, 2, norm=2.0, seed=5)
     with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
         us.recover(us.oracles.Perturbed(us.oracle(two), 1e-6), method)
+
+
+@pytest.mark.parametrize("rank", [2, None])
+@pytest.mark.parametrize("deviation", [1e-8, 1e-5])
+def test_noise_nobody_declared_is_measured_and_stated(deviation, rank):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        K, Q, v = rng.standard_normal((8, 2)), rng.standard_normal((8, 2)), rng.standard_normal(8)
+        head = us.models.LowRankHead(K / 3, Q / 3, v)
+        oracle = us.oracle(lambda X: head(X) + deviation * rng.standard_normal(len(X)), 8)  # noqa: B023
+        recovery = us.recover(oracle, us.learners.LowRank(rank=rank), seed=seed)
+        stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
+        error = np.linalg.norm(recovery.model.K @ recovery.model.Q.T - head.K @ head.Q.T)
+        assert error <= stated["error of W"] <= 1e4 * deviation
+        assert recovery.usage.phases["main"] == 2 * (2 * 8 - 2)
+
+
+def test_an_exact_head_is_not_taken_for_a_noisy_one():
+    rng = np.random.default_rng(0)
+    head = us.models.LowRankHead(rng.standard_normal((8, 2)), rng.standard_normal((8, 2)), rng.standard_normal(8))
+    recovery = us.recover(us.oracle(head), us.learners.LowRank())
+    assert "error of W" not in {claim.name for claim in recovery.certificate.claims}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("link", ["sigmoid", "tanh"])
+@pytest.mark.parametrize("learner", [us.learners.LowRank(), us.learners.Approximate()])
+def test_a_head_lost_in_noise_behind_a_link_is_not_called_another_class(link, learner):
+    undone = {"sigmoid": lambda f: 0.5 + np.tanh(f / 2) / 2, "tanh": np.tanh}[link]
+    for seed, tolerance in enumerate((0.03, 0.06, 0.1, 0.15)):
+        head = us.models.SingleHead.random(5, norm=3.0, seed=seed)
+        rng = np.random.default_rng(seed)
+        oracle = us.oracle(
+            lambda X: undone(head(X)) + tolerance * rng.uniform(-1, 1, len(X)),  # noqa: B023
+            5,
+            link=link,
+            tolerance=tolerance,
+        )
+        try:
+            recovery = us.recover(oracle, learner, seed=seed)
+        except us.errors.NotIdentifiable:
+            continue
+        stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
+        assert np.linalg.norm(recovery.model.W - head.W) <= stated["error of W"]

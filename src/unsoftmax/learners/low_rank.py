@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.cross import cross
+from unsoftmax.learners.noise import undeclared_noise
 from unsoftmax.learners.noisy_cross import noisy_cross
 from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
@@ -99,10 +102,17 @@ class LowRank:
         main = self._forecast(spec).phases.get("main", 0)
 
         def plain(small: OracleSpec) -> Program:
-            if self.method == "cross" and spec.kind == "approximate" and not self.affine:
-                return noisy_cross(small, seed, self.rank)
+            if self.method == "cross" and not self.affine:
+                return _cross(small, seed, self.rank)
             if self.method == "cross":
                 return cross(small, seed, self.rank)
             return random_pairs(small, seed, self.method, self.rank, main)
 
         return with_affine_terms(plain, spec, seed) if self.affine else plain(spec)
+
+
+def _cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
+    """The cross scheme for exact answers, or for noisy ones: declared so, or found so by three queries."""
+    if spec.kind == "approximate" or (yield from undeclared_noise(spec, np.random.default_rng([seed, 3]))):
+        return (yield from noisy_cross(spec, seed, rank))
+    return (yield from cross(spec, seed, rank))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise
+from unsoftmax.inversion import Noise, rounding_unit
 from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
@@ -44,6 +44,9 @@ _FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
 ROUNDINGS = 4.0
 """Units of rounding granted to a target beside its declared tolerance."""
 
+_EXACT = 1e-11
+_EXACT_BEHIND_LINK = 1e-5
+_OTHER_CLASS = 0.05
 _CONFIRMING = 24
 _INSIDE = 8.0
 """How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
@@ -121,6 +124,26 @@ def measure_noise(
     return Noise(wide * absolute, relative, measured=True), far, far
 
 
+def undeclared_noise(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+    """Whether an oracle of exact answers gives noisy ones: three one-row queries, the third the sum of the others.
+
+    Only answers that use all digits of float64 are judged: short formats are known by their rounding. A misfit as large
+    as the answers is no noise, but another class of target.
+    """
+    if spec.dtype != "float64" or spec.tolerance > 0:
+        return False
+    g = rng.standard_normal((2, spec.dim))
+    g = _few_digits(g * (0.45 * min(1.0, spec.domain.norm_limit) / np.linalg.norm(g, axis=1, keepdims=True)), 18)
+    y = yield one_row(np.vstack([g, g.sum(axis=0)]), phase="pilot", saturable=True)
+    if not np.isfinite(y).all():
+        return False
+    misfit, size = abs(y[2] - y[0] - y[1]), np.abs(y).max()
+    if spec.link is not None:
+        # Undone links hide the format of the answer and stretch its rounding.
+        return bool(misfit > _EXACT_BEHIND_LINK * size)
+    return bool(rounding_unit(y) < 1e-12 and _EXACT * size < misfit < _OTHER_CLASS * size)
+
+
 @dataclass(frozen=True, eq=False)
 class _Sums:
     """Sums N g of three directions g (3, d) with small whole coefficients, exact in the oracle's number format.
@@ -185,6 +208,11 @@ def readable_length(spec: OracleSpec, noise: Noise, rng: np.random.Generator) ->
             s = min(limit, s * 16 if math.isinf(high) else math.sqrt(low * high))
         else:
             return min(limit, s * READABLE[link] / max(size, 1e-300))
+    if spec.tolerance > 0 and low:
+        raise NotIdentifiable(
+            f"no token length brings the answers into the range of the link {link!r} and above their noise: at norm "
+            f"{low:.2g} they are lost in the tolerance {spec.tolerance:g}, at {high:.2g} they saturate."
+        )
     raise ModelMismatch(
         f"no token length brings the answers into the range of the link {link!r}: saturated above, constant below it."
     )

@@ -25,6 +25,8 @@ _SIGNIFICANT = 4.0
 """Deviations by which a column must leave the span of those before to count as new."""
 
 _SURE = 3.0
+_GAIN = 6.0
+"""Of a logit of 1.4 in its share, as large as logits usually are; 4 at 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,10 @@ class _Setting:
     def hidden(self) -> float:
         """Size of a direction of W that a random pair shows by no more than the noise."""
         length, shorter = (float(np.linalg.norm(X[0])) for X in (self.design.X1, self.design.X2))
-        noise = float(self.noise.radius(np.zeros(1), length * self.values.norm)[0])
-        return _SIGNIFICANT * self.spec.dim * 4 * noise / (self.values.norm * length**2 * shorter)
+        # Behind a link the answers at the ends of their range are the noisiest.
+        ends = np.array([-1.0, 0.0, 1.0]) * float(np.abs(self.design.X1 @ self.values.v).max())
+        noise = float(self.noise.radius(ends, length * self.values.norm).max())
+        return _SIGNIFICANT * self.spec.dim * _GAIN * noise / (self.values.norm * length**2 * shorter)
 
     def rows(self, space: ColumnSpace) -> Array:
         """k + 1 tokens that read columns inside the span."""
@@ -123,7 +127,9 @@ def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None) -> Progr
     right = np.linalg.solve(X2, M.T)
     hidden = setting.hidden()
     bound = _SURE * float(np.linalg.norm(np.linalg.inv(X2), 2)) * float(np.linalg.norm(errors))
-    precision = Precision(bound if k == d else max(bound, hidden), setting.values.radius, setting.noise, "measured")
+    precision = Precision(
+        math.hypot(bound, math.sqrt(d - k) * hidden), setting.values.radius, setting.noise, "measured"
+    )
     given = f"at this noise, if the rank is {k} and errors of different answers are independent"
     claims = (
         Claim("error of W", precision.W, None, "measured", statement=f"||W^ - W||_F {given}"),

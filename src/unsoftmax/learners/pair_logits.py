@@ -17,6 +17,7 @@ _STEEP = 3.0
 """Largest |logit| taken as it comes: further out, asking again closer to 0 is the better use of a query."""
 
 _MOST_COPIES = 63
+_BLURRED = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,7 @@ def read_pairs(design: TokenPairs, y: Array, values: Values, spec: OracleSpec, n
         fresh = yield design.at(rows[again], columns[again], state.shrink[again], state.copies[again], "repair")
         state.take(again, fresh)
     left = int((~np.isfinite(state.best.radius)).sum())
+    refuse_blurred(state.blurred)
     raise ModelMismatch(
         f"{left} of {len(rows)} answers stay outside the interval between x2.v and x1.v however small the tokens are; "
         "a single softmax head answers inside it. Choose a wider class, or diagnose the target."
@@ -75,6 +77,7 @@ class _Entries:
         self.shrink, self.copies = np.ones(n), np.ones((n, 2), dtype=np.int64)
         self.tries = np.zeros(n, dtype=np.int64)
         self.best = _Best(n)
+        self.blurred = 0.0
 
     def take(self, index: Array, y: Array) -> None:
         """Interpret the answers of the pairs at `index`; keep those that say more than what is held."""
@@ -82,6 +85,13 @@ class _Entries:
         seen = inverted(y, self.design, self.values, self.noise, self.rows[index], self.columns[index], kappa)
         self.best.improve(index, seen, kappa, np.log(copies[:, 0] / copies[:, 1]), *self._weights(index, y, kappa))
         self.tries[index] += 1
+        if not np.isfinite(seen.radius).all():
+            out = ~np.isfinite(seen.radius)
+            there = index[out]
+            share = blur(
+                y[out], self.design, self.values, self.noise, self.rows[there], self.columns[there], kappa[out]
+            )
+            self.blurred = max(self.blurred, share)
 
     def _weights(self, index: Array, y: Array, kappa: Array) -> tuple[Array, Array]:
         span, size = _span_and_size(self.design, self.values, self.rows[index], self.columns[index])
@@ -171,4 +181,31 @@ def refuse_drowned(design: TokenPairs, values: Values, noise: Noise, kappa: floa
             f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
             f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. Allow longer "
             "tokens (max_norm) or less noise; noise that differs from query to query can be averaged (accuracy=)."
+        )
+
+
+def blur(
+    y: Array,
+    design: TokenPairs,
+    values: Values,
+    noise: Noise,
+    rows: Array,
+    columns: Array,
+    kappa: Array | float = 1.0,
+) -> float:
+    """How much of the interval between its two tokens a typical answer's error covers, as far as answers came."""
+    span, size = _span_and_size(design, values, rows, columns)
+    error = noise.radius(y, size * kappa) + size * kappa * (values.radius / values.norm)
+    share = (error / np.abs(span * kappa))[np.isfinite(y)]
+    share = share[np.isfinite(share)]
+    return float(np.median(share)) if len(share) else 0.0
+
+
+def refuse_blurred(share: float) -> None:
+    """Raise if answers that could not be read are as noisy as `share` of the interval they should lie in."""
+    if share > _BLURRED:
+        raise NotIdentifiable(
+            f"no token length gives readable answers: their own error covers {min(share, 1.0):.0%} of the interval "
+            "between a probe's two tokens, so that saturated ones cannot be told from others. Allow less noise "
+            "(tolerance, digits) or longer tokens."
         )

@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.pair_logits import Values, inverted, refuse_drowned
+from unsoftmax.learners.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
 from unsoftmax.links import READABLE
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs
@@ -80,6 +80,7 @@ def scale_of_scores(
     largest = lengths.limit**2
     low, high = 0.0, largest
     product = min(float(d), largest)
+    blurred = 0.0
     for _ in range(40):
         design = lengths.design(values.v, product, spec.dtype)
         pick = rng.integers(d, size=(2, _PILOT))
@@ -89,6 +90,7 @@ def scale_of_scores(
         readable = np.isfinite(seen.radius)
         if 2 * readable.sum() <= _PILOT:
             refuse_drowned(design, values, noise)
+            blurred = max(blurred, blur(y, design, values, noise, pick[0], pick[1]))
             if low and high < 4 * low:
                 return low
             high = product
@@ -106,6 +108,7 @@ def scale_of_scores(
             return min(product / size, largest)
         else:
             product = min(product / size, largest)
+    refuse_blurred(blurred)
     raise ModelMismatch(
         "no token length gives readable answers: saturated above and constant below it; no head does that."
     )
