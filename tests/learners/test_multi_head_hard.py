@@ -127,6 +127,30 @@ def test_near_ties_of_every_head_reveal_a_weak_head_that_is_wrong() -> None:
     assert claims["head 1"].holds
 
 
+def test_a_head_that_the_model_lacks_is_heard_however_weak() -> None:
+    target = unequal([1.0, 1.0, 1.0], [1e4, 1.0, 1e-5], 7)
+
+    class Fixed:
+        def forecast(self, spec):
+            return us.learners.Forecast(verification=0)
+
+        def program(self, spec, seed):
+            yield Probes(np.zeros((1, 1, 16)))
+            return us.learners.Outcome(MultiHead(target.W[:2], target.v[:2]))
+
+    with pytest.raises(us.errors.ModelMismatch, match="no other head") as error:
+        us.recover(us.oracle(target), Fixed())
+    claims = {claim.name: claim for claim in error.value.recovery.certificate.claims}
+    assert claims["random sequences"].holds
+
+
+@pytest.mark.parametrize(("d", "H"), [(1, 1), (2, 2), (3, 3), (3, 4)])
+def test_as_many_heads_as_dimensions_and_more(d: int, H: int) -> None:
+    target = MultiHead.random(d, H, norm=2.0, seed=1)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=1)
+    assert us.models.distance(recovery.model, target.canonical()) <= 1e-9
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_polished_to_the_last_digits(seed: int) -> None:

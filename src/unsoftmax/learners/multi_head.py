@@ -30,6 +30,7 @@ _PLANES = 6
 _DEPENDENT = 1e-4
 _EQUAL = 1e-8
 _VANISHING = 1e-9
+_LINE = 16.0
 _SPARE = 2.5
 _SPARE_NOISY = 1.6
 
@@ -78,13 +79,15 @@ class MultiHead:
     def _learn(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
         records = Records()
-        bounded = spec.domain.max_norm is not None
+        # In one dimension there is no circle: the fit that serves bounded tokens serves there too.
+        bounded = spec.domain.max_norm is not None or spec.dim == 1
         rational = self.method == "rational"
         keep = records.watching if self.polish or bounded or rational else _unwatched
         notes: tuple[str, ...] = ()
         ground = yield from keep(read_ground(spec, rng))
         if bounded:
-            room = Room(spec.domain.norm_limit, int(min(spec.domain.length_limit, 64)), spec.tolerance)
+            radius = min(spec.domain.norm_limit, _LINE) if spec.dim == 1 else spec.domain.norm_limit
+            room = Room(radius, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             W, v = yield from fit_heads(ground, room, self.heads, records, rng)
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
@@ -107,8 +110,9 @@ class MultiHead:
         """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""
         circle, v = yield from discover(ground, rng)
         ground = circle.ground
-        if independence(v if ground.zero is None else np.vstack([v, ground.zero])) < _DEPENDENT:
-            raise Entangled("the heads' values are (nearly) dependent", circle)
+        values = v if ground.zero is None else np.vstack([v, ground.zero])
+        if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
+            raise Entangled("the heads' values are (nearly) dependent or fill the space", circle)
         reading = yield from read_heads(ground, v, self.rank, rng)
         w = reading.W @ circle.b0
         if separable(w):
@@ -156,9 +160,8 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
         except Unresolved as error:
             reason = str(error)
             continue
-        v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
-        if (yield from complete(circle, v, rng)):
-            return circle, v
+        if (yield from complete(circle, turns, rng)):
+            return circle, np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
         f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads."

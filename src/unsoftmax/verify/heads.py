@@ -24,6 +24,8 @@ _TIES = 32
 _TIES_PER_HEAD = 6
 _HIDDEN = 1e-6
 _FUNCTION = 1e-8
+_SILENT = 4
+_HEARD = 1e-12
 _SCORES = 1e-8
 _UNVERIFIABLE = 0.1
 _ROUNDING = 1e2
@@ -63,9 +65,31 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     if gaps:
         worst = float(np.concatenate(gaps).max())
         found.append(Claim("random sequences", bound, worst, statement="gap relative to the tokens' values"))
+    if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
+        found.append((yield from _silence(model, spec, rng, scale, noise)))
     if spec.domain.length_limit >= 3 and model.heads:
         found += yield from _ties(model, spec, rng, noise, claimed)
     return Certificate(tuple(found))
+
+
+def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float) -> Asking[Claim]:
+    """Differences of tokens orthogonal to all values: a head the model lacks is heard there, however weak it is."""
+    Q = np.linalg.svd(_unit_values(model), full_matrices=True)[2][model.heads :]
+    q = plain.sphere(rng, (_SILENT, spec.dim)) * scale * 0.5
+    z = plain.sphere(rng, (_SILENT, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
+    room = 0.45 * spec.domain.norm_limit
+    z *= np.minimum(1.0, room / np.linalg.norm(z, axis=1, keepdims=True))
+    q *= np.minimum(1.0, room / np.linalg.norm(q, axis=1, keepdims=True))
+    tokens = np.stack([z + q, q], axis=1)
+    y = yield Probes(tokens, phase="verify")
+    heard = float((np.abs(model(tokens) - y) / (_size(model, tokens) + spec.tolerance / _HEARD)).max())
+    statement = f"gap at {_SILENT} fresh pairs where no head found has a value, relative to all values"
+    return Claim("no other head", max(_HEARD, 1e3 * noise), heard, statement=statement)
+
+
+def _unit_values(model: MultiHead) -> Array:
+    sizes = np.linalg.norm(model.v, axis=1, keepdims=True)
+    return np.asarray(model.v / np.where(sizes > 0, sizes, 1.0))
 
 
 def _ties(

@@ -18,6 +18,7 @@ _STEP = 0.04
 """Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
 
 _SILENT = 3
+_ERRORS = 1e3
 _WIDE = 0.7
 _DEEPER = 2.0**10
 
@@ -59,9 +60,12 @@ def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.r
     return turns
 
 
-def complete(circle: Circle, v: Array, rng: np.random.Generator) -> Asking[bool]:
-    """Is no head missing or merged? Where z is orthogonal to all values v (H, d), nothing may answer."""
+def complete(circle: Circle, turns: list[Turn], rng: np.random.Generator) -> Asking[bool]:
+    """Is no head missing or merged? Where z is orthogonal to all values, nothing may answer beyond their errors."""
     ground = circle.ground
+    v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+    error = max((turn.error * float(np.linalg.norm(turn.v)) for turn in turns), default=0.0)
+    allowed = _ERRORS * max(error, ground.noise * circle.scale * np.sqrt(ground.dim))
     rank = len(v)
     if rank >= ground.dim:
         return True
@@ -70,7 +74,7 @@ def complete(circle: Circle, v: Array, rng: np.random.Generator) -> Asking[bool]
     z *= circle.typical / np.linalg.norm(z, axis=1, keepdims=True) * np.array([[1.0], [4.0], [16.0]])
     b = rng.standard_normal((_SILENT, ground.dim)) / np.sqrt(ground.dim)
     F = yield from ground.pairs(z, b, phase="discovery")
-    return bool((np.abs(F) <= 1e3 * circle.tolerance * np.linalg.norm(z, axis=1)).all())
+    return bool((np.abs(F) <= allowed * np.linalg.norm(z, axis=1)).all())
 
 
 def _linear_part(

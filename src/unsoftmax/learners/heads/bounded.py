@@ -68,7 +68,8 @@ def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Ge
         b = np.broadcast_to(direction * length, x.shape)
         y = yield from records.ask(np.stack([x, b], axis=1), None, "pilot")
         # What attention adds to the mean of the two tokens: proportional to b until it saturates.
-        tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / np.linalg.norm(x - b, axis=1))) * room.radius
+        apart = np.maximum(np.linalg.norm(x - b, axis=1), 1e-6 * room.radius)
+        tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / apart)) * room.radius
         if before < np.inf and before > 2.2 * tilt:
             return direction * length * 4
         if tilt <= 1e2 * room.noise:
