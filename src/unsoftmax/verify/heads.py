@@ -22,7 +22,7 @@ _ONE_TOKEN = 8
 _PER_LENGTH = 4
 _TIES = 32
 _TIES_PER_HEAD = 6
-_HIDDEN = 1e-6
+_HIDDEN, _NARROW = 1e-6, 2e-9
 _FUNCTION = 1e-8
 _SILENT = 4
 _HEARD = 1e-12
@@ -53,9 +53,10 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
         y = yield Probes(tokens, phase="verify")
         answers.append(y)
         gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
-    # A target may round more than it declares: what linear one-token answers show is taken for its noise.
+    # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
     declared = max(plain.format_eps(np.concatenate(answers)), spec.eps)
-    noise = max(declared, min(one_gap, _HIDDEN))
+    hidden = float((np.maximum(np.abs(model(one) - answers[0]) - 2 * spec.tolerance, 0) / sizes[0]).max())
+    noise = max(declared, min(hidden, _HIDDEN) if hidden > _NARROW else 0.0)
     tolerance = spec.tolerance / float(sizes[0].min())
     claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     bound = min(max(_FUNCTION, 10 * _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
@@ -82,7 +83,7 @@ def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale
     q *= np.minimum(1.0, room / np.linalg.norm(q, axis=1, keepdims=True))
     tokens = np.stack([z + q, q], axis=1)
     y = yield Probes(tokens, phase="verify")
-    heard = float((np.abs(model(tokens) - y) / (_size(model, tokens) + spec.tolerance / _HEARD)).max())
+    heard = float((np.maximum(np.abs(model(tokens) - y) - 4 * spec.tolerance, 0) / _size(model, tokens)).max())
     statement = f"gap at {_SILENT} fresh pairs where no head found has a value, relative to all values"
     return Claim("no other head", max(_HEARD, 1e3 * noise), heard, statement=statement)
 
