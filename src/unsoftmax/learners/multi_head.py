@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.arcs import complete, read_turns
@@ -33,6 +34,7 @@ _VANISHING = 1e-9
 _LINE = 16.0
 _SPARE = 2.5
 _SPARE_NOISY = 1.6
+_RESERVE = 80
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,7 @@ class MultiHead:
                 W, v = yield from fit_heads(ground, room, self.heads, records, rng)
                 notes = (f"{error}; all heads were fitted together instead.",)
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
-            H, d = v.shape
-            spare = int(_SPARE_NOISY * H * d * (d + 1)) if spec.tolerance > 0 else int(_SPARE * H * (H - 1) * d) + d
+            spare = _spare(len(v), spec, records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
         return Outcome(self._checked(canonical(W, v, room)), notes)
 
@@ -129,6 +130,15 @@ class MultiHead:
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
             )
         return model
+
+
+def _spare(H: int, spec: OracleSpec, asked: int) -> int:
+    """Queries for the polish; exact targets stay below the published count, verification included."""
+    d = spec.dim
+    if spec.tolerance > 0:
+        return int(_SPARE_NOISY * theory.multi_head_unknowns(d, H))
+    room = theory.rational_queries(d, H) - asked - (_RESERVE + 6 * H)
+    return max(min(int(_SPARE * H * (H - 1) * d) + d, room), d)
 
 
 def canonical(W: Array, v: Array, room: Room) -> Heads:

@@ -45,6 +45,11 @@ class Records:
         copies = np.ones(probes.tokens.shape[:2], dtype=np.int64) if probes.counts is None else probes.counts
         self.rounds.append(Data(probes.tokens, copies, y))
 
+    @property
+    def asked(self) -> int:
+        """Number of sequences kept."""
+        return sum(map(len, self.rounds))
+
     def data(self, longest: int = 3) -> Data:
         """All sequences of at most `longest` distinct rows."""
         kept = [part for part in self.rounds if part.tokens.shape[1] <= longest and len(part)]
