@@ -64,3 +64,78 @@ def test_every_trained_layer_before_its_norm(index):
     assert gaps["W"] < 2e-8
     assert gaps["gamma"] < 1e-12
     assert ratio(recovery, layer) < 1.5
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("preset", "dtype", "error"),
+    [("lean", "float64", 1e-9), ("balanced", "float64", 1e-9), ("robust", "float32", 2e-3)],
+)
+def test_norm_before_attention(preset, dtype, error, seed):
+    layer = Layer.random(64, 4, norm="pre", residual=seed > 1, bias=seed > 1, seed=seed)
+    model = recovered(layer, preset, dtype, seed).model
+    gaps = layer_gaps(model, layer)
+    assert (model.norm, model.residual, model.heads) == ("pre", seed > 1, 4)
+    assert gaps["W"] < error
+    assert abs(model.eps / layer.eps - 1) < (1e-12 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-6, 1e-12])
+def test_any_eps_before_attention(eps):
+    layer = Layer.random(16, 2, norm="pre", residual=True, eps=eps, seed=1)
+    assert us.models.distance(recovered(layer, "balanced").model, layer) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pytest.param(Layer.random(12, 3, norm="pre", seed=1), id="small"),
+        pytest.param(Layer.random(24, 1, norm="pre", seed=1), id="one head"),
+        pytest.param(Layer.random(24, 2, 8, norm="pre", seed=1), id="heads that fill part of the space"),
+        pytest.param(Layer.random(24, 2, 8, outputs=30, norm="pre", seed=1), id="more outputs than inputs"),
+        pytest.param(Layer.random(56, 8, norm="pre", seed=1), id="more heads than ranks"),
+        pytest.param(Layer.random(24, 3, norm="pre", scale=30.0, seed=1), id="strong scores"),
+    ],
+)
+def test_other_shapes_before_attention(layer):
+    assert us.models.distance(recovered(layer, "balanced").model, layer) < 1e-9
+
+
+def test_a_norm_without_eps_is_refused():
+    layer = Layer.random(16, 2, norm="pre", eps=0.0, seed=1)
+    with pytest.raises(us.errors.DomainError, match="eps"):
+        recovered(layer)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", None])
+def test_the_norm_can_be_given(norm):
+    layer = Layer.random(16, 2, norm=norm, residual=True, seed=1)
+    model = recovered(layer, "balanced", norm=norm).model
+    assert us.models.distance(model, layer) < 1e-7
+    wrong = {"pre": "post", "post": "pre", None: "pre"}[norm]
+    with pytest.raises(us.errors.UnsoftmaxError):
+        recovered(layer, "balanced", norm=wrong)
+
+
+def test_something_else_around_attention_is_refused():
+    layer = Layer.random(16, 2, seed=1)
+
+    def scaled(tokens):
+        y = layer(tokens)
+        return y / np.sqrt((y * y).mean(axis=1, keepdims=True) + 1e-5) * np.linspace(1, 2, 16)
+
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracle(scaled, 16, outputs=16), us.learners.AttentionLayer())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("index", range(6))
+def test_every_trained_layer_behind_the_norm_before_it(index):
+    layer = minilm_layer(index, "pre")
+    for preset, error, most in (("lean", 5e-7, 1.4), ("balanced", 1e-8, 1.8)):
+        recovery = recovered(layer, preset, seed=index)
+        gaps = layer_gaps(recovery.model, layer)
+        assert gaps["W"] < error
+        assert gaps["P"] < 1e-9
+        # A draw whose eigenvalues do not separate is repeated.
+        assert ratio(recovery, layer) < most + (0.6 if "repair" in recovery.usage.phases else 0.0)

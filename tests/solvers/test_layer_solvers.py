@@ -8,8 +8,11 @@ import pytest
 import unsoftmax as us
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.mixing_newton import refine
 from unsoftmax.solvers.mixture import split_values
 from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.pencil import annihilators, find_clusters
+from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import column_range, support
 
 
@@ -75,3 +78,53 @@ def test_balanced_blocks_suit_every_head():
     for part in np.split(E, 2):
         assert max(np.linalg.cond(M @ part.T) for M in values) < 4
     assert max(np.linalg.cond(M @ E.T) for M in keys) < 10
+
+
+def mixed(seed, H=3, s=5, D=15):
+    """Ranges, key directions and value maps of H heads of rank s at one query token."""
+    rng = np.random.default_rng(seed)
+    O = np.hstack([np.linalg.qr(rng.standard_normal((H * s, s)))[0] for _ in range(H)])
+    return rng, O, rng.standard_normal((H, D)) / np.sqrt(D), rng.standard_normal((H * s, D))
+
+
+def test_clusters_of_the_pencil_are_heads():
+    rng, O, u, P = mixed(1)
+    x = rng.standard_normal(15)
+    sigma = 1 / (1 + np.exp(-(u @ x)))
+    Z = np.linalg.solve(O, P)
+    parts = [O[:, 5 * h : 5 * h + 5] @ Z[5 * h : 5 * h + 5] for h in range(3)]
+    J = sum(s * (p + (1 - s) * np.outer(p @ x, w)) for s, p, w in zip(sigma, parts, u, strict=True))
+    found = find_clusters(J, P, rng)
+    assert found.rank == 5
+    assert np.allclose(np.sort(found.centres), np.sort(sigma), atol=1e-8)
+    for L in annihilators(J, P, found, 4):
+        silent = [np.linalg.norm(L.T @ p) < 1e-5 * np.linalg.norm(p) for p in parts]
+        assert sum(silent) == 2
+    assert find_clusters(rng.standard_normal((15, 15)), P, rng) is None
+
+
+def test_newton_finds_ranges_and_key_directions_together():
+    rng, O, u, P = mixed(2)
+    Z = np.linalg.solve(O, P).reshape(3, 5, 15)
+    data = []
+    for m, n in ((1, 40), (3, 12)):
+        e = rng.standard_normal((n, m, 15))
+        t = np.einsum("hd,bmd->bhm", u, e)
+        alpha = np.exp(t) / (1 + np.exp(t).sum(axis=2, keepdims=True))
+        written = np.einsum("hsd,bhd->bhs", Z, alpha @ e)
+        data.append((e, np.einsum("nhs,bhs->bn", O.reshape(15, 3, 5), written)))
+    start = O + 1e-3 * rng.standard_normal(O.shape)
+    found = refine(start, u + 1e-3 * rng.standard_normal(u.shape), P, data)
+    assert found.residual < 1e-14
+    assert np.abs(found.u - u).max() < 1e-12
+
+
+def test_scales_of_points_seen_as_directions():
+    rng = np.random.default_rng(3)
+    s = rng.standard_normal((6, 9)) + 2
+    weights = rng.standard_normal((3, 6))
+    hidden = rng.uniform(0.5, 2, 9)
+    r = scales_of_points(s * hidden[:6, None], (weights @ s) * hidden[6:, None], weights)
+    assert np.allclose(r * hidden[:6] / (r[0] * hidden[0]), 1, atol=1e-10)
+    with pytest.raises(us.errors.ModelMismatch):
+        scales_of_points(s, rng.standard_normal((3, 9)), np.zeros((3, 6)))

@@ -12,6 +12,7 @@ from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
+from unsoftmax.learners.layer.pre_norm import pre_norm
 from unsoftmax.learners.layer.presets import Preset, preset_named
 from unsoftmax.spec import OracleSpec
 
@@ -53,5 +54,5 @@ class AttentionLayer:
 
     def _program(self, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
         norm = (yield from find_norm(spec, rng)) if self.norm == "auto" else self.norm
-        kinds = {None: plain, "post": post_norm}
+        kinds = {None: plain, "pre": pre_norm, "post": post_norm}
         return (yield from kinds[norm](spec, preset, rng))

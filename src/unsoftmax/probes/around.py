@@ -9,21 +9,21 @@ import numpy as np
 
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 
-Place = Callable[[Array, Array], Array]
-"""(q (n, d), displacements (n, m, d)) -> tokens (n, m, d)."""
+Embed = Callable[[Array], Array]
+"""Coordinates (..., D) -> tokens (..., d), where the two differ."""
 
 
 @dataclass(frozen=True, eq=False)
 class Around:
     """Every q of Q (n, d) with one block E (m, d): n sequences of m + 1 tokens, the last of them q.
 
-    `shrink` (n,) multiplies the block of each sequence. `place` says where a displaced token lies; beside q by default.
+    `shrink` (n,) multiplies the block of each sequence. `embed` turns coordinates into tokens.
     """
 
     Q: Array
     E: Array
     shrink: Array | None = None
-    place: Place | None = None
+    embed: Embed | None = None
 
     def __len__(self) -> int:
         return len(self.Q)
@@ -34,8 +34,8 @@ class Around:
         E = np.broadcast_to(self.E, (len(q), *self.E.shape))
         if self.shrink is not None:
             E = E * self.shrink[start:stop, None, None]
-        near = q[:, None] + E if self.place is None else self.place(q, E)
-        return np.concatenate([near, q[:, None]], axis=1)
+        tokens = np.concatenate([q[:, None] + E, q[:, None]], axis=1)
+        return tokens if self.embed is None else self.embed(tokens)
 
     def probes(self, phase: str) -> LazyProbes:
         """The design, lazy."""

@@ -43,5 +43,6 @@ OUTSIDE = {
 CASES = [
     Case("AttentionLayer", us.learners.AttentionLayer(preset="lean"), layer, 1e-8, outside=OUTSIDE),
     Case("AttentionLayer-post", us.learners.AttentionLayer(), lambda: layer(norm="post", residual=True), 1e-7),
+    Case("AttentionLayer-pre", us.learners.AttentionLayer(), lambda: layer(norm="pre", residual=True), 1e-9),
     Case("AttentionLayer-robust", us.learners.AttentionLayer("robust"), lambda: layer(residual=True), 1e-11),
 ]

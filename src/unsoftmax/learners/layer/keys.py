@@ -31,17 +31,32 @@ class Keys:
 
 
 def read_keys(
-    reader: Reader, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator, zero: bool = True
+    reader: Reader,
+    scales: Scales,
+    preset: Preset,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    *,
+    zero: bool = True,
+    known: tuple[Array, Array] | None = None,
 ) -> Asking[Keys]:
-    """Key directions u_h(q) = W_h q + c_h at d independent q and q = 0, or the first one's opposite if not `zero`."""
+    """Key directions u_h(q) = W_h q + c_h at d independent q and q = 0, or the first one's opposite if not `zero`.
+
+    `known`: a query token (d,) whose key directions (H, d) need not be asked again (only with `zero`).
+    """
     d, H = spec.dim, len(reader.heads.O)
     s, largest = reader.heads.smallest, scales.step + scales.query
-    E = on_grid(orthonormal(rng, d) * scales.step, largest, spec.dtype)
-    Q = on_grid(orthonormal(rng, d) * scales.query, largest, spec.dtype)
+    E = _exact(orthonormal(rng, d) * scales.step, largest, reader, spec)
+    Q = _exact(_basis_with(known, d, rng) * scales.query, largest, reader, spec)
     Q = np.vstack([np.zeros((1, d)) if zero else -Q[:1], Q])
     first = min(preset.full_queries(s), d) + 1
     m = reader.tokens(preset.tokens(reader.heads.slots))
-    u = yield from _in_full(reader, Q[:first], E, m, "main")
+    asked = [j for j in range(first) if known is None or j != 1]
+    u = yield from _in_full(reader, Q[asked], E, m, "main")
+    if known is not None:
+        # u is affine in q: what is known at one length is known at all.
+        turned = u[0] + (known[1] - u[0]) * (scales.query / float(np.linalg.norm(known[0])))
+        u = np.concatenate([u[:1], turned[None], u[1:]])
     while True:
         bases = [_basis(u[:, h].T, s, reader.noise) for h in range(H)]
         if len(u) == d + 1 or all(basis is not None for basis in bases):
@@ -62,11 +77,24 @@ def read_keys(
     return Keys([y.T for y in Y], slopes, [y @ b for y, b in zip(Y, offsets, strict=True)], gain)
 
 
+def _exact(x: Array, largest: float, reader: Reader, spec: OracleSpec) -> Array:
+    """x on a grid where sums with others up to `largest` are exact; coordinates that are embedded have no grid."""
+    return x if reader.embed is not None else on_grid(x, largest, spec.dtype)
+
+
+def _basis_with(known: tuple[Array, Array] | None, d: int, rng: np.random.Generator) -> Array:
+    """Orthonormal rows (d, d), the first along the known query token if there is one."""
+    if known is None:
+        return orthonormal(rng, d)
+    Q = np.linalg.qr(np.column_stack([known[0], rng.standard_normal((d, d - 1))]))[0].T
+    return np.asarray(Q * np.where(np.arange(d) == 0, np.sign(Q[0] @ known[0]), 1.0)[:, None])
+
+
 def directions_at(
     reader: Reader, Q: Array, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator
 ) -> Asking[Array]:
     """u_h(q) in full for the rows of Q (n, d), as (n, H, d)."""
-    E = on_grid(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, spec.dtype)
+    E = _exact(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, reader, spec)
     return (yield from _in_full(reader, Q, E, reader.tokens(preset.tokens(reader.heads.slots)), "main"))
 
 
@@ -107,8 +135,9 @@ def _in_range(
     values = [np.linalg.qr(z.T)[0].T for z in reader.heads.Z]
     E = balanced_blocks(values, [y.T for y in Y], blocks, m, rng)
     strongest = max(float(np.sqrt(((u[:, h] @ E.T) ** 2).mean())) for h in range(len(Y)))
-    size = min(TYPICAL / strongest, 4 * scales.step) if strongest > 0 else scales.step
-    E = on_grid(E * size, size + scales.query, spec.dtype)
+    longest = scales.longest / float(np.linalg.norm(E, axis=1).max())
+    size = min(TYPICAL / strongest, longest) if strongest > 0 else scales.step
+    E = _exact(E * size, size + scales.query, reader, spec)
     logits = []
     for part in np.split(E, blocks):
         logits.append((yield from reader.read(Q, part, "main")))

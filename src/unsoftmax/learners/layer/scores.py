@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.layer.ranges import Heads
-from unsoftmax.probes.around import Around, Place
+from unsoftmax.probes.around import Around, Embed
 from unsoftmax.probes.base import Array
 
 TYPICAL = 0.7
@@ -37,7 +37,7 @@ class Reader:
     heads: Heads
     alone: Callable[[Array], Array]
     noise: float
-    place: Place | None = None
+    embed: Embed | None = None
     worst: float = 0.0
     _known: dict[bytes, tuple[Array, Array, float]] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Reader:
 
     def read(self, Q: Array, E: Array, phase: str) -> Asking[Array]:
         """e_i . u_h(q_n) as (n, H, m), u_h(q) = W_h q + c_h; saturated sequences are asked again, shortened."""
-        design = Around(Q, E, place=self.place)
+        design = Around(Q, E, embed=self.embed)
         y = yield design.probes(phase)
         t = self._logits(y, Q, E, np.ones(len(Q)))
         shrink = np.ones(len(Q))
@@ -61,7 +61,7 @@ class Reader:
             if len(lost) == 0:
                 return t
             shrink[lost] /= 4
-            y = yield Around(Q[lost], E, shrink[lost], self.place).probes("repair")
+            y = yield Around(Q[lost], E, shrink[lost], self.embed).probes("repair")
             t[lost] = self._logits(y, Q[lost], E, shrink[lost])
         raise ModelMismatch(
             f"{len(lost)} of {len(Q)} sequences show attention weights outside (0, 1) however close their tokens are; "
@@ -102,10 +102,11 @@ class Reader:
 
 @dataclass(frozen=True)
 class Scales:
-    """Lengths of displacements and of query tokens at which logits are readable."""
+    """Lengths of displacements and of query tokens at which logits are readable; no displacement beyond `longest`."""
 
     step: float
     query: float
+    longest: float
 
 
 def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: float) -> Asking[Scales]:
@@ -120,7 +121,7 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
     query = step
     for _ in range(40):
         Q = np.stack([-query * direction, query * direction])
-        y = yield Around(Q, units * step, place=reader.place).probes("pilot")
+        y = yield Around(Q, units * step, embed=reader.embed).probes("pilot")
         alpha, error = reader.weights(y, Q, units * step)
         last = 1 - alpha.sum(axis=2, keepdims=True)
         if min(alpha.min(), last.min()) < max(1e-3, min(4 * error, 0.1 / (len(units) + 1))):
@@ -136,6 +137,9 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
         offset, slope = still / step, max(turned, 1e-9) / (step * query)
         even = float(np.sqrt(TYPICAL / (_SHORTER * slope)))
         if offset * even > TYPICAL:
-            return Scales(min(TYPICAL / (1.1 * offset), limit / 4), min(_SHORTER * offset / slope, limit / 4))
-        return Scales(min(even, limit / 4), min(_SHORTER * even, limit / 4))
+            step, query = TYPICAL / (1.1 * offset), _SHORTER * offset / slope
+        else:
+            step, query = even, _SHORTER * even
+        step, query = min(step, limit / 4), min(query, limit / 4)
+        return Scales(step, query, min(4 * step, limit / 4))
     raise ModelMismatch("no token size makes the attention weights readable; the heads were not told apart rightly.")
