@@ -162,3 +162,14 @@ def test_wrong_usage_is_a_sentence_and_code_2(arguments, head, tmp_path) -> None
     shown = run(*[a.format(head=head, tmp=tmp_path) for a in arguments])
     assert shown.exit_code == 2, shown.output
     assert "Traceback" not in shown.output
+
+
+def test_a_cost_budget_and_json_of_the_smaller_commands(head, tmp_path) -> None:
+    cheap = run("recover", head, "--learner", "SingleHead", "--price", 1, "--max-cost", 5)
+    assert cheap.exit_code == 4
+    assert run("recover", head, "--max-cost", 5).exit_code == 2
+    ledger, out = tmp_path / "run.ledger", tmp_path / "r.safetensors"
+    done = run("recover", head, "--learner", "SingleHead", "--ledger", ledger, "--output", out)
+    assert done.exit_code == 0, done.output
+    assert json.loads(run("ledger", "show", ledger, "--json").output)["integrity"] == "whole"
+    assert json.loads(run("report", out, "--json").output)["pages"] == [str(tmp_path / "r.html")]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from unsoftmax.cli import settings
 
 
 def experiments(
@@ -13,6 +16,7 @@ def experiments(
     quick: Annotated[bool, typer.Option("--quick/--full", help="Minutes instead of hours.")] = True,
     output: Annotated[Path, typer.Option(help="Folder for CSV, figures and claims.")] = Path("out/experiments"),
     workers: Annotated[int, typer.Option(help="Processes to measure rows in.", min=1)] = 1,
+    as_json: settings.Json = False,
     show: Annotated[bool, typer.Option("--list", help="Name the experiments and stop.")] = False,
 ) -> None:
     """Run experiments, each a sweep with a claim that the data bear out or not.
@@ -38,6 +42,7 @@ def experiments(
     unknown = [name for name in names or [] if name not in known]
     if unknown:
         raise typer.BadParameter(f"{', '.join(unknown)} is not an experiment; choose from {', '.join(known)}.")
+    rows: list[dict[str, object]] = []
     pool = ProcessPoolExecutor(workers) if workers > 1 else nullcontext(None)
     with pool as executor, Progress(console=Console(stderr=True), transient=True) as bar:
         for name in names or list(known):
@@ -48,5 +53,10 @@ def experiments(
 
             report = run(known[name], output / name, quick=quick, executor=executor, progress=advance)
             bar.remove_task(task)
-            console.print(report.paragraph, soft_wrap=True)
+            rows.append({"name": name, "holds": report.verdict.holds, "paragraph": report.paragraph})
+            if not as_json:
+                console.print(report.paragraph, soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
     console.print(f"Rows, figures and claims are in {output}.")

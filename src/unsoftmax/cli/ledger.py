@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unsoftmax.cli import settings
 from unsoftmax.cli.exits import one_sentence
 
 if TYPE_CHECKING:
@@ -29,8 +31,13 @@ def _opened(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
+def _plain(value: object) -> str:
+    """Text for a terminal: what came from outside may hold control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+
+
 @app.command("show")
-def show(path: LedgerPath) -> None:
+def show(path: LedgerPath, as_json: settings.Json = False) -> None:
     """Show to what a ledger is bound, how many answers it holds by phase, and whether it is whole.
 
     Example: unsoftmax ledger show run.db
@@ -38,24 +45,29 @@ def show(path: LedgerPath) -> None:
     from collections import Counter
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     with _opened(path) as ledger:
         problems = ledger.check()
-        table = Table(title=str(path), show_header=False)
-        for name, value in ledger.binding.items():
-            table.add_row(name, str(value))
+        facts: dict[str, str] = {name: _plain(value) for name, value in ledger.binding.items()}
         if not problems:
             phases: Counter[str] = Counter()
             for phase, keys, _ in ledger.chunks():
                 phases[phase or "unnamed"] += len(keys)
             for phase, answers in phases.items():
-                table.add_row(f"answers of phase {phase}", str(answers))
+                facts[f"answers of phase {phase}"] = str(answers)
         held = len(ledger)
-        table.add_row("answers", str(held))
-        table.add_row("bytes per answer", f"{path.stat().st_size / max(1, held):.1f}")
-        table.add_row("integrity", "; ".join(problems) or "whole")
-    Console().print(table)
+        facts["answers"] = str(held)
+        facts["bytes per answer"] = f"{path.stat().st_size / max(1, held):.1f}"
+        facts["integrity"] = "; ".join(problems) or "whole"
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        table = Table(title=str(path), show_header=False)
+        for name, value in facts.items():
+            table.add_row(name, escape(value))
+        Console().print(table)
     if problems:
         raise typer.Exit(2)
 

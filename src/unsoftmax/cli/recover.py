@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from unsoftmax.cli import settings, targets
 from unsoftmax.cli.exits import one_sentence
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.oracles.metering import Budget
 
 
 def recover(
@@ -21,6 +23,8 @@ def recover(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Learner parameter NAME=VALUE; repeatable.")] = None,
     seed: settings.Seed = None,
     budget: settings.BudgetOption = None,
+    price: settings.Price = None,
+    max_cost: Annotated[float | None, typer.Option(help="Most the queries may cost at --price.", min=0)] = None,
     ledger: settings.Ledger = None,
     workers: settings.Workers = None,
     output: Annotated[Path | None, typer.Option(help="Save the Recovery here (.safetensors).")] = None,
@@ -50,7 +54,8 @@ def recover(
 
     with one_sentence(debug, as_json):
         options = settings.merged(
-            config, learner=learner, set=set_, seed=seed, budget=budget, ledger=ledger, workers=workers, output=output,
+            config, learner=learner, set=set_, seed=seed, budget=budget, price=price,
+            max_cost=max_cost, ledger=ledger, workers=workers, output=output,
             report=report, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
             max_batch=max_batch,
         )  # fmt: skip
@@ -60,7 +65,7 @@ def recover(
         pool = ThreadPoolExecutor(count) if count > 1 else nullcontext(None)
         with pool as executor:
             recovery = us.recover(
-                oracle, chosen, seed=options["seed"] or 0, budget=options["budget"], ledger=options["ledger"],
+                oracle, chosen, seed=options["seed"] or 0, budget=_limits(options), ledger=options["ledger"],
                 executor=executor, verify=verify, progress=not as_json,
             )  # fmt: skip
         if options["output"]:
@@ -83,3 +88,12 @@ def recover(
         for name in ("output", "report"):
             if options[name]:
                 typer.echo(f"{name}: {options[name]}")
+
+
+def _limits(options: dict[str, Any]) -> int | Budget | None:
+    """The budget of the flags: queries alone, or with a price and what may be spent."""
+    if options["max_cost"] is None:
+        return options["budget"]
+    if not options["price"]:
+        raise InvalidArgument("`--max-cost` needs `--price`: without a price queries cost nothing.")
+    return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])

@@ -28,7 +28,7 @@ KindOption = Annotated[str | None, typer.Option("--kind", help="value, approxima
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
-    **dict.fromkeys(("price", "rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)),
+    **dict.fromkeys(("price", "max_cost", "rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)),
     **dict.fromkeys(("learner", "kind", "ledger", "output", "report", "folder", "sarif"), str),
 }
 
