@@ -16,6 +16,7 @@ from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, fi
 from unsoftmax.learners.heads.flat import read_flat_value
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.heads.isolation import independence
+from unsoftmax.learners.heads.lifted import with_offsets
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads
 from unsoftmax.learners.heads.reading import read_heads, settled
@@ -47,12 +48,14 @@ class MultiHead:
              query that sees head h alone. Where tokens are bounded (max_norm), a fit takes the place of saturation.
              "rational": poles in the repetition ratio, for few heads; the comparison with arXiv 2608.03294.
     polish   ask some more queries where they say most and fit everything in extended precision.
+    affine   learn the wider class with a key offset c_h per head and an output constant.
     """
 
     heads: int | None = None
     rank: int | None = None
     method: Literal["saturation", "rational"] = "saturation"
     polish: bool = False
+    affine: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.method not in ("saturation", "rational"):
@@ -72,13 +75,20 @@ class MultiHead:
                 f"MultiHead needs sequences of three tokens and max_length is {spec.domain.max_length}; "
                 "sequences of two do not tell all heads apart (docs/theory/multi-head.md has the counterexample)."
             )
-        return Forecast({"values": spec.dim}, tokens_per_query=1, verification=0)
+        if self.affine and spec.domain.max_norm is not None:
+            raise DomainError(
+                f"MultiHead(affine=True) sets its own token lengths and max_norm is {spec.domain.max_norm:g}; omit the "
+                "limit if the target allows longer tokens."
+            )
+        return Forecast({"values": spec.dim + self.affine}, tokens_per_query=1, verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if self.affine:
+            return with_offsets(lambda lifted, axis: self._learn(lifted, seed, axis), spec, seed)
         return self._learn(spec, seed)
 
-    def _learn(self, spec: OracleSpec, seed: int) -> Program:
+    def _learn(self, spec: OracleSpec, seed: int, axis: Array | None = None) -> Program:
         rng = np.random.default_rng(seed)
         records = Records()
         # In one dimension there is no circle: the fit that serves bounded tokens serves there too.
@@ -86,7 +96,7 @@ class MultiHead:
         rational = self.method == "rational"
         keep = records.watching if self.polish or bounded or rational else _unwatched
         notes: tuple[str, ...] = ()
-        ground = yield from keep(read_ground(spec, rng))
+        ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
         if bounded:
             radius = min(spec.domain.norm_limit, _LINE) if spec.dim == 1 else spec.domain.norm_limit
             room = Room(radius, int(min(spec.domain.length_limit, 64)), spec.tolerance)

@@ -69,11 +69,20 @@ def _rest_of_head(model: SingleHead | LowRankHead, other: SingleHead | LowRankHe
 def _(model: MultiHead, other: Model) -> float:
     if not isinstance(other, MultiHead):
         raise InvalidArgument(f"a MultiHead cannot be compared with a {type(other).__name__}.")
-    cost = [
-        [max(relative(W, W2), relative(v, v2)) for W2, v2 in zip(other.W, other.v, strict=True)]
-        for W, v in zip(model.W, model.v, strict=True)
-    ]
-    return _matched(cost, model.heads, other.heads)
+    mine, true = (list(zip(m.W, m.v, _offsets(m), strict=True)) for m in (model, other))
+    cost = [[max(relative(W, W2), relative(v, v2), beside(c, c2, W2)) for W2, v2, c2 in true] for W, v, c in mine]
+    constant = beside(np.array([model.constant]), np.array([other.constant]), other.v)
+    return max(_matched(cost, model.heads, other.heads), constant)
+
+
+def _offsets(model: MultiHead) -> Array:
+    return np.zeros_like(model.v) if model.c is None else model.c
+
+
+def beside(a: Array, b: Array, matrix: Array) -> float:
+    """||a - b|| relative to b, or to the matrix it stands beside where b is 0."""
+    size = float(np.linalg.norm(b)) or float(np.linalg.norm(matrix)) or 1.0
+    return float(np.linalg.norm(a - b)) / size
 
 
 @distance.register

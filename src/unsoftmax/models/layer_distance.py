@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
-from unsoftmax.models.distance import distance, relative
+from unsoftmax.models.distance import beside, distance, relative
 
 
 @distance.register
@@ -32,21 +32,16 @@ def layer_gaps(model: AttentionLayer, other: AttentionLayer) -> dict[str, float]
     W, W2 = mine.W[rows], true.W[columns]
     gaps = {
         "W": max(relative(a, b) for a, b in zip(W, W2, strict=True)),
-        "c": max(_beside(a, b, w) for a, b, w in zip(mine.c[rows], true.c[columns], W2, strict=True)),
+        "c": max(beside(a, b, w) for a, b, w in zip(mine.c[rows], true.c[columns], W2, strict=True)),
         "P": float(cost[rows, columns].max()),
-        "constant": _beside(mine.constant, true.constant, P2),
+        "constant": beside(mine.constant, true.constant, P2),
     }
     if true.norm == "post":
         (gamma, beta), (gamma2, beta2) = (_affine(layer) for layer in (mine, true))
-        gaps |= {"gamma": relative(gamma, gamma2), "beta": _beside(beta, beta2, gamma2)}
+        gaps |= {"gamma": relative(gamma, gamma2), "beta": beside(beta, beta2, gamma2)}
     return gaps
 
 
 def _affine(layer: AttentionLayer) -> tuple[Array, Array]:
     gamma = np.ones(layer.outputs) if layer.gamma is None else layer.gamma
     return gamma, np.zeros(layer.outputs) if layer.beta is None else layer.beta
-
-
-def _beside(a: Array, b: Array, matrix: Array) -> float:
-    size = float(np.linalg.norm(b)) or float(np.linalg.norm(matrix)) or 1.0
-    return float(np.linalg.norm(a - b)) / size

@@ -18,6 +18,23 @@ CASES = [
 ]
 
 
+def with_offsets() -> us.models.MultiHead:
+    heads = two_heads()
+    return us.models.MultiHead(heads.W, heads.v, np.linspace(-1, 1, 12).reshape(2, 6), 0.5)
+
+
+CASES += [
+    Case(
+        "MultiHead-affine",
+        us.learners.MultiHead(affine=True),
+        with_offsets,
+        1e-10,
+        outside={"network behind": network_behind},
+    ),
+    Case("MultiHead-affine-of-plain", us.learners.MultiHead(affine=True), two_heads, 1e-10),
+]
+
+
 def orthogonal() -> us.models.MultiHead:
     rng = np.random.default_rng(4)
     W = np.zeros((2, 6, 6))

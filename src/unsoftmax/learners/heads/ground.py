@@ -23,7 +23,7 @@ class Ground:
 
     F(z, b, k) = sum_h (z.v_h) sigma(z'W_h b - log k) is the answer to n1 copies of z + b and n2 copies of b,
     k = n2/n1, less b.V. Tokens are sent as stretch z and b / stretch: the scores stay, b and any additive noise vanish
-    beside z.
+    beside z. `axis` (d,): a direction of which every query token for W should have an equal share.
     """
 
     spec: OracleSpec
@@ -31,6 +31,7 @@ class Ground:
     noise: float
     stretch: float = _STRETCH
     zero: Array | None = None
+    axis: Array | None = None
 
     @property
     def dim(self) -> int:

@@ -16,6 +16,7 @@ from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, eve
 from unsoftmax.learners.lockstep import together
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import on_grid
 
 _REPAIRS = 12
@@ -73,7 +74,7 @@ def read_heads(ground: Ground, v: Array, rank: int | None, rng: np.random.Genera
     """Heads with values v (H, d), one query per entry (or per degree of freedom)."""
     others = [_others(ground, v, h) for h in range(len(v))]
     d = ground.dim
-    B = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    B = np.linalg.qr(rng.standard_normal((d, d)))[0] if ground.axis is None else householder_basis(ground.axis)
     if ground.spec.dtype != "float64":
         B = on_grid(B, 1.0, ground.spec.dtype)
     heads = yield from together(

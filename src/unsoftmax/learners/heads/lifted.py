@@ -1,0 +1,131 @@
+"""Key offsets and a constant as one dimension more: heads without them, asked through heads that have them.
+
+In d + 1 dimensions let the query token be (q, s): the lifted head scores x with x.(W q + s c). The sequence with query
+token q / s and others q / s + s (x_i - q) has the same score gaps, and its answer differs by known one-token terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.base import Program
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.spec import OracleSpec
+
+_FOREIGN = 1e-5
+_BASES = 200
+_SHARE = 0.7, 2.0
+
+
+def with_offsets(program: Callable[[OracleSpec, Array], Program], spec: OracleSpec, seed: int) -> Program:
+    """Read the constant and sum_h v_h (d + 1 queries), then run `program` one dimension higher.
+
+    `program` also gets the direction along which a query token's share of the key offset is measured.
+    """
+    if spec.domain.max_norm is not None:
+        raise InvalidArgument("`affine` lengthens tokens as it needs; it cannot be used under max_norm.")
+    d = spec.dim
+    y = yield one_row(np.vstack([np.zeros((1, d)), np.eye(d)]), phase="values")
+    constant, V = float(y[0]), y[1:] - y[0]
+    rng = np.random.default_rng([seed, 0x11F7])
+    A, primed = _well_placed(lambda axis: program(replace(spec, dim=d + 1), axis), V, rng)
+    outcome = yield from _through(primed, A, V, constant)
+    lifted = outcome.model
+    assert isinstance(lifted, MultiHead)
+    inverse = np.linalg.inv(A)
+    W = inverse.T @ lifted.W @ inverse
+    v = lifted.v @ inverse
+    foreign = np.abs(W[:, d]).max(initial=0.0) / max(float(np.abs(W).max(initial=0.0)), 1e-300)
+    if foreign > _FOREIGN or np.abs(v[:, d]).max(initial=0.0) > _FOREIGN * np.abs(v).max(initial=1e-300):
+        raise ModelMismatch("heads with key offsets do not explain the answers: the lifted heads leave their class.")
+    model = MultiHead(W[:, :d, :d], v[:, :d], W[:, :d, d], constant)
+    return replace(outcome, model=model)
+
+
+@dataclass(frozen=True, eq=False)
+class _Primed:
+    """A program that has had its one-token answers, and the first request it cannot go on without."""
+
+    program: Program
+    request: Probes | LazyProbes
+
+
+def _well_placed(start: Callable[[Array], Program], V: Array, rng: np.random.Generator) -> tuple[Array, _Primed]:
+    """A basis A (d + 1, d + 1) in which the program's first query token has a fair share s of the key offset.
+
+    One-token answers are known, so trying bases costs nothing until the first longer sequence.
+    """
+    d = len(V)
+    for _ in range(_BASES):
+        A = np.linalg.qr(rng.standard_normal((d + 1, d + 1)))[0] * np.append(np.ones(d), np.sqrt(d))[:, None]
+        primed = _primed(start(A[-1]), A, V)
+        last = A @ primed.request[:1].tokens[0, -1]
+        share = abs(last[-1]) / max(float(np.linalg.norm(last[:-1])), 1e-300)
+        if _SHARE[0] < share < _SHARE[1]:
+            break
+    return A, primed
+
+
+def _primed(program: Program, A: Array, V: Array) -> _Primed:
+    request = next(program)
+    while request[:1].tokens.shape[1] == 1:
+        request = program.send(_one_token(request, A, V))
+    return _Primed(program, request)
+
+
+def _one_token(request: Probes | LazyProbes, A: Array, V: Array) -> Array:
+    return np.concatenate([(part.tokens[:, 0] @ A.T)[:, :-1] @ V for part in _parts(request)])
+
+
+def _through(primed: _Primed, A: Array, V: Array, constant: float) -> Program:
+    program, request = primed.program, primed.request
+    try:
+        while True:
+            if request[:1].tokens.shape[1] == 1:
+                y = _one_token(request, A, V)
+            else:
+                answers = yield _lowered_design(request, A)
+                y = np.concatenate(list(_raised(request, answers, A, V, constant)))
+            request = program.send(y)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        program.close()
+
+
+def _lowered_design(request: Probes | LazyProbes, A: Array) -> Probes | LazyProbes:
+    if isinstance(request, Probes):
+        return _lowered(request, A)
+    return LazyProbes(len(request), request.row_bytes, lambda a, b: _lowered(request[a:b], A), request.phase)
+
+
+def _lowered(part: Probes, A: Array) -> Probes:
+    """The sequences of the target that stand for lifted ones."""
+    X = part.tokens @ A.T
+    q, s = X[:, -1:, :-1], X[:, -1:, -1:]
+    if not s.all():
+        raise NotIdentifiable("a lifted query token has no share of the key offset; run with another seed.")
+    return Probes(q / s + s * (X[:, :, :-1] - q), part.counts, part.phase, part.offset)
+
+
+def _raised(request: Probes | LazyProbes, y: Array, A: Array, V: Array, constant: float) -> Iterator[Array]:
+    """Answers of the lifted heads."""
+    done = 0
+    for part in _parts(request):
+        last = part.tokens[:, -1] @ A.T
+        q, s = last[:, :-1], last[:, -1]
+        mine = y[done : done + len(part)]
+        yield q @ V + (mine - constant - (q / s[:, None]) @ V) / s
+        done += len(part)
+
+
+def _parts(request: Probes | LazyProbes) -> Iterator[Probes]:
+    if isinstance(request, Probes):
+        return iter([request])
+    rows = max(1, 2**22 // request.row_bytes)
+    return (request[start : start + rows] for start in range(0, len(request), rows))
