@@ -84,6 +84,13 @@ def test_a_head_drowned_in_noise_is_asked_with_longer_tokens(disturb) -> None:
     assert us.diagnose(us.oracle(lambda X: disturb(head(X), rng), 8)).family == "single head"
 
 
+def test_proportional_heads_are_several_heads() -> None:
+    m = us.models.MultiHead.random(8, 2, norm=2.0, seed=1)
+    for factor in (2.0, -1.0):
+        twins = us.models.MultiHead(np.stack([m.W[0], factor * m.W[0]]), m.v)
+        assert us.diagnose(us.oracle(twins)).family == "multi-head attention"
+
+
 def test_a_link_is_tried_as_a_single_head() -> None:
     head = us.models.SingleHead.random(6, norm=2.0, seed=3)
     recovery = us.recover(us.oracle(lambda X: np.tanh(head(X)), 6, link="tanh"))

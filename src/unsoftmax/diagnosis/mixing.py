@@ -21,14 +21,14 @@ _SCALES = (1.0, 2.0**-3, 2.0**-5, 2.0**-10)
 _SMALL = 0.03
 _FINE = 3e-3
 _OFF = 0.03
-_QUERIES = len(_SCALES) * (3 + len(_COPIES) + 1)
+MIXING_QUERIES = len(_SCALES) * (3 + len(_COPIES) + 1)
 
 
 def mixing(
     spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator, allowed: int
 ) -> Asking[Finding | None]:
     """Whether small score gaps move the answers as softmax does; None if sequences or noise do not allow to tell."""
-    if spec.domain.length_limit < 1 + _COPIES[-1] or allowed < _QUERIES:
+    if spec.domain.length_limit < 1 + _COPIES[-1] or allowed < MIXING_QUERIES:
         return None
     x1, x2 = sphere(rng, (2, spec.dim)) * (norm / 2)
     farther = 2 * x1 - x2

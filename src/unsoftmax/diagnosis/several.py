@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.diagnosis.mixing import MIXING_QUERIES, mixing
 from unsoftmax.diagnosis.single import Trial, why
 from unsoftmax.diagnosis.sketch import attempt, sketch
 from unsoftmax.learners.base import Asking
@@ -24,7 +25,17 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     if affine:
         return Trial("", None, (), 0, "several heads with affine terms are in no class here")
     learner = learners.MultiHead()
-    count, queries, reason = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed)
+    count, queries, reason = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed - MIXING_QUERIES)
+    if reason.startswith(("Entangled", "TooDear")):
+        # Proportional scores, or too many heads to count here: the law that all sums of softmax heads obey decides.
+        norm = min(1.0, 0.9 * spec.domain.norm_limit)
+        law = yield from mixing(spec, norm, known, np.random.default_rng([seed, 0x3A]), allowed - queries)
+        if law is not None and law.value:
+            words = (
+                "Several softmax heads are seen, proportional or too many to count; the learner parts them or refuses."
+            )
+            heads = Finding("heads", None, words, 0.7)
+            return Trial("multi-head attention", learner, (law, heads), queries + MIXING_QUERIES)
     if count is None:
         finding = Finding("several heads", False, "Several softmax heads do not explain the answers.", 0.9)
         return Trial("", None, (finding,), queries, reason)
