@@ -18,12 +18,13 @@ from unsoftmax.learners.multi_head import discover
 from unsoftmax.spec import OracleSpec
 
 _DIMENSIONS = 6
+_AFFINE_DIMENSIONS = 4
 
 
 def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:
     """Count the heads by their jumps, then try the learner where there are more dimensions than heads."""
     if affine:
-        return Trial("", None, (), 0, "several heads with affine terms are in no class here")
+        return (yield from _affine_heads(spec, known, seed, allowed))
     learner = learners.MultiHead()
     count, queries, reason = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed - MIXING_QUERIES)
     if reason.startswith(("Entangled", "TooDear")):
@@ -54,6 +55,18 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
         confidence = 0.95
     found = Finding("heads", count, f"{count} softmax heads are seen.", confidence, evidence)
     return Trial("multi-head attention", learner, (found,), queries)
+
+
+def _affine_heads(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
+    """Several heads with key offsets and a constant, tried as a whole on a few dimensions."""
+    affine = learners.MultiHead(affine=True)
+    trial = yield from sketch(affine, _AFFINE_DIMENSIONS, spec, seed, allowed)
+    if not trial.explains(known.relative_noise):
+        words = "Several softmax heads with affine terms do not explain the answers."
+        return Trial("", None, (Finding("several heads", False, words, 0.9),), trial.queries, why(trial))
+    evidence = {"dimensions": _AFFINE_DIMENSIONS, "queries": trial.queries, "gap": trial.gap}
+    finding = Finding("heads", None, "Several softmax heads with affine terms explain the answers.", 0.9, evidence)
+    return Trial("multi-head attention", affine, (finding,), trial.queries)
 
 
 def _count(spec: OracleSpec, seed: int) -> Asking[int]:
