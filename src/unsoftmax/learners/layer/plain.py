@@ -16,6 +16,7 @@ from unsoftmax.learners.layer.scan import Picks, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
 
 
@@ -42,7 +43,9 @@ def _told_apart(
     for _ in range(RESCANS):
         picks = yield from scan(spec, affine.noise, least, preset.scans, rng)
         try:
-            ranges = yield from read_ranges(picks, affine.noise, preset, spec, rng, unequal=picks.heads < least)
+            total = column_range(_written(affine, picks), affine.noise, spare=0).rank
+            unequal = picks.heads < least
+            ranges = yield from read_ranges(picks, total, affine.noise, preset, spec, rng, unequal)
             heads = yield from read_values(ranges, _written(affine, picks), picks, affine.noise, preset, spec, rng)
         except Shared:
             # Once is chance; the same number of heads twice means that one more is to be expected.
@@ -64,7 +67,7 @@ def _polished(
     """The heads' ranges and value maps once more, at tokens with wider margins."""
     wide = yield from dual_picks(reader, scales, picks, preset, spec, rng)
     try:
-        ranges = yield from read_ranges(wide, affine.noise, preset, spec, rng)
+        ranges = yield from read_ranges(wide, 0, affine.noise, preset, spec, rng)
         return (yield from read_values(ranges, _written(affine, picks), wide, affine.noise, preset, spec, rng))
     except Shared:
         return reader.heads

@@ -31,7 +31,7 @@ def dual_picks(
         return picks
     X = np.vstack([on_grid(tokens, 2 * float(np.abs(tokens).max()), spec.dtype), q])
     answer = yield Probes(X[None], phase="pilot")
-    return Picks(X, answer[0], reach, picks.residual)
+    return Picks(X, answer[0], reach, picks.residual, picks.size)
 
 
 def _duals(u: Array, margin: float) -> tuple[Array, float]:

@@ -65,11 +65,18 @@ class Ranges:
 
 
 def read_ranges(
-    picks: Picks, noise: float, preset: Preset, spec: OracleSpec, rng: np.random.Generator, unequal: bool = False
+    picks: Picks,
+    total: int,
+    noise: float,
+    preset: Preset,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    unequal: bool = False,
 ) -> Asking[Ranges]:
     """Where each head writes; its rank s is found at the first head.
 
-    A token of larger rank than the first serves two heads: Shared is raised, unless heads may be `unequal`.
+    A token of larger rank than the first serves two heads, and heads that fall short of the rank `total` of the sum of
+    their maps are not all: Shared is raised, unless heads may be `unequal`.
     """
     H, outputs = picks.heads, int(spec.outputs or 1)
     guess = max(1, min(outputs // H, spec.dim))
@@ -83,15 +90,16 @@ def read_ranges(
     s = first.rank
     if s == 0:
         raise ModelMismatch("a token that changes the answer does not when moved alone; attention cannot do that.")
-    if H > 1 and H * s > max(outputs, spec.dim) and not unequal:
+    if not unequal and (H * s < total or (H > 1 and H * s > max(outputs, spec.dim))):
         raise Shared
     found = Ranges([first.basis], [a], [R])
     n = preset.range_probes(s)
     rest = yield from asker.move(list(range(1, H)), n, picks.reach, "main")
     for h, (a, R) in enumerate(rest, start=1):
-        seen = column_range(R, noise, rank=s)
+        rank = None if unequal else s
+        seen = column_range(R, noise, rank=rank)
         if not seen.clear:
-            a, R, seen = yield from asker.again(h, n, s)
+            a, R, seen = yield from asker.again(h, n, rank)
         if not seen.clear and not unequal:
             raise Shared
         if not seen.clear:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,8 +20,10 @@ TOKENS = 1024
 _WIDEST = 0.25
 _NARROWEST = 2.0**-8
 _PAIRS = 3
-_ENOUGH = 0.03
+_FAIR, _WIDE = 0.004, 0.03
+"""Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 8
+UNKNOWN = -1.0
 _TURN = 0.125
 _SHORT = 2.0**-10
 _MOVE, _SMALL_MOVE, _LEVELS, _FINE = 2.0**-9, 2.0**-19, 32, 16
@@ -32,12 +34,14 @@ class Picks:
     """Tokens (H + 1, d), one per head and the query token last, with the answer (outputs,) they get.
 
     Moving the heads' tokens by up to `reach` per coordinate keeps every pick. `residual`: the answer follows x_N.
+    `size`: typical size of a coordinate when they were drawn.
     """
 
     tokens: Array
     answer: Array
     reach: float
     residual: bool
+    size: float
 
     @property
     def heads(self) -> int:
@@ -74,26 +78,36 @@ def scan(
     spec: OracleSpec, noise: float, least: int, wanted: int, rng: np.random.Generator, readout: Readout = PLAIN
 ) -> Asking[Picks]:
     """The widest of `wanted` scans that show the largest number of heads seen, at least `least` if any does."""
-    size = min(1e4, 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim))
+    largest = 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim)
+    size = min(1e4, largest)
     found: list[Picks] = []
     fruitless = 0
-    for _ in range(_DRAWS):
-        best = max((picks.reach for picks in _fullest(found, least)), default=0.0)
-        picks = yield from _one_scan(spec, noise, size, rng, readout, best)
+    for draw in range(_DRAWS):
+        picks = yield from _one_scan(spec, noise, size, rng, readout)
         if picks is None:
             fruitless += 1
             # No head decided: larger tokens make larger scores.
-            if fruitless % 2 == 0:
-                size = min(size * 100, 1e12, 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim))
+            size = size if fruitless % 2 else min(size * 100, 1e12, largest)
             continue
+        most = max([least, *(p.heads for p in found)])
         found.append(picks)
-        best = max((picks.reach for picks in _fullest(found, least)), default=0.0)
-        seen = sum(picks.heads >= max(p.heads for p in found) for picks in found)
-        if best and seen >= wanted and (best > _ENOUGH * size or seen > wanted + 1):
-            break
-    if found:
+        if picks.heads < most and draw < _DRAWS - 1:
+            continue
+        # Heads of equal rank that fill the answers divide them; where they do not, two may have shared a token.
+        alike = [p for p in found if p.heads == picks.heads]
+        if int(spec.outputs or 1) % picks.heads and len(alike) < 2 and draw < _DRAWS - 1:
+            continue
+        best = yield from _widest(alike, noise, spec, rng, readout)
+        found = [p for p in found if p.heads != picks.heads] + [replace(p, reach=max(p.reach, 0.0)) for p in alike]
+        found[-1] = best if best is not None else found[-1]
+        enough = best is not None and best.reach > (_FAIR if readout.linear else _WIDE) * best.size
+        if best is not None and len(alike) >= wanted and (enough or len(alike) > wanted + 1):
+            return best
+    measured = [p for p in found if p.reach > 0]
+    if measured:
         # Fewer heads than expected after all draws: heads that share every token look like one.
-        return max(_fullest(found, least) or _fullest(found, 0), key=lambda p: p.reach)
+        most = max(p.heads for p in measured)
+        return max((p for p in measured if p.heads == most), key=lambda p: p.reach)
     if np.isfinite(spec.domain.norm_limit):
         raise DomainError(
             f"no hard attention below max_norm = {spec.domain.max_norm:g}: the heads never settled on single tokens. "
@@ -105,22 +119,28 @@ def scan(
     )
 
 
-def _fullest(found: list[Picks], least: int) -> list[Picks]:
-    most = max([least, *(picks.heads for picks in found)])
-    return [picks for picks in found if picks.heads == most]
+def _widest(
+    alike: list[Picks], noise: float, spec: OracleSpec, rng: np.random.Generator, readout: Readout
+) -> Asking[Picks | None]:
+    """The picks of largest reach; those not measured yet are measured as far as they can be the best."""
+    best = max(alike, key=lambda p: p.reach)
+    for picks in alike:
+        if picks.reach == UNKNOWN:
+            reach = yield from _reach(picks, noise, spec, rng, readout, max(best.reach, 0.0))
+            best = replace(picks, reach=reach) if reach > 0 else best
+    return best if best.reach > 0 else None
 
 
 def _one_scan(
-    spec: OracleSpec, noise: float, size: float, rng: np.random.Generator, readout: Readout, best: float
+    spec: OracleSpec, noise: float, size: float, rng: np.random.Generator, readout: Readout
 ) -> Asking[Picks | None]:
-    """Picks of one random sequence; None if the heads did not settle. Its reach is 0 if it is not beyond `best`."""
+    """Picks of one random sequence, their reach unknown; None if the heads did not settle."""
     d = spec.dim
     k = int(min(TOKENS, spec.domain.length_limit - 1))
     size, grid = power_of_two(size), 8 * power_of_two(size)
     X = on_grid(rng.standard_normal((k + 1, d)).clip(-4, 4) * size, grid, spec.dtype)
-    if not readout.linear:
-        # A residual's share of a normalised answer hides the heads': a short query token keeps it small.
-        X[-1] = on_grid(X[-1] * _SHORT, grid, spec.dtype)
+    # Heads tend to score a token with itself: a long query token would be picked. It also hides behind a residual.
+    X[-1] = on_grid(X[-1] * _SHORT, grid, spec.dtype)
     # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
     unit = (_MOVE if readout.linear or noise > 1e-12 else _SMALL_MOVE) * size / (_LEVELS * _FINE)
     direction = rng.integers(-_FINE, _FINE + 1, d) * unit
@@ -151,8 +171,7 @@ def _one_scan(
         residual = yield from _follows_query(tokens, answer[0])
     if residual is None:
         return None
-    reach = yield from _reach(tokens, answer[0], size, noise, spec, rng, readout, best)
-    return None if reach == 0 == best else Picks(tokens, answer[0], reach, residual)
+    return Picks(tokens, answer[0], UNKNOWN, residual, size)
 
 
 def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
@@ -167,24 +186,21 @@ def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
 
 
 def _follows_query(tokens: Array, base: Array) -> Asking[bool | None]:
-    """Whether a residual adds x_N: with large tokens a longer query token picks alike, so only a residual shows."""
+    """Whether a residual adds x_N: a query token a little longer picks alike, so only a residual shows it."""
     longer = tokens.copy()
     longer[-1] *= 1 + _TURN
     y = yield Probes(longer[None], phase="pilot")
     step = _TURN * tokens[-1]
-    change = y[0] - base
-    size = np.linalg.norm(base)
-    if np.linalg.norm(change) < 1e-3 * size:
+    change, size = y[0] - base, 0.1 * float(np.linalg.norm(step))
+    if np.linalg.norm(change) < size:
         return False
-    if len(change) == len(step) and np.linalg.norm(change - step) < 1e-3 * size:
+    if len(change) == len(step) and np.linalg.norm(change - step) < size:
         return True
     return None
 
 
 def _reach(
-    tokens: Array,
-    base: Array,
-    size: float,
+    picks: Picks,
     noise: float,
     spec: OracleSpec,
     rng: np.random.Generator,
@@ -195,13 +211,14 @@ def _reach(
 
     0 if that is not beyond `best`, or no move is small enough.
     """
+    tokens, size = picks.tokens, picks.size
     tried = _WIDEST * size
     while tried > _NARROWEST * size and tried / 3 > best:
         moves = on_grid(rng.standard_normal((_PAIRS, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
         both = np.repeat(tokens[None], 2 * _PAIRS, axis=0)
         both[:, :-1] += np.concatenate([moves, -moves])
         y = yield Probes(both, phase="pilot")
-        bend = max(readout.bend(y[i], y[i + _PAIRS], base) for i in range(_PAIRS))
+        bend = max(readout.bend(y[i], y[i + _PAIRS], picks.answer) for i in range(_PAIRS))
         if bend < max(1e-9, 3e3 * noise):
             return tried / 3
         tried /= 2
