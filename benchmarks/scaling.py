@@ -14,23 +14,32 @@ import numpy as np
 import unsoftmax as us
 from benchmarks.base import Row, Timed, peak_memory, seconds_of
 
+_LONG = 100_000
+"""Queries of a run that is measured once."""
+_RUNS = 3
+
 Line = dict[str, Any]
 
 
 def rows(large: bool) -> Iterator[Row]:
-    heads = (64, 128, 256, 512) if large else (64, 128, 256)
-    yield from series("single head: d", heads, single_head)
+    heads = (64, 128, 256, 512, 1024, 2048, 4096) if large else (64, 128, 256, 512)
+    yield from series("full head: d", heads, full_head)
     dims = (64, 256, 1024, 4096) if large else (64, 256, 1024)
     yield from series("rank 8: d", dims, lambda d: low_rank(d, 8))
-    ranks = (2, 8, 32, 128) if large else (2, 8, 32)
-    yield from series("d = 256: r", ranks, lambda r: low_rank(256, r))
+    if large:
+        yield from series("rank 64: d", (128, 512, 2048, 4096), lambda d: low_rank(d, 64))
+    d, ranks = (1024, (2, 8, 32, 128, 256)) if large else (256, (2, 8, 32))
+    yield from series(f"d = {d}: r", ranks, lambda r: low_rank(d, r))
     yield from series("d = 24: H", (1, 2, 4, 8) if large else (1, 2, 4), lambda H: multi_head(24, H))
-    widths = (16, 64, 256, 512) if large else (16, 32, 64, 128)
-    yield from series("d = 32: m", widths, lambda m: network(32, m))
+    yield from series("H = 4: d", (8, 16, 32, 64, 128) if large else (8, 16, 32), lambda d: multi_head(d, 4))
+    widths = (16, 64, 256, 1024) if large else (16, 32, 64, 128)
+    yield from series("network, d = 32: m", widths, lambda m: network(32, m))
+    yield from series("network, m = 64: d", (16, 64, 256) if large else (16, 32, 64), lambda d: network(d, 64))
 
 
-def single_head(d: int) -> tuple[Any, Any, int]:
-    return us.models.SingleHead.random(d, seed=d), us.learners.SingleHead(), us.theory.single_head_queries(d)
+def full_head(d: int) -> tuple[Any, Any, int]:
+    """All d^2 + d unknowns asked for. That W has rank 8 is not used: it keeps the target, which is not timed, cheap."""
+    return us.models.LowRankHead.random(d, 8, seed=d), us.learners.SingleHead(), us.theory.single_head_queries(d)
 
 
 def low_rank(d: int, r: int) -> tuple[Any, Any, int]:
@@ -60,16 +69,23 @@ def series(name: str, sizes: Sequence[int], case: Callable[[int], tuple[Any, Any
 
 
 def measured(name: str, size: int, target: Any, learner: Any, closed_form: int) -> Line:
-    timed = Timed(target)
-    total, recovery = seconds_of(lambda: us.recover(us.oracle(timed), learner))
-    # Tracing slows every allocation: memory is measured in a run of its own.
-    peak, _ = peak_memory(lambda: us.recover(us.oracle(target), learner))
+    def run() -> tuple[float, Any]:
+        timed = Timed(target)
+        total, recovery = seconds_of(lambda: us.recover(us.oracle(timed), learner))
+        return total - timed.seconds, recovery
+
+    if closed_form > _LONG:
+        # Few large allocations: tracing them is not felt, and a second run would be.
+        peak, (outside, recovery) = peak_memory(run)
+    else:
+        outside, recovery = min((run() for _ in range(_RUNS)), key=lambda one: one[0])
+        peak, _ = peak_memory(run)
     return {
         "series": name,
         "size": size,
         "queries": recovery.usage.billed,
         "closed form": closed_form,
-        "seconds": max(total - timed.seconds, 1e-4),
+        "seconds": max(outside, 1e-4),
         "MiB": peak,
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sized
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -126,11 +127,17 @@ def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner,
 
 def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
     return {
-        "version": version("unsoftmax"),
+        "version": _version(),
         "spec": asdict(oracle.spec),
         "configuration": configuration(learner),
         "seed": seed,
     }
+
+
+@cache
+def _version() -> str:
+    # Parsing the package's metadata takes as long as a small recovery.
+    return version("unsoftmax")
 
 
 def _watching(progress: bool | ProgressCallback, needed: int) -> Any:

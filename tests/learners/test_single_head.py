@@ -198,3 +198,26 @@ def test_a_target_may_work_in_place() -> None:
 def test_wrong_arguments_of_recover_are_typed(arguments) -> None:
     with pytest.raises(us.errors.InvalidArgument):
         us.recover(us.oracle(us.models.SingleHead.random(4)), **arguments)
+
+
+def test_a_declared_size_replaces_the_pilot() -> None:
+    head = us.models.SingleHead.random(12, norm=2.0, seed=4)
+    bound = float(np.linalg.norm(head.W))
+    found = us.recover(us.oracle(head), us.learners.SingleHead(W_bound=bound), verify=False)
+    assert found.usage.billed == us.theory.single_head_queries(12)
+    assert us.models.distance(found.model, head) < 1e-13
+    loose = us.recover(us.oracle(head), us.learners.SingleHead(W_bound=1e4 * bound))
+    assert 1e-13 < us.models.distance(loose.model, head) < loose.certificate.claims[0].bound < 1e-8
+
+
+def test_a_size_declared_too_small_is_repaired_or_named() -> None:
+    head = us.models.SingleHead.random(12, norm=2.0, seed=4)
+    close = us.recover(us.oracle(head), us.learners.SingleHead(W_bound=0.2 * float(np.linalg.norm(head.W))))
+    assert us.models.distance(close.model, head) < 1e-12
+    with pytest.raises(us.errors.ModelMismatch, match="W_bound=1e-09"):
+        us.recover(us.oracle(head), us.learners.SingleHead(W_bound=1e-9))
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(us.errors.InvalidArgument, match="W_bound"):
+            us.recover(us.oracle(head), us.learners.SingleHead(W_bound=wrong))
+    with pytest.raises(us.errors.InvalidArgument, match="W_bound"):
+        us.recover(us.oracle(head), us.learners.SingleHead(probes="coordinate", W_bound=1.0))

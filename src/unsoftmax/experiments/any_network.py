@@ -70,6 +70,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="error", group="network"),
+    figure=Figure(x="d", y="error", group=("network",)),
     code="unsoftmax/learners/attention_behind.py",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,17 +25,25 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Figure:
-    """What to draw: column `y` against column `x`, one line per value of `group`, medians with the seeds' range.
+    """What to draw: column `y` against column `x`, one line for each value of the `group` columns.
 
-    `reference` draws a theoretical curve: a name and a column that holds its value at every row.
+    statistic   "median": with its confidence interval; "share": mean of a column of zeros and ones, with its own.
+    reference   a theoretical curve: a name and a column that holds its value at every row.
+    labels      words for the axes, where the columns' names do not say enough.
     """
 
     x: str
     y: str
-    group: str | None = None
+    group: tuple[str, ...] = ()
     log_x: bool = True
     log_y: bool = True
+    statistic: Literal["median", "share"] = "median"
     reference: tuple[str, str] | None = None
+    labels: tuple[str | None, str | None] = (None, None)
+
+    def middle(self, values: Sequence[float]) -> tuple[float, float, float]:
+        """The statistic of one point and its 95 % confidence interval."""
+        return interval(values) if self.statistic == "median" else share(values)
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,14 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     half = 1.96 * math.sqrt(n) / 2
     low, high = max(0, math.floor(n / 2 - half)), min(n - 1, math.ceil(n / 2 + half))
     return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
+
+
+def share(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of zeros and ones and its 95 % confidence interval (Wilson's, which is right for few runs too)."""
+    n, rate, z = len(values), float(np.mean(values)), 1.96
+    centre = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return rate, max(0.0, centre - half), min(1.0, centre + half)
 
 
 def grouped(rows: Sequence[Row], *columns: str) -> dict[tuple[Any, ...], list[Row]]:

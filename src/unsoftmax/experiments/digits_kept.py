@@ -60,6 +60,13 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="digits", y="error", group="d", log_x=False, reference=(f"predicted, d = {DRAWN}", "line")),
+    figure=Figure(
+        x="digits",
+        y="error",
+        group=("d",),
+        log_x=False,
+        reference=(f"predicted, d = {DRAWN}", "line"),
+        labels=(None, "error of W, Frobenius norm"),
+    ),
     code="unsoftmax/learners/noise.py",
 )

@@ -70,6 +70,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="accuracy", y="queries", group="rank"),
+    figure=Figure(x="accuracy", y="queries", group=("rank", "d"), log_y=False),
     code="unsoftmax/learners/membership_cross.py",
 )

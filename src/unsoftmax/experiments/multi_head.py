@@ -54,6 +54,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="billed", group="H"),
+    figure=Figure(x="d", y="billed", group=("H",)),
     code="unsoftmax/learners/multi_head.py",
 )

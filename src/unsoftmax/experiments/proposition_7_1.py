@@ -67,6 +67,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="gap", group="heads"),
+    figure=Figure(x="d", y="gap", group=("heads",), labels=(None, "largest gap of the two models, relative")),
     code="unsoftmax/models/equivalence.py",
 )

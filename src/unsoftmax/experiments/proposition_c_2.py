@@ -48,6 +48,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="error", group="H"),
+    figure=Figure(x="d", y="error", group=("H",)),
     code="unsoftmax/learners/orthogonal_heads.py",
 )

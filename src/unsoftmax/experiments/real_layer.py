@@ -97,6 +97,8 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="per_unknown", group="weights", log_y=False),
+    figure=Figure(
+        x="d", y="per_unknown", group=("weights",), log_y=False, labels=(None, "numbers received per unknown")
+    ),
     code="unsoftmax/learners/attention_layer.py",
 )

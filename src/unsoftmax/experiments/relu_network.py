@@ -58,10 +58,10 @@ def judge(rows: Sequence[Row]) -> Verdict:
 EXPERIMENT = Experiment(
     name="relu-network",
     result="Bias-free ReLU networks, any width",
-    claim="A two-layer ReLU network of unknown width m, below or above d, costs 1 to 1.5 queries per unknown.",
+    claim="A two-layer ReLU network of unknown width m, below or above d, costs 1 to 1.5 queries per unknown, and 100.",
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="m", y="per_unknown", group="d", log_y=False),
+    figure=Figure(x="m", y="per_unknown", group=("d",), log_y=False),
     code="unsoftmax/learners/relu_network.py",
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.experiments.base import Experiment, Row, Verdict, grouped, interval
+from unsoftmax.experiments.base import Experiment, Row, Verdict, grouped
 from unsoftmax.experiments.plot import draw
 
 RowCallback = Callable[[int, int], None]
@@ -61,14 +61,14 @@ def run(
 
 
 def _summarise(experiment: Experiment, rows: tuple[Row, ...], path: Path) -> None:
-    """What the figure shows as numbers: runs, median and its 95 % confidence interval at every point of it."""
+    """What the figure shows as numbers: runs, statistic and its 95 % confidence interval at every point of it."""
     wanted = experiment.figure
-    columns = [wanted.x] if wanted.group is None else [wanted.group, wanted.x]
+    columns = [*wanted.group, wanted.x]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*columns, "runs", f"median {wanted.y}", "low", "high"])
+        writer.writerow([*columns, "runs", f"{wanted.statistic} {wanted.y}", "low", "high"])
         for key, members in grouped(rows, *columns).items():
-            writer.writerow([*key, len(members), *interval([row[wanted.y] for row in members])])
+            writer.writerow([*key, len(members), *wanted.middle([row[wanted.y] for row in members])])
 
 
 def _key(point: Row) -> str:

@@ -58,6 +58,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="error", group="method"),
+    figure=Figure(x="d", y="error", group=("method",)),
     code="unsoftmax/learners/transformer.py",
 )

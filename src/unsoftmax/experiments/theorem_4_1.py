@@ -61,6 +61,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="error", group="probes"),
+    figure=Figure(x="d", y="error", group=("probes", "norm"), labels=(None, "relative error (1: refused)")),
     code="unsoftmax/learners/single_head.py",
 )

@@ -73,6 +73,14 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="ratio", y="success", group="method", log_x=False, log_y=False),
+    figure=Figure(
+        x="ratio",
+        y="success",
+        group=("method",),
+        log_x=False,
+        log_y=False,
+        statistic="share",
+        labels=("measurements per unknown", "share of runs that succeed"),
+    ),
     code="unsoftmax/learners/low_rank.py",
 )

@@ -79,6 +79,12 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="tau", y="error", group="series", reference=(f"Theorem 6.1, d = {DRAWN}", "theorem")),
+    figure=Figure(
+        x="tau",
+        y="error",
+        group=("series",),
+        reference=(f"Theorem 6.1, d = {DRAWN}", "theorem"),
+        labels=(None, "error of W, Frobenius norm"),
+    ),
     code="unsoftmax/learners/approximate.py",
 )

@@ -79,6 +79,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="accuracy", y="queries", group="method", reference=("one bit per label", "floor")),
+    figure=Figure(x="accuracy", y="queries", group=("method",), reference=("one bit per label", "floor")),
     code="unsoftmax/learners/membership.py",
 )

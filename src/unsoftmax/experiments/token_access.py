@@ -62,6 +62,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="vocabulary", y="error", group="deviation"),
+    figure=Figure(x="vocabulary", y="error", group=("deviation",)),
     code="unsoftmax/learners/token_head.py",
 )

@@ -52,6 +52,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="d", y="billed", group="r"),
+    figure=Figure(x="d", y="billed", group=("r",)),
     code="unsoftmax/learners/cross.py",
 )

@@ -67,6 +67,6 @@ EXPERIMENT = Experiment(
     points=points,
     row=row,
     judge=judge,
-    figure=Figure(x="margin", y="error", group="probes"),
+    figure=Figure(x="margin", y="error", group=("probes",), labels=("smallest |v_i|", None)),
     code="unsoftmax/probes/bases.py",
 )

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import DomainError, InvalidArgument, NotIdentifiable
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
@@ -37,10 +37,13 @@ class SingleHead:
     probes: "householder" asks along an orthogonal basis in which all a.v are equal, so no entry of v needs a margin,
     at scales set by a small pilot. "coordinate" is the paper's own construction, unscaled: the baseline.
     affine: learn the wider class with a key offset c and an output constant, d + 1 queries more.
+    W_bound: a bound on ||W||_F; it sets the scales instead of the pilot. A bound k times too large costs a factor k in
+    the last digits, which the result states; one that is too small costs repairs.
     """
 
     probes: Literal["householder", "coordinate"] = "householder"
     affine: bool = False
+    W_bound: float | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         if self.probes not in ("householder", "coordinate"):
@@ -49,6 +52,11 @@ class SingleHead:
             raise InvalidArgument(
                 "SingleHead learns from one real number per sequence of vectors; use AttentionLayer for vector "
                 "answers, Membership for labels, TokenHead for token ids."
+            )
+        if self.W_bound is not None and not (0 < self.W_bound < math.inf and self.probes == "householder"):
+            raise InvalidArgument(
+                f'`W_bound` must be a positive number and needs probes="householder" (got {self.W_bound!r} with '
+                f"probes={self.probes!r}); None lets a pilot find the size of W."
             )
         require_pairs(spec, "SingleHead")
         d = spec.dim
@@ -66,7 +74,7 @@ class SingleHead:
                     f'{spec.domain.max_norm:g}; probes="householder" stays inside any limit.'
                 )
             return Forecast(phases, extra=0)
-        least = 0 if spec.domain.max_norm or self.affine else PILOT_QUERIES
+        least = 0 if spec.domain.max_norm or self.affine or self.W_bound else PILOT_QUERIES
         return Forecast(phases, extra=64 + phases["main"] // 100, least_extra=least)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
@@ -78,10 +86,16 @@ class SingleHead:
     def _householder(self, spec: OracleSpec, seed: int) -> Program:
         d = spec.dim
         v = yield from read_values(spec)
-        size = yield from size_of_scores(v, spec, np.random.default_rng(seed))
+        size = self.W_bound or (yield from size_of_scores(v, spec, np.random.default_rng(seed)))
         length_a, length_b = lengths_for(TYPICAL_LOGIT * d / size, spec.domain)
         A = on_grid(householder_basis(v) * length_a, length_a + length_b, spec.dtype)
-        T = yield from read_logits(Pairs(A, np.eye(d) * length_b), v)
+        try:
+            T = yield from read_logits(Pairs(A, np.eye(d) * length_b), v)
+        except ModelMismatch as mismatch:
+            if self.W_bound is None:
+                raise
+            message = f"{mismatch} Or ||W||_F exceeds the declared W_bound={self.W_bound:g}: pass None."
+            raise ModelMismatch(message) from None
         claim = _rounding_claim(T, length_a * length_b, spec)
         return Outcome(Head(np.linalg.solve(A, T) / length_b, v), claims=(claim,))
 

@@ -167,7 +167,7 @@ class Counted:
         def noting() -> Iterator[Probes]:
             for probes in chunks:
                 sent.append(probes)
-                self.meter.bill(len(probes), int(probes.lengths.sum()), probes.phase)
+                self.meter.bill(len(probes), probes.total_length, probes.phase)
                 yield probes
 
         for answer in self.inner.ask(noting()):
@@ -188,7 +188,7 @@ class Budgeted:
         return self.inner.ask(self._affordable(probes) for probes in chunks)
 
     def _affordable(self, probes: Probes) -> Probes:
-        tokens = int(probes.lengths.sum())
+        tokens = probes.total_length
         with self.meter.lock:
             self.budget.refuse(
                 self.meter.billed + len(probes),

@@ -6,6 +6,7 @@ lazy: they know their size and build any slice on demand, so memory stays bounde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,9 +66,14 @@ class Probes:
         return np.asarray(self.counts.sum(axis=1))
 
     @property
+    def total_length(self) -> int:
+        """Tokens of all sequences, repetitions included."""
+        return len(self) * self.tokens.shape[1] if self.counts is None else int(self.counts.sum())
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one sequence as stored."""
-        return int(np.prod(self.tokens.shape[1:])) * self.tokens.itemsize
+        return math.prod(self.tokens.shape[1:]) * self.tokens.itemsize
 
 
 @dataclass(frozen=True, eq=False)

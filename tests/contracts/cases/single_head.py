@@ -28,6 +28,15 @@ CASES = [
 ]
 CASES.append(
     Case(
+        "SingleHead-size-declared",
+        us.learners.SingleHead(W_bound=4.0),
+        lambda: us.models.SingleHead.random(6, norm=2.0, seed=1),
+        1e-13,
+        outside={"two heads": two_heads},
+    )
+)
+CASES.append(
+    Case(
         "SingleHead-affine",
         us.learners.SingleHead(affine=True),
         affine_scores,

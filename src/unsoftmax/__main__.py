@@ -1,0 +1,5 @@
+"""`python -m unsoftmax`: the command line."""
+
+from unsoftmax.cli import main
+
+main()
