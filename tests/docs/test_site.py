@@ -70,6 +70,20 @@ def test_every_theorem_page_leads_to_its_code() -> None:
         assert any(files) or page.name in ("index.md", "dof-lower-bound.md"), page
 
 
+SIDE_BY_SIDE = re.compile(r"^\\| mathematics \\| code \\|\n\\|---\\|---\\|\n((?:\\|.*\n)+)", re.MULTILINE)
+THEOREMS = ("single-head", "transformer", "low-rank", "approximate", "membership", "orthogonal-heads")
+
+
+@pytest.mark.parametrize("name", THEOREMS)
+def test_code_beside_the_mathematics_is_the_code(name) -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    table = SIDE_BY_SIDE.search((DOCS / "theory" / f"{name}.md").read_text())
+    assert table is not None
+    shown = re.findall(r"`([^`]+)` \|$", table[1], re.MULTILINE)
+    assert len(shown) >= 2
+    assert [line for line in shown if line not in source] == []
+
+
 def test_every_lemma_has_a_test() -> None:
     for note in (DOCS / "theory" / "notes").glob("*.md"):
         lemmas = re.findall(r"\*\*Lemma (\d)", note.read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 
 import unsoftmax as us
 
@@ -75,6 +75,28 @@ def test_lemma_4_ratios_of_v() -> None:
             x = s[i] * np.eye(6)[i] - c * s[p] * np.eye(6)[p]
             if i != p:
                 assert (head(x[None, None])[0] > 0) == (abs(head.v[i]) / abs(head.v[p]) > c)
+
+
+def test_lemma_5_a_label_is_a_bit_of_t() -> None:
+    rng = np.random.default_rng(2)
+    head, T = us.models.SingleHead.random(5, norm=1.0, seed=2), 3.0
+    tried = 0
+    while tried < 10:
+        a, b = rng.standard_normal((2, 5))
+        t = a @ head.W @ b
+        if not (a @ head.v > 0 > b @ head.v and abs(t) <= T):
+            continue
+        tried += 1
+        ratio = -(b @ head.v) / (a @ head.v)
+        low, high = np.log(ratio / expit(T)), np.log(ratio / expit(-T))
+        for _ in range(30):
+            h, middle = (high - low) / 2, (low + high) / 2
+            read = np.clip(logit(np.clip(ratio / np.exp(middle), expit(-T), expit(T))), -T, T)
+            assert abs(read - t) <= h * (1 + np.exp(T)) + 1e-9
+            lam = np.exp(middle / 2)
+            above = head(np.array([[lam * a + b / lam, b / lam]]))[0] > 0
+            low, high = (low, middle) if above else (middle, high)
+        assert h < 1e-7
 
 
 def test_construction_costs_one_label_per_further_bit() -> None:

@@ -29,6 +29,21 @@ def test_lemma_2_one_query_tests_the_rank() -> None:
         assert readings.max() < 1e-10 if k == 4 else readings.min() > 1e-10
 
 
+def test_lemma_2_with_v_in_the_range() -> None:
+    """v + a and v - a read what a alone cannot, and the learner meets its count there too."""
+    W, rng = low_rank(9, 4, 0)
+    columns = W @ rng.standard_normal((9, 2))
+    v, b = columns @ rng.standard_normal(2), rng.standard_normal(9)
+    a = (np.eye(9) - columns @ np.linalg.pinv(columns)) @ rng.standard_normal(9)
+    assert abs(a @ v) < 1e-12 * np.linalg.norm(v)
+    assert ((v + a) @ W @ b - (v - a) @ W @ b) / 2 == pytest.approx(a @ W @ b)
+    inside = us.models.LowRankHead.random(9, 2, norm=2.0, seed=1)
+    inside = us.models.LowRankHead(inside.K, inside.Q, inside.K @ np.array([1.0, -0.5]))
+    recovery = us.recover(us.oracle(inside), us.learners.LowRank())
+    assert recovery.usage.phases["values"] + recovery.usage.phases["main"] == us.theory.low_rank_queries(9, 2)
+    assert us.models.distance(recovery.model, inside) < 1e-11
+
+
 @pytest.mark.parametrize(("d", "r"), [(7, 2), (12, 5), (6, 6)])
 def test_lemma_3_rows(d, r) -> None:
     W, rng = low_rank(d, r, r)

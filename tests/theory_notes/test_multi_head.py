@@ -65,7 +65,16 @@ def test_lemma_3_residues() -> None:
     wanted = (-pole * (1 + c) * (z @ v) + c * (z2 @ v)) / (-s * (1 + c))
     assert abs(residue - wanted) < 1e-4 * abs(wanted)
     assert abs(wanted.imag) > 1e-3
-    assert abs((-pole * (1 + c) * 0.0 + c * (z2 @ v)).imag) == 0.0
+
+
+def test_lemma_3_vanishes_only_if_the_value_does() -> None:
+    """The numerator is never smaller than its imaginary part, pi (1 + c) |z.v / z.w|, whatever z' adds."""
+    rng = np.random.default_rng(7)
+    for v, w, z, z2 in rng.standard_normal((2000, 4, 5)):
+        s, c = w @ z, np.exp(w @ z2)
+        pole = (np.log1p(c) + 1j * np.pi) / s
+        numerator = pole * (z @ v) * np.exp(pole * s) + c * (z2 @ v)
+        assert abs(numerator) >= 0.999 * np.pi * (1 + c) * abs(z @ v / s)
 
 
 def test_theorem_three_tokens_show_every_value() -> None:
@@ -97,6 +106,17 @@ def test_lemma_4_partial_fractions() -> None:
         x = rng.standard_normal(H + 1)
         assert np.allclose(np.linalg.solve(matrix, matrix @ x), x, rtol=1e-13 * conditions[-1] + 1e-9)
     assert conditions[0] < conditions[1] / 10 < conditions[2] / 100
+
+
+def test_lemma_4_unknown_poles_take_2h_plus_1() -> None:
+    """Linear in the coefficients of p and q, p(k) = F(k) q(k): one solution from 2H + 1 ratios, more from 2H."""
+    H, t, c = 3, np.array([-1.0, 0.3, 1.2]), np.array([0.7, -1.1, 0.4, 2.0])
+    for count, kernel in ((2 * H + 1, 1), (2 * H, 2)):
+        k = np.geomspace(0.1, 10, count)[:, None]
+        F = np.hstack([np.exp(t) / (np.exp(t) + k), np.ones_like(k)]) @ c
+        system = np.hstack([k ** np.arange(H + 1), -F[:, None] * k ** np.arange(H + 1)])
+        singular = np.linalg.svd(system / np.linalg.norm(system, axis=0), compute_uv=False)
+        assert 2 * (H + 1) - np.sum(singular > 1e-9 * singular[0]) == kernel
 
 
 def test_equality_is_decided_by_the_canonical_form() -> None:

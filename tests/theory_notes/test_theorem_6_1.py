@@ -61,7 +61,24 @@ def targets(rng, zeros):
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_lemma_3_and_theorem_at_the_full_tolerance(zeros) -> None:
+def test_lemma_3_share(zeros) -> None:
+    rng = np.random.default_rng(2)
+    tau_f, tau_v, worst = 1e-3, 0.1, 0.0
+    for _ in range(100):
+        head, bound, mu = targets(rng, zeros)
+        eye, j, p = np.eye(head.dim), int(rng.integers(head.dim)), head.dim - 1
+        u = eye[0] + eye[p] if zeros else eye[0]
+        x = np.array([u / bound + eye[j] / 2, eye[j] / 2])
+        share = expit((x[0] - x[1]) @ head.W @ x[1])
+        for signs in np.array(np.meshgrid([-1, 1], [-1, 1], [-1, 1])).reshape(3, 8).T:
+            v = head.v + tau_v * np.where(np.arange(head.dim) == j, signs[1], signs[2]) * (head.v != 0)
+            read = (head(x[None])[0] + tau_f * signs[0] - v[j] / 2) / (u @ v / bound)
+            worst = max(worst, abs(read - share) / (2 * bound * (tau_f + tau_v) / mu))
+    assert 0.1 < worst <= 1
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_theorem_at_the_full_tolerance(zeros) -> None:
     """Tolerances of the branch without zeros, hurtful signs: entries within eps / d, with zeros too."""
     rng = np.random.default_rng(1)
     worst = 0.0
