@@ -1,4 +1,7 @@
-"""`python -m scripts.docs.collect out/benchmarks.json`: lines of peers and scaling, kept for the tables of the docs."""
+"""`python -m scripts.docs.collect FILE.json ...`: what was measured, kept for the tables of the docs.
+
+FILE is out/benchmarks.json (lines of peers and scaling) or what `unsoftmax experiments --json` printed (claims).
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,18 @@ def collected(measured: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def claims(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Contents of docs/benchmarks/claims.json: every experiment with its verdict."""
+    lines = [{"experiment": report["name"], "claim and data": report["paragraph"]} for report in reports]
+    held = sum(bool(report["holds"]) for report in reports)
+    return {"columns": ["experiment", "claim and data"], "lines": lines, "note": f"{held} of {len(lines)} claims hold."}
+
+
 def main() -> None:
     for path in sys.argv[1:]:
-        for name, content in collected(json.loads(Path(path).read_text())).items():
+        measured = json.loads(Path(path).read_text())
+        found = {"claims": claims(measured)} if isinstance(measured, list) else collected(measured)
+        for name, content in found.items():
             (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.peers import compared
 from benchmarks.scaling import exponent
 from scripts.docs import tables
-from scripts.docs.collect import collected
+from scripts.docs.collect import claims, collected
 
 OURS = {"method": "unsoftmax", "queries": 10, "error": 1e-15, "seconds": 0.1, "remark": ""}
 
@@ -58,3 +58,15 @@ def test_tables_come_from_the_run(tmp_path) -> None:
     text = tables.table(path)
     assert "| a \\| b | unsoftmax | 10 | 1e-15 | 0.1 |  |" in text
     assert "Python 3" in text
+
+
+def test_claims_come_from_the_experiments(tmp_path) -> None:
+    reports = [
+        {"name": "one", "holds": True, "paragraph": "a holds: |v|"},
+        {"name": "two", "holds": False, "paragraph": "b"},
+    ]
+    path = tmp_path / "claims.json"
+    path.write_text(json.dumps(claims(reports)))
+    text = tables.table(path)
+    assert "| one | a holds: \\|v\\| |" in text
+    assert "1 of 2 claims hold." in text

@@ -56,7 +56,7 @@ def judge(rows: Sequence[Row]) -> Verdict:
 EXPERIMENT = Experiment(
     name="digits-kept",
     result="Error against digits kept",
-    claim=f"Answers rounded to k decimals give a head with ||W||_F = {W_NORM:g} away to about 10^-k, and that is said.",
+    claim=f"Answers rounded to k decimals give a head with ||W||_F = {W_NORM:g} away up to about 10^-k, as stated.",
     points=points,
     row=row,
     judge=judge,
