@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from unsoftmax.errors import FileFormatError
 from unsoftmax.experiments import available, run
 from unsoftmax.experiments.theorem_4_1 import EXPERIMENT
 
@@ -45,6 +47,39 @@ def test_rows_already_measured_are_not_measured_again(small, tmp_path) -> None:
     report = run(replace(small, row=lambda p: again.append(p) or EXPERIMENT.row(p)), tmp_path)
     assert len(again) == len(report.rows) - 5
     assert report.verdict.holds
+
+
+def test_interrupted_torn_or_parallel_the_files_are_the_same(small, tmp_path) -> None:
+    run(small, tmp_path / "whole")
+    calls = []
+
+    def stops_early(point):
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        calls.append(point)
+        return EXPERIMENT.row(point)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(small, row=stops_early), tmp_path / "torn")
+    rows = tmp_path / "torn" / "rows.csv"
+    rows.write_bytes(rows.read_bytes()[:-9])  # died in the middle of a row
+    run(small, tmp_path / "torn")
+    with ThreadPoolExecutor(2) as pool:
+        run(small, tmp_path / "parallel", executor=pool)
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert {"claim.md", "rows.csv", "summary.csv"} <= set(names)
+    for name in names:
+        whole = (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "torn" / name).read_bytes() == whole, name
+        assert (tmp_path / "parallel" / name).read_bytes() == whole, name
+
+
+def test_a_damaged_file_is_named(small, tmp_path) -> None:
+    run(small, tmp_path)
+    path = tmp_path / "rows.csv"
+    path.write_text(path.read_text().replace("householder", "house\\holder", 1))
+    with pytest.raises(FileFormatError, match=r"rows\.csv is damaged"):
+        run(small, tmp_path)
 
 
 @pytest.mark.parametrize("experiment", available().values(), ids=lambda e: e.name)

@@ -78,15 +78,20 @@ def _key(point: Row) -> str:
 def _read(path: Path) -> list[Row]:
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        try:
-            return [{name: json.loads(value) for name, value in row.items()} for row in csv.DictReader(file)]
-        except (ValueError, TypeError) as error:
-            raise FileFormatError(f"{path} is damaged ({error}); delete it to measure again.") from error
+    text = path.read_bytes().decode(errors="replace")
+    if not text.endswith("\n"):
+        # A run that died while writing leaves half a row: it is measured again.
+        text = text[: text.rfind("\n") + 1]
+        path.write_bytes(text.encode())
+    try:
+        lines = csv.DictReader(text.splitlines(keepends=True))
+        return [{name: json.loads(value) for name, value in row.items()} for row in lines]
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(f"{path} is damaged ({error}); delete it to measure again.") from error
 
 
 def _append(path: Path, row: Row) -> None:
-    fresh = not path.exists()
+    fresh = not path.exists() or path.stat().st_size == 0
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, list(row))
         if fresh:
