@@ -67,7 +67,7 @@ def test_every_theorem_page_leads_to_its_code() -> None:
     for page in [*(DOCS / "theory").glob("*.md"), *(DOCS / "theory" / "notes").glob("*.md")]:
         named = re.findall(r"`([\w/]+\.py)`|src/(unsoftmax/[\w/]+\.py)\)", page.read_text())
         files = [pages.page_of(name) for pair in named for name in pair if name]
-        assert any(files) or page.name in ("index.md", "dof-lower-bound.md"), page
+        assert any(files) or page.name == "index.md", page
 
 
 SIDE_BY_SIDE = re.compile(r"^\\| mathematics \\| code \\|\n\\|---\\|---\\|\n((?:\\|.*\n)+)", re.MULTILINE)
