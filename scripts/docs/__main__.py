@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.docs import links, pages, reference, tables
+from scripts.docs import links, notebooks, pages, reference, tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 def main() -> int:
     tables.write(ROOT / "docs")
     reference.write(ROOT / "docs" / "reference")
+    notebooks.write(ROOT / "docs" / "reference" / "notebooks")
     builder = Path(sys.executable).with_name("zensical")
     command = str(builder) if builder.exists() else (shutil.which("zensical") or "zensical")
     subprocess.run([command, "build", "--clean", "--strict"], cwd=ROOT, check=True)

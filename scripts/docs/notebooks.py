@@ -1,4 +1,4 @@
-"""`python -m scripts.docs.notebooks`: run the notebooks' code cells and keep what they print.
+"""`python -m scripts.docs.notebooks`: run the notebooks' code cells and keep what they print; and pages made of them.
 
 Plain execution in one namespace: the notebooks use no kernel features, so no kernel is needed to check them.
 """
@@ -27,6 +27,26 @@ def executed(path: Path) -> dict[str, Any]:
         cell["execution_count"] = number
         cell["outputs"] = [{"name": "stdout", "output_type": "stream", "text": text}] if text else []
     return notebook
+
+
+def page(path: Path) -> str:
+    """A notebook as Markdown: its text, its code, and what the code printed."""
+    parts = []
+    for cell in json.loads(path.read_text())["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"````py\n{text}\n````")
+        printed = "".join(line for output in cell.get("outputs", []) for line in output["text"])
+        if printed:
+            parts.append(f"````text\n{printed}````")
+    parts.insert(1, f"As a file: [{path.name}](../../notebooks/{path.name}).")
+    return "\n\n".join(parts) + "\n"
+
+
+def write(folder: Path) -> None:
+    """A page per notebook in `folder`."""
+    folder.mkdir(parents=True)
+    for path in sorted(FOLDER.glob("*.ipynb")):
+        (folder / f"{path.stem}.md").write_text(page(path))
 
 
 def main() -> None:

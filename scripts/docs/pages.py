@@ -13,8 +13,7 @@ from scripts.docs.reference import PACKAGE, source_page
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
 HREF = re.compile(r'href="(?:\.\./)*(?:src/)(unsoftmax/[\w/]+\.py)"')
 CODE = re.compile(r"(<a\b[^>]*>.*?</a>|<pre\b.*?</pre>)|<code>([\w./]+\.py|us\.theory\.\w+)</code>", re.DOTALL)
-
-
+NOTEBOOK = re.compile(r'href="[\w./-]*?([\w-]+)\.ipynb"')
 RAW = re.compile(r"\\(?:frac|cdot|sum|sigma|hat|top|le|ge|mathrm|sqrt|log|square)\b")
 
 
@@ -22,6 +21,8 @@ def finish(site: Path) -> None:
     for page in sorted(site.rglob("*.html")):
         root = "../" * (len(page.relative_to(site).parts) - 1)
         text = with_links(with_formulas(page.read_text()), root)
+        if "reference" not in page.relative_to(site).parts:
+            text = NOTEBOOK.sub(lambda found, root=root: f'href="{root}reference/notebooks/{found[1]}/"', text)
         raw = RAW.search(re.sub(r"<(code|pre|script)\b.*?</\1>", "", text, flags=re.DOTALL))
         if raw:
             raise ValueError(f"{page.relative_to(site)}: {raw[0]} is left; set displayed formulas off by empty lines")
