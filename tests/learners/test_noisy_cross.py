@@ -33,7 +33,7 @@ def test_rank_is_found_and_main_queries_are_the_degrees_of_freedom(strategy, lim
         recovery = us.recover(oracle, us.learners.LowRank(), seed=seed)
         assert recovery.model.rank == rank
         assert recovery.usage.phases["main"] == us.theory.low_rank_queries(dim, rank) - dim
-        assert error(recovery, head) <= recovery.certificate.claims[0].bound < (0.05 if limit else 1e-9)
+        assert error(recovery, head) <= recovery.certificate.claims[0].bound < (0.05 if limit else 3e-9)
 
 
 def test_given_rank_costs_what_was_forecast_and_too_small_a_rank_is_noticed():

@@ -49,14 +49,23 @@ class Reading:
 
 def read_pairs(design: TokenPairs, y: Array, values: Values, spec: OracleSpec, noise: Noise) -> Asking[Reading]:
     """Logits from the answers y (d, d); steep and saturated ones are asked again, closer to 0, as phase "repair"."""
-    rows, columns = (index.ravel() for index in np.indices(design.shape))
+    rows, columns = np.indices(design.shape)
+    return (yield from read_some(design, rows, columns, y, values, spec, noise))
+
+
+def read_some(
+    design: TokenPairs, rows: Array, columns: Array, y: Array, values: Values, spec: OracleSpec, noise: Noise
+) -> Asking[Reading]:
+    """As `read_pairs`, for the pairs at `rows` and `columns` alone; the reading has their shape."""
+    shape = rows.shape
+    rows, columns = rows.ravel(), columns.ravel()
     state = _Entries(design, values, noise, rows, columns)
     state.take(np.arange(len(rows)), y.ravel())
     limit = spec.domain.length_limit
     for _ in range(24):
         again = state.plan(limit)
         if len(again) == 0:
-            return state.reading()
+            return state.best.reading(shape)
         fresh = yield design.at(rows[again], columns[again], state.shrink[again], state.copies[again], "repair")
         state.take(again, fresh)
     left = int((~np.isfinite(state.best.radius)).sum())
@@ -121,9 +130,6 @@ class _Entries:
         self.copies[lost] = 1
         return np.union1d(np.flatnonzero(lost), index)
 
-    def reading(self) -> Reading:
-        return self.best.reading(self.design.shape)
-
 
 class _Best:
     """Arrays over pairs: the logit at full scale and the quantities its error is made of."""
@@ -149,7 +155,7 @@ class _Best:
         self.P[:, k] = np.stack([flat * low, steep * high]) / (span * s)
         self.Q[:, k] = np.stack([flat * (1 - high), steep * (1 - low)]) / (span * s)
 
-    def reading(self, shape: tuple[int, int]) -> Reading:
+    def reading(self, shape: tuple[int, ...]) -> Reading:
         T, noise, gain = (x.reshape(shape) for x in (self.T, self.noise, self.gain))
         P, Q = (x.reshape(2, *shape) for x in (self.P, self.Q))
         return Reading(T, noise, gain, (P[0], P[1]), (Q[0], Q[1]))

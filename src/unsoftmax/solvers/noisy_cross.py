@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,14 +13,37 @@ from scipy.linalg import qr
 from unsoftmax.probes.base import Array
 
 _DRAWS = 6
+_DIRECTIONS = 4000
+_OVERLOOKED = 1e-3
+"""Share of directions a statement about what was not seen leaves out: those nearly orthogonal to every probe."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSpace:
-    """Measured columns U (d, k) = W X2', and the deviation of a single entry of U."""
+    """Measured columns U (d, k) = W X2', the deviation of a single entry of U, and dU/dv (k, d, d).
+
+    An error of v is one and the same behind all logits, so that it is carried along as a derivative; the errors of the
+    logits' own answers are independent, and only their size is.
+    """
 
     U: Array
     deviation: float
+    by_value: Array
+
+    @staticmethod
+    def none(d: int) -> ColumnSpace:
+        return ColumnSpace(np.zeros((d, 0)), 0.0, np.zeros((0, d, d)))
+
+    def with_column(self, X1: Array, x2: Array, logits: Logits) -> ColumnSpace:
+        """One more column W x2 from t = (X1 - 1 x2') W x2, d logits."""
+        k, d = self.rank, len(x2)
+        inverse = np.linalg.inv(X1 - x2)
+        fresh = float(np.linalg.norm(inverse * logits.radius)) / math.sqrt(d)
+        return ColumnSpace(
+            np.column_stack([self.U, inverse @ logits.t]),
+            math.sqrt((k * self.deviation**2 + fresh**2) / (k + 1)),
+            np.concatenate([self.by_value, (inverse @ logits.by_value)[None]]),
+        )
 
     @property
     def rank(self) -> int:
@@ -30,15 +54,18 @@ class ColumnSpace:
         """Orthonormal Q (d, k)."""
         return np.linalg.qr(self.U)[0]
 
-    def coefficients(self, m: Array) -> float:
-        """|c| for the column Q m = U c: how strongly errors of the measured columns enter it."""
-        return float(np.linalg.norm(np.linalg.lstsq(self.basis.T @ self.U, m, rcond=None)[0])) if self.rank else 0.0
+    def coefficients(self, m: Array) -> Array:
+        """c (k,) for the column Q m = U c: how strongly errors of the measured columns enter it."""
+        return np.linalg.lstsq(self.basis.T @ self.U, m, rcond=None)[0] if self.rank else np.zeros(0)
 
 
-def column(X1: Array, x2: Array, t: Array, radius: Array) -> tuple[Array, float]:
-    """W x2 (d,) from t = (X1 - 1 x2') W x2, and the deviation of its entries if those of t are `radius`."""
-    inverse = np.linalg.inv(X1 - x2)
-    return inverse @ t, float(np.linalg.norm(inverse * radius)) / math.sqrt(len(x2))
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Logits t (m,) of one x2, the radius (m,) of what their own answers leave, and dt/dv (m, d)."""
+
+    t: Array
+    radius: Array
+    by_value: Array
 
 
 def reading_rows(Q: Array, n: Array, X2: Array, cosine: float, length: float, rng: np.random.Generator) -> Array:
@@ -58,7 +85,9 @@ def reading_rows(Q: Array, n: Array, X2: Array, cosine: float, length: float, rn
         w = rng.standard_normal((8 * k + 8, E.shape[1])) @ E.T
         w = w + (0.1 if E.shape[1] else 1.0) * rng.standard_normal((len(w), d)) / math.sqrt(d)
         w = w - np.outer(w @ n, n)
-        tokens = length * (cosine * n + sine * w / np.linalg.norm(w, axis=1, keepdims=True))
+        # In one dimension nothing is orthogonal to n.
+        w = w / (np.linalg.norm(w, axis=1, keepdims=True) if d > 1 else 1.0)
+        tokens = length * (cosine * n + sine * w)
         M = tokens @ Q - X2.mean(axis=0) @ Q
         order = qr(M.T, pivoting=True, mode="r")[1] if k else np.arange(len(tokens))
         pick = np.vstack([tokens[order[:k]], _check(tokens[order[:k]], tokens[order[k:]], Q, X2)])
@@ -82,23 +111,73 @@ def smallest(M: Array) -> float:
     return float(np.linalg.svd(M, compute_uv=False)[-1])
 
 
-def unexplained(space: ColumnSpace, X1: Array, x2: Array, t: Array, radius: Array) -> float:
-    """What k + 1 logits t of one column leave unexplained by span(Q), over its deviation under noise."""
-    Q = space.basis
+@dataclass(frozen=True, eq=False)
+class Left:
+    """What k + 1 logits of one column leave unexplained by the span: probe.(W x2) for a probe (d,) orthogonal to it."""
+
+    size: float
+    deviation: float
+    probe: Array
+    x2: Array
+
+
+def unexplained(space: ColumnSpace, X1: Array, x2: Array, logits: Logits, value_radius: float) -> Left:
+    """See `Left`; the deviation counts the logits' own noise, that of the columns, and that of v."""
+    Q, d = space.basis, len(x2)
     M = (X1 - x2) @ Q
     null = np.linalg.svd(M)[0][:, -1]
-    m = np.linalg.lstsq(M, t, rcond=None)[0]
+    c = space.coefficients(np.linalg.lstsq(M, logits.t, rcond=None)[0])
     seen = (X1 - x2).T @ null
-    off = float(np.linalg.norm(seen - Q @ (Q.T @ seen))) * space.deviation * space.coefficients(m)
-    return abs(float(null @ t)) / math.hypot(float(np.linalg.norm(null * radius)), off)
+    probe = seen - Q @ (Q.T @ seen)
+    own = float(np.linalg.norm(null * logits.radius))
+    columns = float(np.linalg.norm(probe)) * space.deviation * float(np.linalg.norm(c))
+    by_value = null @ logits.by_value - seen @ np.tensordot(c, space.by_value, 1)
+    value = float(np.linalg.norm(by_value)) * value_radius / math.sqrt(d)
+    return Left(abs(float(null @ logits.t)), math.hypot(own, columns, value), probe, x2)
 
 
-def row_column(space: ColumnSpace, X1: Array, x2: Array, t: Array, radius: Array) -> tuple[Array, float]:
-    """m (k,), W x2 = Q m, from k logits, and the expected length of the error of Q m."""
+def overlooked(space: ColumnSpace, measured: Array, left: list[Left], rng: np.random.Generator) -> float:
+    """Size of a direction a b' of W outside the span that all the probes together could have missed.
+
+    For a and b at random, a outside the span and b orthogonal to the tokens x2 `measured` (k, d): the largest size in
+    agreement with every probe, exceeded by few directions only.
+    """
+    d = len(space.U)
+    sides = []
+    for known in (space.basis, np.linalg.qr(measured.T)[0]):
+        g = rng.standard_normal((_DIRECTIONS, d))
+        g = g - (g @ known) @ known.T
+        sides.append(g / np.linalg.norm(g, axis=1, keepdims=True))
+    A, B = sides
+    shown = np.abs((A @ np.array([part.probe for part in left]).T) * (B @ np.array([part.x2 for part in left]).T))
+    limits = np.array([part.size + part.deviation for part in left])
+    return float(np.quantile((limits / shown).min(axis=1), 1 - _OVERLOOKED))
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A column W x2 = Q m with m (k,), the expected length of its error, and its derivative (d, d) by v."""
+
+    m: Array
+    error: float
+    by_value: Array
+
+
+def row_column(space: ColumnSpace, X1: Array, x2: Array, logits: Logits) -> Read:
+    """A column inside the span from k logits."""
     Q = space.basis
     inverse = np.linalg.inv((X1 - x2) @ Q)
-    m = inverse @ t
+    m = inverse @ logits.t
+    c = space.coefficients(m)
     outside = (X1 - x2) - ((X1 - x2) @ Q) @ Q.T
     spread = math.hypot(math.sqrt(len(x2) - space.rank), float(np.linalg.norm(inverse @ outside)))
-    own = float(np.linalg.norm(inverse * radius))
-    return m, math.hypot(own, spread * space.deviation * space.coefficients(m))
+    own = float(np.linalg.norm(inverse * logits.radius))
+    inherited = np.tensordot(c, space.by_value, 1)
+    by_value = inherited + Q @ (inverse @ (logits.by_value - (X1 - x2) @ inherited))
+    return Read(m, math.hypot(own, spread * space.deviation * float(np.linalg.norm(c))), by_value)
+
+
+def norm_by_value(parts: Iterable[Array]) -> float:
+    """Operator norm of the derivatives (d, d) of all columns together, stacked."""
+    gram = sum((part.T @ part for part in parts), np.zeros((1, 1)))
+    return math.sqrt(max(float(np.linalg.eigvalsh(gram)[-1]), 0.0))
