@@ -126,5 +126,5 @@ def _insensitive(count: int, entries: Entries, labels: Labels) -> NotIdentifiabl
         return labels.unsettled(f"{count} of {len(entries.rows)} families of two-token sequences")
     return NotIdentifiable(
         f"{count} of {len(entries.rows)} families of two-token sequences answer the same however far the threshold is "
-        "moved: the label does not depend on the scores there. The target is no softmax head."
+        "moved: the label does not depend on the scores there. The target is no softmax head, or some labels are wrong."
     )

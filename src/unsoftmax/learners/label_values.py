@@ -128,6 +128,12 @@ def _ratio_errors(direction: Direction, family: EntryThresholds, entries: Entrie
     return np.asarray(direction.error * np.sqrt(np.maximum(squares, 0.0))[entries.rows, entries.columns])
 
 
+def shift_bounds(direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec) -> Array:
+    """By how much (n,) the levels asked may lie off: the error of v, and rounding of labels."""
+    rounding = 2 * math.sqrt(spec.dim) * spec.eps
+    return np.asarray(1.1 * entries.largest_gain(spec) * (_ratio_errors(direction, family, entries) + rounding))
+
+
 def _hidden(beyond: float, spec: OracleSpec) -> DomainError | NotIdentifiable:
     coarser = f"an accuracy about {beyond:.1g} times coarser is in reach."
     if spec.domain.max_norm is not None:

@@ -33,8 +33,8 @@ _IN_HAND = 100
 class Labels:
     """How labels are read: flips of probability `flip`, and what may go wrong in all with probability `delta`.
 
-    A question is never repeated word for word: repeats are other sequences with the same answer (longer or shorter
-    tokens), so a target that answers the same sequence the same way is averaged as well as a forgetful one.
+    A question is never repeated word for word, since a ledger would repeat its answer: repeats are other sequences with
+    the same answer (longer or shorter tokens).
     """
 
     spec: OracleSpec
@@ -128,7 +128,7 @@ def find_direction(labels: Labels) -> Asking[Direction]:
     """Signs from +-e_i, the largest entry by knockout: 4 d decisions at most, log4 d + 2 rounds."""
     spec = labels.spec
     d = spec.dim
-    length = _unit_length(spec)
+    length = unit_length(spec)
     both = np.concatenate([np.eye(d), -np.eye(d)]) * length
     positive = yield from labels.decide(2 * d, lambda index, scale: one_row(both[index] * scale[:, None]))
     up, down = positive[:d], positive[d:]
@@ -178,7 +178,7 @@ def _refuse_what_is_not_odd(up: Array, down: Array) -> None:
 
 def refine_direction(direction: Direction, target: float, labels: Labels) -> Asking[Direction]:
     """Bisect the entries of v, in lockstep, until the unit estimate is within `target`."""
-    length = _unit_length(labels.spec)
+    length = unit_length(labels.spec)
     for _ in range(labels.rounds):
         index = direction.unmet(target)
         if len(index) == 0:
@@ -191,5 +191,6 @@ def refine_direction(direction: Direction, target: float, labels: Labels) -> Ask
     raise labels.unsettled(f"the answers on one token to {len(index)} questions")
 
 
-def _unit_length(spec: OracleSpec) -> float:
+def unit_length(spec: OracleSpec) -> float:
+    """Length of single tokens, a power of two."""
     return power_of_two(min(1.0, spec.domain.norm_limit / 1.5))

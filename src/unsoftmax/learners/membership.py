@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Forecast, Outcome, Program
+from unsoftmax.learners.label_consistency import refuse_fixed_flips, refuse_wrong_labels
 from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
@@ -50,6 +51,8 @@ class Membership:
     method             "bisection", or "paper" for Theorem B.1, which needs `W_bound` and `margin`.
     flip_probability   each answer is wrong with this probability, independently; the result then fails with
                        probability at most `delta`.
+    fixed_flips        the same sequence always gets the same answer, wrong or not, and different sequences flip
+                       independently. Without it such flips are refused: asking again averages nothing.
     eps_v              "paper": error at which the estimate of v stops, where the theorem's own is out of reach.
     """
 
@@ -61,6 +64,7 @@ class Membership:
     W_bound: float | None = None
     margin: float | None = None
     eps_v: float | None = None
+    fixed_flips: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         self._check(spec)
@@ -85,6 +89,13 @@ class Membership:
     def _bisection(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
         labels = Labels(spec, rng, self.flip_probability, self.delta, self.accuracy)
+        if not self.flip_probability or self.fixed_flips:
+            return (yield from self._read(labels))
+        notes = yield from refuse_fixed_flips(labels)
+        outcome = yield from self._read(labels)
+        return replace(outcome, notes=(*notes, *outcome.notes))
+
+    def _read(self, labels: Labels) -> Program:
         direction = yield from find_direction(labels)
         direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels)
         direction, family, size = yield from visible_size(direction, self.accuracy, labels)
@@ -119,6 +130,8 @@ class Membership:
             if left >= LEAST_FOR_BISECTION * whole(entries):
                 break
             direction, family, entries = yield from sharpen(direction, family, entries, whole(entries), labels)
+        share = whole(entries) / d
+        yield from refuse_wrong_labels(direction, family, entries, np.arange(d * d), labels, 2 * share)
         M = entries.search.center.reshape(d, d)
         error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
         claims = self.claims(direction.error, error, float(np.linalg.norm(M)))

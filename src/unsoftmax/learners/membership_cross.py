@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.label_consistency import refuse_wrong_labels
 from unsoftmax.learners.label_entries import (
     Entries,
     bracket,
@@ -163,6 +164,7 @@ def _finish(
         if left_for_bisection(direction, family, entries, whole, spec, skeleton) >= LEAST_FOR_BISECTION * whole:
             break
         direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, skeleton)
+    yield from refuse_wrong_labels(direction, family, entries, np.flatnonzero(inside), labels)
     error = float(np.linalg.norm(weights * entries.search.radius))
     error += left_in_all(direction, family, entries, spec, skeleton)
     return Cross(skeleton, direction, family, error), entries

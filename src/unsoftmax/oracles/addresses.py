@@ -17,11 +17,12 @@ from unsoftmax.probes.base import Array, Probes
 def addresses(probes: Probes) -> Array:
     """Address of every sequence: (batch, 2) uint64. Equal sequences, and only they, have equal addresses.
 
-    Counts that are all 1 are the same sequence as no counts.
+    Counts that are all 1 are the same sequence as no counts. Asked `again`, a sequence has another address.
     """
     tokens = np.ascontiguousarray(probes.tokens)
     # The shape goes into the seed: the same bytes cut differently are another sequence.
-    seed = xxhash.xxh64_intdigest(repr((tokens.shape[1:], tokens.dtype.str)).encode())
+    cut = (tokens.shape[1:], tokens.dtype.str, *([probes.again] if probes.again else []))
+    seed = xxhash.xxh64_intdigest(repr(cut).encode())
     rows = list(tokens.reshape(len(tokens), -1))
     digest: Any = xxhash.xxh3_128_digest
     if probes.counts is None:

@@ -27,6 +27,7 @@ class Probes:
     token. `phase` names the line of the bill ("values", "pilot", "main", "repair", "verify").
     `offset` is the position of the first sequence in its round, for error messages. `saturable`: the program
     understands +-inf, the answer of a service whose output link is saturated; else such an answer is an error.
+    `again` numbers the times the very same sequences are asked on purpose: a ledger keeps an answer for each.
     """
 
     tokens: Array
@@ -34,6 +35,7 @@ class Probes:
     phase: str = "main"
     offset: int = 0
     saturable: bool = False
+    again: int = 0
 
     def __post_init__(self) -> None:
         if self.tokens.ndim not in (2, 3) or self.tokens.shape[1] < 1:
@@ -51,12 +53,12 @@ class Probes:
     def __getitem__(self, rows: slice) -> Probes:
         start, _, _ = rows.indices(len(self))
         counts = None if self.counts is None else self.counts[rows]
-        return Probes(self.tokens[rows], counts, self.phase, self.offset + start)
+        return Probes(self.tokens[rows], counts, self.phase, self.offset + start, again=self.again)
 
     def take(self, index: Array) -> Probes:
         """The sequences at `index` (an integer or boolean array), in that order."""
         counts = None if self.counts is None else self.counts[index]
-        return Probes(self.tokens[index], counts, self.phase, self.offset)
+        return Probes(self.tokens[index], counts, self.phase, self.offset, again=self.again)
 
     @property
     def lengths(self) -> Array:

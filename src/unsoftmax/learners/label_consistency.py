@@ -1,0 +1,128 @@
+"""Labels that contradict each other: flips fixed by the sequence, and wrong labels nobody declared."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.label_entries import Entries
+from unsoftmax.learners.label_values import shift_bounds
+from unsoftmax.learners.labels import Direction, Labels, unit_length
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.thresholds import EntryThresholds, coordinate_ratio
+
+_SEQUENCES = 8
+_TIMES = 16
+_MOST_SEQUENCES = 64
+_SHARE = 1 / 40
+"""Share of delta with which independent flips may be taken for fixed ones."""
+
+_OTHER_SCALE = 0.75
+_HARMLESS = 0.3
+_ROUNDINGS = 32.0
+
+
+def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
+    """Ask a few sequences word for word again. A note if nothing flips at all; phase "pilot".
+
+    Where answers never change although flips of the declared probability would have changed some, sequences of the
+    same f (the token longer or shorter, or twice) are asked: if their labels differ, flips are fixed by the sequence.
+    Flips too rare to show in some hundred answers are not looked for.
+    """
+    sequences, times = _plan(labels.flip, labels.delta * _SHARE)
+    if sequences > _MOST_SEQUENCES:
+        return ()
+    spec = labels.spec
+    x = labels.rng.standard_normal((sequences, 1, spec.dim))
+    x *= unit_length(spec) / np.linalg.norm(x, axis=2, keepdims=True)
+    x = x.astype(spec.dtype).astype(np.float64)
+    first = yield Probes(x, phase="pilot")
+    for k in range(1, times):
+        answers = yield Probes(x, phase="pilot", again=k)
+        if (answers != first).any():
+            return ()
+    for k in range(1, times):
+        tokens = x * labels.rng.uniform(0.5, 1.0, (sequences, 1, 1))
+        tokens = np.repeat(tokens.astype(spec.dtype).astype(np.float64), 1 + k % 2, axis=1)
+        answers = yield Probes(tokens, phase="pilot")
+        if len(differ := np.flatnonzero(answers != first)):
+            raise _fixed(x[differ[0], 0], tokens[differ[0]], first[differ[0]], len(differ), sequences, times, labels)
+    return (
+        f"the flips declared (probability {labels.flip:g}) do not show: {sequences} sequences answered {times} times "
+        "the same, and sequences of the same value as they.",
+    )
+
+
+def _plan(flip: float, level: float) -> tuple[int, int]:
+    """Sequences and times to ask each, so that independent flips change no answer with probability `level` at most."""
+    unchanged = -math.log1p(-flip)
+    sequences = max(_SEQUENCES, math.ceil(-math.log(level) / (_TIMES * unchanged)))
+    times = next(n for n in range(2, _TIMES + 3) if sequences * _surprise(flip, n) >= -math.log(level) or n > _TIMES)
+    return sequences, times
+
+
+def _surprise(flip: float, times: int) -> float:
+    """-log of the probability that a sequence answers the same every time."""
+    return -math.log((1 - flip) ** times + flip**times)
+
+
+def _fixed(
+    x: Array, other: Array, answer: float, differing: int, sequences: int, times: int, labels: Labels
+) -> ModelMismatch:
+    shown = ", ".join(f"{entry:.3g}" for entry in x[:4]) + (", ..." if len(x) > 4 else "")
+    changed = f"{'its token' if len(other) == 1 else 'its token twice, and'} {other[0, 0] / x[0]:.3g} times as long"
+    return ModelMismatch(
+        f"labels contradict each other and repetition does not help: the token [{shown}] answered {answer:.0f} all of "
+        f"{times} times, and with {changed}, where f has the same sign, {1 - answer:.0f} ({differing} of {sequences} "
+        f"sequences differ so). Flips of probability {labels.flip:g} drawn anew at every question would not repeat: "
+        "these are fixed by the sequence, and asking again averages nothing. If different sequences flip "
+        "independently, pass fixed_flips=True; else correct the labels, or the target is no softmax head."
+    )
+
+
+def refuse_wrong_labels(
+    direction: Direction,
+    family: EntryThresholds,
+    entries: Entries,
+    index: Array,
+    labels: Labels,
+    harmless: float = 0.0,
+) -> Asking[None]:
+    """Ask both ends of every number again, in other sequences: one wrong label on the way leaves it outside.
+
+    Two queries per number of v and per entry at `index`; nothing where flips are declared, whose search doubts itself.
+    An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to refuse.
+    """
+    if labels.flip:
+        return
+    n = len(direction.others)
+    if n:
+        share = _HARMLESS * labels.accuracy / math.sqrt(labels.spec.dim)
+        reach = np.maximum(2 * direction.search.radius + _ROUNDINGS * labels.spec.eps, share)
+        ratio = np.concatenate([direction.search.center - reach, direction.search.center + reach])
+        scale = np.full(2 * n, _OTHER_SCALE * unit_length(labels.spec))
+        asked = coordinate_ratio(direction.signs, direction.largest, np.tile(direction.others, 2), ratio, scale)
+        answers = yield Probes(asked.tokens, phase="pilot")
+        _refuse((answers > 0.5) != np.repeat([True, False], n), "ratios of entries of v", labels)
+    index = np.asarray(index)
+    reach = (2 * entries.search.radius + 2.5 * shift_bounds(direction, family, entries, labels.spec))[index]
+    reach = np.maximum(reach, harmless)
+    levels = np.concatenate([entries.search.center[index] - reach, entries.search.center[index] + reach])
+    twice = np.tile(index, 2)
+    # Tokens of another length: the sequences are new, and their labels independent of what was seen.
+    product = _OTHER_SCALE * entries.product(levels, labels.spec)
+    answers = yield family.above(entries.rows[twice], entries.columns[twice], levels, product, "pilot")
+    _refuse((answers > 0.5) != np.repeat([True, False], len(index)), "entries of W", labels)
+
+
+def _refuse(wrong: Array, what: str, labels: Labels) -> None:
+    count = int(wrong.reshape(2, -1).any(axis=0).sum())
+    if count:
+        raise ModelMismatch(
+            f"labels contradict each other: {count} of {len(wrong) // 2} {what} lie outside the brackets that their "
+            "labels gave, as fresh sequences say. Some labels are wrong (declare flip_probability=), computed less "
+            f"exactly than {labels.spec.dtype}, or not those of a softmax head."
+        )

@@ -1,0 +1,87 @@
+"""Rounded answers and short number formats, declared or not: the error is what noise floor and design predict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.learners.noisy import gaussian_head
+from tests.learners.test_approximate import assert_within, errors
+from unsoftmax.engine import run
+from unsoftmax.learners.noise import known_noise, sigmas
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.probes.base import Probes
+
+W_NORM = 3.0
+
+
+def rounded(head, limit, decimals, declared):
+    tolerance = 0.5 * 10.0**-decimals if declared else 0.0
+    return us.oracle(lambda X: np.round(head(X), decimals), head.dim, tolerance=tolerance, max_norm=limit)
+
+
+def significant(head, limit, digits, declared):
+    service = us.oracles.Rounded(us.oracle(head, max_norm=limit), significant=digits)
+    # Rounding to significant digits has no tolerance: what is declared is that there is some error.
+    return service if declared else us.oracle(lambda X: service(Probes(X)), head.dim, max_norm=limit)
+
+
+def answers(head, limit, dtype, declared):
+    if declared:
+        return us.oracles.Cast(us.oracle(head, max_norm=limit), dtype)
+    return us.oracle(lambda X: head(X).astype(dtype).astype(np.float64), head.dim, max_norm=limit)
+
+
+def inside(head, limit, dtype, declared):
+    short = head.astype(dtype)
+    return us.oracle(lambda X: short(X), head.dim, dtype=dtype if declared else "float64", max_norm=limit)
+
+
+FORMATS = [
+    *((rounded, decimals) for decimals in (3, 6, 9)),
+    *((significant, digits) for digits in (3, 6, 9)),
+    *((where, dtype) for where in (answers, inside) for dtype in ("float32", "float16")),
+]
+
+
+def predicted(oracle, seed):
+    """Root mean square of ||W^ - W||_F from the noise the learner works with and the conditioning of its design."""
+    noise, _, _ = run(known_noise(oracle.spec, np.random.default_rng(seed)), Stack(oracle))
+    d, limit = oracle.spec.dim, oracle.spec.domain.max_norm
+    # A measured radius is so many deviations; a declared one bounds a uniform error.
+    deviations = sigmas(d) if noise.measured else math.sqrt(3)
+    if limit is not None:
+        # An answer's size is |x| |v| times the cosine 1/sqrt 3 of tokens and v.
+        error = (noise.absolute + noise.relative * limit / math.sqrt(3)) / deviations
+        return us.theory.norm_budget_error(d, error, limit, 1.0)
+    # Tokens grow until absolute noise is at rounding, or 2^8 times above it where it was promised, and logits are 1.
+    relative = noise.relative if noise.measured else noise.relative * 2**8
+    return 3 * math.sqrt(3) * W_NORM * relative / deviations
+
+
+def check(make, of, declared, limit, dim, seed):
+    head = gaussian_head(dim, W_NORM, seed)
+    oracle = make(head, limit, of, declared)
+    recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
+    assert_within(recovery, head)
+    assert errors(recovery, head)[0] <= 10 * predicted(oracle, seed)
+
+
+@pytest.mark.parametrize("limit", [1.0, None])
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(("make", "of"), FORMATS)
+def test_the_error_is_what_the_noise_floor_predicts(make, of, declared, limit):
+    check(make, of, declared, limit, 8, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("limit", [1.0, None])
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(("make", "of"), FORMATS)
+def test_the_error_is_what_the_noise_floor_predicts_on_more_heads(make, of, declared, limit):
+    for dim in (4, 8, 16, 32):
+        for seed in range(10):
+            check(make, of, declared, limit, dim, 1000 + seed)
