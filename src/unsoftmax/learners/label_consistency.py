@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from unsoftmax.learners.label_values import shift_bounds
 from unsoftmax.learners.labels import Direction, Labels, unit_length
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.thresholds import EntryThresholds, coordinate_ratio
+from unsoftmax.solvers.bisection import Brackets
 
 _SEQUENCES = 8
 _TIMES = 16
@@ -91,38 +93,44 @@ def refuse_wrong_labels(
     labels: Labels,
     harmless: float = 0.0,
 ) -> Asking[None]:
-    """Ask both ends of every number again, in other sequences: one wrong label on the way leaves it outside.
+    """Ask ends of brackets that stood for long again, in other sequences: one wrong label leaves its number outside.
 
-    Two queries per number of v and per entry at `index`; nothing where flips are declared, whose search doubts itself.
-    An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to refuse.
+    At most a query per number of v and per entry at `index`, about half of it; nothing where flips are declared, whose
+    search doubts itself. An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to
+    refuse.
     """
     if labels.flip:
         return
-    n = len(direction.others)
-    if n:
-        share = _HARMLESS * labels.accuracy / math.sqrt(labels.spec.dim)
-        reach = np.maximum(2 * direction.search.radius + _ROUNDINGS * labels.spec.eps, share)
-        ratio = np.concatenate([direction.search.center - reach, direction.search.center + reach])
-        scale = np.full(2 * n, _OTHER_SCALE * unit_length(labels.spec))
-        asked = coordinate_ratio(direction.signs, direction.largest, np.tile(direction.others, 2), ratio, scale)
+    spec, ratios, found = labels.spec, direction.search, entries.search
+    assert isinstance(ratios, Brackets)
+    assert isinstance(found, Brackets)
+    chosen, side = ratios.stale()
+    if len(chosen):
+        share = _HARMLESS * labels.accuracy / math.sqrt(spec.dim)
+        reach = np.maximum(2 * ratios.radius[chosen] + _ROUNDINGS * spec.eps, share)
+        levels = ratios.center[chosen] + side * reach
+        scale = np.full(len(chosen), _OTHER_SCALE * unit_length(spec))
+        asked = coordinate_ratio(direction.signs, direction.largest, direction.others[chosen], levels, scale)
         answers = yield Probes(asked.tokens, phase="pilot")
-        _refuse((answers > 0.5) != np.repeat([True, False], n), "ratios of entries of v", labels)
-    index = np.asarray(index)
-    reach = (2 * entries.search.radius + 2.5 * shift_bounds(direction, family, entries, labels.spec))[index]
-    reach = np.maximum(reach, harmless)
-    levels = np.concatenate([entries.search.center[index] - reach, entries.search.center[index] + reach])
-    twice = np.tile(index, 2)
-    # Tokens of another length: the sequences are new, and their labels independent of what was seen.
-    product = _OTHER_SCALE * entries.product(levels, labels.spec)
-    answers = yield family.above(entries.rows[twice], entries.columns[twice], levels, product, "pilot")
-    _refuse((answers > 0.5) != np.repeat([True, False], len(index)), "entries of W", labels)
+        _refuse((answers > 0.5) == (side > 0), "ratios of entries of v", labels)
+    crossed = np.zeros(len(found.lo), dtype=bool)
+    crossed[index] = found.lo[index] > found.hi[index]
+    _refuse(crossed[index], "entries of W", labels)
+    chosen, side = found.stale()
+    chosen, side = chosen[keep := np.isin(chosen, index)], side[keep]
+    if len(chosen):
+        reach = (2 * found.radius + 2.5 * shift_bounds(direction, family, entries, spec))[chosen]
+        levels = found.center[chosen] + side * np.maximum(reach, harmless)
+        # Tokens of another length: the sequences are new, and their labels independent of what was seen.
+        product = _OTHER_SCALE * replace(entries, search=found.take(chosen)).product(levels, spec)
+        answers = yield family.above(entries.rows[chosen], entries.columns[chosen], levels, product, "pilot")
+        _refuse((answers > 0.5) == (side > 0), "entries of W", labels)
 
 
 def _refuse(wrong: Array, what: str, labels: Labels) -> None:
-    count = int(wrong.reshape(2, -1).any(axis=0).sum())
-    if count:
+    if wrong.any():
         raise ModelMismatch(
-            f"labels contradict each other: {count} of {len(wrong) // 2} {what} lie outside the brackets that their "
-            "labels gave, as fresh sequences say. Some labels are wrong (declare flip_probability=), computed less "
-            f"exactly than {labels.spec.dtype}, or not those of a softmax head."
+            f"labels contradict each other: {int(wrong.sum())} of {len(wrong)} {what} lie outside the brackets that "
+            "their labels gave, as fresh sequences say. Some labels are wrong (declare flip_probability=), computed "
+            f"less exactly than {labels.spec.dtype}, or not those of a softmax head."
         )

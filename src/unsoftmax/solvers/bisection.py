@@ -13,6 +13,9 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 
+_STALE = 2
+"""Answers alike after which the other end is asked again: a wrong one before them matters."""
+
 
 class Search(Protocol):
     """n unknown numbers: the best guess `center` (n,), and `radius` (n,) around it (inf while unbounded)."""
@@ -50,22 +53,24 @@ class Brackets:
     """Plain bisection: each number lies in (lo, hi].
 
     An open bracket asks 0 first, then +-`first`, then doubles: unbounded, and a quarter of a bit above the entropy if
-    the numbers are Gaussian with standard deviation `first` / 0.7.
+    the numbers are Gaussian with standard deviation `first` / 0.7. `run` (n,) counts the last answers that were alike:
+    positive if they moved `lo`, negative if `hi`.
     """
 
     lo: Array
     hi: Array
+    run: Array
     first: float = 1.0
 
     @classmethod
     def open(cls, n: int, first: float) -> Brackets:
         """n numbers of which nothing is known."""
-        return cls(np.full(n, -np.inf), np.full(n, np.inf), first)
+        return cls(np.full(n, -np.inf), np.full(n, np.inf), np.zeros(n, dtype=np.int64), first)
 
     @classmethod
     def between(cls, n: int, lo: float, hi: float) -> Brackets:
         """n numbers in (lo, hi]."""
-        return cls(np.full(n, float(lo)), np.full(n, float(hi)))
+        return cls(np.full(n, float(lo)), np.full(n, float(hi)), np.zeros(n, dtype=np.int64))
 
     @property
     def radius(self) -> Array:
@@ -94,7 +99,18 @@ class Brackets:
         # `at`: a number may be compared with several levels in one round.
         np.maximum.at(lo, index[above], levels[above])
         np.minimum.at(hi, index[~above], levels[~above])
-        return replace(self, lo=lo, hi=hi)
+        up, down = lo > self.lo, hi < self.hi
+        run = np.where(up & ~down, np.maximum(self.run, 0) + 1, self.run)
+        run = np.where(down & ~up, np.minimum(self.run, 0) - 1, run)
+        return replace(self, lo=lo, hi=hi, run=np.where(up & down, 0, run))
+
+    def stale(self) -> tuple[Array, Array]:
+        """Numbers (m,) one of whose ends has stood for several answers, and that end (m,), 1 for `hi` and -1 for `lo`.
+
+        An answer that is wrong moves one end past the number, and all later ones move the other: the wrong end stands.
+        """
+        index = np.flatnonzero(np.abs(self.run) >= _STALE)
+        return index, np.sign(self.run[index])
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """The widest first, and no more of them than halving needs."""
@@ -110,8 +126,11 @@ class Brackets:
         return replace(self, lo=self.lo - by, hi=self.hi + by)
 
     def take(self, index: Array) -> Brackets:
-        return replace(self, lo=self.lo[index], hi=self.hi[index])
+        return replace(self, lo=self.lo[index], hi=self.hi[index], run=self.run[index])
 
     def joined(self, other: Brackets) -> Brackets:
         # Open brackets are the newer ones': they go on with the newer guess of the size.
-        return replace(other, lo=np.concatenate([self.lo, other.lo]), hi=np.concatenate([self.hi, other.hi]))
+        lo, hi, run = (
+            np.concatenate(pair) for pair in ((self.lo, other.lo), (self.hi, other.hi), (self.run, other.run))
+        )
+        return replace(other, lo=lo, hi=hi, run=run)
