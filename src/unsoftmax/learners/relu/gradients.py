@@ -19,6 +19,7 @@ _LONGEST = 0.3
 _CAUTION = 6.0
 """A step is this many times shorter than the distance to the nearest kink, weighted by the size of that kink."""
 
+_FLAT = (0.1, 0.4)
 _SHRINK = 6.0
 _TRIES = 9
 _PASSES = 3
@@ -60,13 +61,14 @@ class _Cells:
 @dataclass(eq=False)
 class _State:
     """What is known so far: gradients G (cells, d); answers Y (cells, d - 1) to signed steps of the same shape along
-    the d - 2 off-plane directions and one combination `signs` of them; which cells are good, which boundaries are
-    a single neuron."""
+    the d - 2 off-plane directions and one combination `signs` of them; which cells are asked and which good, which
+    boundaries are a single neuron."""
 
     G: Array
     Y: Array
     step: Array
     signs: Array
+    asked: Array
     good: Array
     resolved: Array
 
@@ -109,33 +111,56 @@ def read_gradients(
         np.repeat(cells.h[:, None], d - 1, axis=1),
         rng.choice(choices, size=(count, d - 2)) / np.sqrt(max(d - 2, 1)),
         np.zeros(count, dtype=bool),
+        np.zeros(count, dtype=bool),
         chain.resolved,
     )
     alive, repairs = cells.h > shortest, 0
-    todo = np.flatnonzero(alive)
+    for wave in _waves(cells):
+        repairs += yield from _measured(cells, wave[alive[wave]], state, sigma, phase)
     for attempt in range(_TRIES):
-        if not len(todo):
+        bad = np.flatnonzero(alive & ~state.good)
+        if not len(bad):
             break
-        state.step[todo] = cells.h[todo, None]
-        everything = np.repeat(todo, d - 1), np.tile(np.arange(d - 1), len(todo))
-        y = yield _steps(cells, *everything, state, phase if attempt == 0 else "repair")
-        state.Y[todo] = y.reshape(len(todo), d - 1)
-        _judge(cells, todo, state, sigma)
-        # Cells saved now may be the neighbour that saves another.
-        for _ in range(_PASSES):
-            bad = np.flatnonzero(alive & ~state.good)
-            asked = yield from _recovered(cells, bad, state)
-            repairs += asked
-            if not asked:
-                break
-            _judge(cells, bad, state, sigma)
-        todo = _culprits(cells, np.flatnonzero(alive & ~state.good), len(state.good), attempt)
+        todo = _culprits(cells, bad, count, attempt)
         alive[todo] = cells.h[todo] > shortest
         todo = todo[alive[todo]]
-        repairs += len(todo) * (d - 1)
+        repairs += len(todo) * (d - 1) + (yield from _measured(cells, todo, state, sigma, "repair"))
     span = np.array([np.sin(min(piece.right[0] - piece.left[0], 0.5 * np.pi)) for piece in chain.pieces])
     noise = sigma * np.sqrt(((state.step**-2.0).sum(axis=1) + 2 / span**2) / d)
     return Gradients(state.G, cells.base, np.where(state.good, noise, np.inf), state.good, repairs)
+
+
+def _waves(cells: _Cells) -> list[Array]:
+    """Cells (indices) in the order of asking: those beside the flattest hyperplanes first.
+
+    A hyperplane nearly parallel to the circle's plane is crossed from many cells; once it is known, the steps of all
+    later cells avoid it.
+    """
+    padded = np.concatenate([[np.inf], cells.flatness, [np.inf]])
+    wave = np.searchsorted(_FLAT, np.minimum(padded[:-1], padded[1:]), side="right")
+    return [np.flatnonzero(wave == k) for k in range(len(_FLAT) + 1)]
+
+
+def _measured(cells: _Cells, todo: Array, state: _State, sigma: float, phase: str) -> Asking[int]:
+    """Ask all steps of the given cells, clear of what is known, and repair what left its cell; how many repairs."""
+    if not len(todo):
+        return 0
+    state.step[todo] = cells.h[todo, None]
+    state.step[todo] = _crossings(cells, todo, state)[1]
+    width = state.step.shape[1]
+    y = yield _steps(cells, np.repeat(todo, width), np.tile(np.arange(width), len(todo)), state, phase)
+    state.Y[todo], state.asked[todo] = y.reshape(len(todo), width), True
+    _judge(cells, todo, state, sigma)
+    repairs = 0
+    # Cells saved now may be the neighbour that saves another.
+    for _ in range(_PASSES):
+        bad = np.flatnonzero(state.asked & ~state.good)
+        asked = yield from _recovered(cells, bad, state, sigma)
+        repairs += asked
+        if not asked:
+            break
+        _judge(cells, bad, state, sigma)
+    return repairs
 
 
 def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
@@ -144,8 +169,6 @@ def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
     One hyperplane nearly parallel to the circle's plane is crossed from many cells; once it is known, all of these are
     saved without a query. Near the end of the tries every bad cell is measured again.
     """
-    if not len(bad):
-        return bad
     sides = np.concatenate([bad - 1, bad])
     sides = np.unique(sides[(sides >= 0) & (sides < count - 1)])
     chosen = sides[np.argsort(cells.flatness[sides])][: -(-len(bad) // 8)]
@@ -177,13 +200,14 @@ def _judge(cells: _Cells, index: Array, state: _State, sigma: float) -> None:
     state.good[index] = np.abs(Y[:, -1] - predicted) < SIGMAS * allowed
 
 
-def _recovered(cells: _Cells, bad: Array, state: _State) -> Asking[int]:
+def _recovered(cells: _Cells, bad: Array, state: _State, sigma: float) -> Asking[int]:
     """Ask the steps that left their cell again, the other way or shorter; how many were known to have left."""
     if not len(bad):
         return 0
     crossed, step = _crossings(cells, bad, state)
-    foreign = _foreign(cells, bad, state) & ~crossed
-    step = np.where(foreign, -state.step[bad], step)
+    foreign = _foreign(cells, bad, state, sigma) & ~crossed
+    # The other way; back again only by a shorter step, where that left the cell too.
+    step = np.where(foreign, np.where(state.step[bad] > 0, -1.0, -0.25) * state.step[bad], step)
     rows, columns = np.nonzero(crossed | foreign)
     if not len(rows):
         return 0
@@ -193,18 +217,23 @@ def _recovered(cells: _Cells, bad: Array, state: _State) -> Asking[int]:
     return len(rows)
 
 
-def _foreign(cells: _Cells, bad: Array, state: _State) -> Array:
-    """Which steps of bad cells crossed into a neighbouring good cell: they lie on that cell's linear function."""
+def _foreign(cells: _Cells, bad: Array, state: _State, sigma: float) -> Array:
+    """Which steps of bad cells crossed into a neighbouring cell: they lie on that cell's linear function.
+
+    The neighbour need not be good. In the plane its function is known from its piece, and of the two steps along a
+    direction only one can cross the hyperplane between: the other one's rate is right, and the test is as sharp.
+    """
     E = cells.circle.E
     crossed = np.zeros((len(bad), len(E) + 1), dtype=bool)
     for shift in (-1, 1):
         neighbour = bad + shift
         inside = (neighbour >= 0) & (neighbour < len(state.good))
-        known = np.flatnonzero(inside)[state.good[neighbour[inside]]]
+        known = np.flatnonzero(inside)[state.asked[neighbour[inside]]]
         there, cell = state.G[neighbour[known]], bad[known]
         rates = np.hstack([there @ E.T, (state.signs[cell] * (there @ E.T)).sum(axis=1)[:, None]])
         predicted = (there * cells.base[cell]).sum(axis=1)[:, None] + state.step[cell] * rates
-        crossed[known] |= np.abs(state.Y[cell] - predicted) < SIGMAS * 10 * cells.error[cell, None]
+        blur = sigma * np.abs(state.step[cell] / state.step[neighbour[known]])
+        crossed[known] |= np.abs(state.Y[cell] - predicted) < SIGMAS * (10 * cells.error[cell, None] + blur)
     return crossed
 
 
@@ -212,12 +241,12 @@ def _crossings(cells: _Cells, bad: Array, state: _State) -> tuple[Array, Array]:
     """Which steps of bad cells cross a neuron known from two good cells, and steps that do not (cells, d - 1)."""
     known = np.flatnonzero(state.good[:-1] & state.good[1:] & state.resolved)
     D = state.G[known + 1] - state.G[known]
-    E, step = cells.circle.E, state.step[bad].copy()
+    rates, base, step = D @ cells.circle.E.T, cells.base[bad], state.step[bad].copy()
     crossed = np.zeros(step.shape, dtype=bool)
     for row, cell in enumerate(bad):
-        rates = D @ np.vstack([E, state.signs[cell] @ E]).T
+        along = np.column_stack([rates, rates @ state.signs[cell]])
         with np.errstate(divide="ignore", invalid="ignore"):
-            reach = -(D @ cells.base[cell])[:, None] / rates
+            reach = -(D @ base[row])[:, None] / along
         ahead = np.where(reach > 0, reach, np.inf).min(axis=0, initial=np.inf)
         behind = np.where(reach < 0, -reach, np.inf).min(axis=0, initial=np.inf)
         room = np.where(step[row] > 0, ahead, behind)

@@ -139,14 +139,13 @@ class _Peeling:
         return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
 
     def polish_queries(self) -> int:
-        """None where noise is reached already, or where too few are due to determine a single cell anew."""
+        """None where noise is reached already; at least enough to determine the one or two narrowest cells anew."""
         if not len(self.net.s) or self.net.error <= _AT_NOISE * self.sigma:
             return 0
         unknowns = len(self.net.s) * self.dim
         count = int(max(_FRACTION * unknowns - self.repairs, 0.5 * _FRACTION * unknowns))
-        if count < self.dim:
-            return 0 if self.net.error <= 30 * _AT_NOISE * self.sigma else 2 * self.dim
-        return count
+        narrow = int((self.net.noise > 0.3 * self.net.error).sum())
+        return max(count, min(narrow, 2) * (self.dim + 2))
 
     def polish(self) -> Asking[None]:
         """Random answers correct all cells together: far less noise than a short step inside a narrow cell."""
