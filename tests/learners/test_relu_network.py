@@ -47,31 +47,41 @@ def stated(recovery) -> float:
     return next(claim.bound for claim in recovery.certificate.claims if claim.name == "network residual")
 
 
+@pytest.mark.parametrize("seed", [253, 582, 587])
+def test_a_hyperplane_along_the_circle_is_not_paid_for_in_every_cell(seed) -> None:
+    """Targets with a neuron nearly orthogonal to the circle's plane: the steps of all cells would cross it."""
+    recovery = recovered(Network.random(8, 8, seed=90_000 + seed), seed=seed)
+    assert recovery.usage.phases.get("repair", 0) <= 8
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("dim", "width", "ratio", "bar", "runs"),
-    [(8, 8, 2.5, 1e-10, 100), (16, 64, 1.5, 1e-10, 100), (32, 128, 1.35, 1e-9, 30), (64, 256, 1.25, 1e-9, 10)],
+    [(8, 8, 2.5, 1e-10, 300), (16, 64, 1.5, 1e-10, 150), (32, 128, 1.35, 1e-9, 60), (64, 256, 1.25, 1e-9, 100)],
 )
 def test_queries_and_error_on_many_seeds(dim, width, ratio, bar, runs) -> None:
     missed = 0
     for seed in range(runs):
-        target = Network.random(dim, width, seed=5000 + seed)
+        target = Network.random(dim, width, seed=50_000 + seed)
         recovery = recovered(target, seed=seed)
-        missed += error(recovery.model, target, dim) > bar or spent(recovery) > ratio * width * dim
+        assert spent(recovery) <= ratio * width * dim
+        assert recovery.usage.rounds <= 120
         assert error(recovery.model, target, dim) <= stated(recovery)
-    assert missed <= runs // 20
+        missed += error(recovery.model, target, dim) > bar
+    assert missed <= (runs // 20 if dim > 16 else 0)
 
 
 @pytest.mark.long
-def test_half_a_thousand_neurons() -> None:
-    target = Network.random(128, 512, seed=7)
-    recovery = recovered(target)
+@pytest.mark.parametrize("seed", range(3))
+def test_half_a_thousand_neurons(seed) -> None:
+    target = Network.random(128, 512, seed=7 + seed)
+    recovery = recovered(target, seed=seed)
     assert spent(recovery) <= 1.25 * 512 * 128
-    assert error(recovery.model, target, 128) <= 1e-8
+    assert error(recovery.model, target, 128) <= min(1e-8, stated(recovery))
     assert recovery.usage.rounds <= 120
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 60))])
 def test_tiny_neurons_are_found(seed) -> None:
     plain = Network.random(16, 64, seed=seed)
     weights = plain.w_o * np.where(np.arange(64) < 8, 1e-6, 1.0)
@@ -92,6 +102,16 @@ def test_biases(dim, width) -> None:
     assert error(recovery.model, target, dim) <= 1e-8
     if dim == 32:
         assert spent(recovery) <= 2 * width * (dim + 1)
+
+
+@pytest.mark.long
+def test_biases_on_many_seeds() -> None:
+    for seed in range(40):
+        target = Network.random(32, 128, bias=True, seed=50_000 + seed)
+        recovery = recovered(target, bias=True, seed=seed)
+        assert error(recovery.model, target, 32) <= min(1e-8, stated(recovery))
+        assert spent(recovery) <= 2 * 128 * 33
+        assert recovery.usage.rounds <= 120
 
 
 def test_a_bias_free_target_is_also_served_with_bias() -> None:

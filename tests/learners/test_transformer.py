@@ -24,10 +24,14 @@ def relative(W, expected) -> float:
     return float(np.linalg.norm(W - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize(("dim", "width"), [(32, 128), pytest.param(64, 256, marks=pytest.mark.long)])
-def test_whole_transformer_with_biases(dim, width) -> None:
-    target = Model.random(dim, width, bias=True, seed=11)
-    recovery = us.recover(us.oracle(target), us.learners.Transformer())
+MORE = [pytest.param(32, 128, seed, marks=pytest.mark.long) for seed in range(12, 42)]
+LARGER = [pytest.param(64, 256, seed, marks=pytest.mark.long) for seed in range(11, 31)]
+
+
+@pytest.mark.parametrize(("dim", "width", "seed"), [(32, 128, 11), *MORE, *LARGER])
+def test_whole_transformer_with_biases(dim, width, seed) -> None:
+    target = Model.random(dim, width, bias=True, seed=seed)
+    recovery = us.recover(us.oracle(target), us.learners.Transformer(), seed=seed)
     assert functional_error(recovery.model, target) <= 1e-9
     assert relative(recovery.model.W, target.W) <= 1e-11
     assert recovery.usage.billed <= 1.35 * us.theory.transformer_unknowns(dim, width, bias=True)
@@ -44,11 +48,13 @@ def test_biases_residual_and_rank_are_found(bias, residual, rank) -> None:
     assert us.models.distance(recovery.model, target) <= 1e-10
 
 
-def test_odd_part_at_the_papers_price() -> None:
+@pytest.mark.parametrize("seed", [12, *(pytest.param(s, marks=pytest.mark.long) for s in range(100, 130))])
+def test_odd_part_at_the_papers_price(seed) -> None:
     d, m = 32, 128
-    target = Model.random(d, m, seed=12)
+    target = Model.random(d, m, seed=seed)
     usage, model = odd(target)
-    network = sum(usage.phases.get(phase, 0) for phase in ("kinks", "gradients", "residual", "polish"))
+    alone = us.recover(us.oracle(target.network), us.learners.ReluNetwork()).usage
+    network = alone.billed - alone.phases["verify"]
     assert relative(model.W, target.W) <= 1e-9
     assert usage.phases["values"] + usage.phases["main"] == 2 * us.theory.single_head_queries(d)
     assert usage.billed - usage.phases["verify"] - network <= 2 * 1.02 * (d + d * d) + 128
@@ -115,6 +121,20 @@ def test_bounded_tokens(known, residual) -> None:
     assert relative(recovery.model.W, target.W) <= 1e-12
     assert recovery.usage.phases["main"] == 64
     assert ("newton" in recovery.usage.phases) is not known
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("known", [False, True])
+def test_bounded_tokens_on_many_models(known) -> None:
+    for seed in range(40):
+        rng = np.random.default_rng([seed, known])
+        dim, radius = int(rng.integers(4, 17)), float(10 ** rng.uniform(-1, 1))
+        norm = float(10 ** rng.uniform(-1, 1)) / radius**2
+        bias, residual = known and bool(rng.random() < 0.5), bool(rng.random() < 0.5)
+        target = Model.random(dim, 3 * dim, norm=norm, bias=bias, residual=residual, seed=40_000 + seed)
+        learner = us.learners.Transformer(network=target.network if known else None)
+        recovery = us.recover(us.oracle(target, max_norm=radius), learner, seed=seed)
+        assert relative(recovery.model.W, target.W) <= 1e-10
 
 
 def test_bounded_tokens_with_biases_need_the_network() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, no_cells, with_chain
+from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, informative, no_cells, with_chain
 from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing
@@ -62,6 +62,22 @@ def test_cell_gradients_are_the_network(seed: int) -> None:
     net = with_chain(no_cells(4), G, np.full(len(G), 1e-12), good, np.ones(len(G) - 1, dtype=bool), base)
     x = rng.standard_normal((50, 4))
     np.testing.assert_allclose(net.of(x), np.maximum(x @ A, 0) @ w, atol=1e-10)
+
+
+@pytest.mark.parametrize("narrow", [0, 2, 3, 6])
+def test_informative_points_are_those_where_errors_of_the_cells_show(narrow: int) -> None:
+    _, _, G, base, rng = chain(5)
+    noise, good = np.full(len(G), 1e-9), np.ones(len(G), dtype=bool)
+    noise[narrow] = 1e-6
+    x, single = rng.standard_normal((40, 4)), np.ones(len(G) - 1, dtype=bool)
+    net = with_chain(no_cells(4), G, noise, good, single, base)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    gaps = []
+    for _ in range(300):
+        wrong = with_chain(no_cells(4), G + noise[:, None] * rng.standard_normal(G.shape), noise, good, single, base)
+        gaps.append(wrong.of(x) - net.of(x))
+    measured = np.mean(np.square(gaps), axis=0)
+    np.testing.assert_allclose(informative(net, x), measured, rtol=0.5)
 
 
 def test_polish_removes_an_error_of_one_cell() -> None:

@@ -99,6 +99,22 @@ def away_from_kinks(net: CellNetwork, x: Array) -> Array:
     return clear
 
 
+def informative(net: CellNetwork, x: Array) -> Array:
+    """Variance (n,) that the noise of the gradients leaves at points x (n, d): an answer where it is large says most.
+
+    A cell counts where exactly one of the two hyperplanes around it is to the other side of its chain's anchor.
+    """
+    variance = np.empty(len(x))
+    for k in range(0, len(x), _ROWS):
+        turned = np.where((x[k : k + _ROWS] @ net.U.T > 0) != net.active, np.where(net.active, -1.0, 1.0), 0.0)
+        share = np.zeros((len(turned), len(net.noise)))
+        share[:, net.right] += turned
+        share[:, net.left] -= turned
+        share[:, net.anchors] += 1
+        variance[k : k + _ROWS] = share**2 @ net.noise**2
+    return variance
+
+
 def corrected(net: CellNetwork, x: Array, residual: Array, sigma: float, iterations: int) -> CellNetwork:
     """Correct the gradients by residual = answer - net(x) at points x (n, d).
 

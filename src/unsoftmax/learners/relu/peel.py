@@ -15,15 +15,18 @@ from unsoftmax.learners.relu.kinks import find_kinks
 from unsoftmax.learners.relu.noise import Answers, directions, size_and_noise
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import closed_circle, upper_circle
-from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, no_cells, with_chain
+from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, informative, no_cells, with_chain
 
 _CIRCLES = 6
 _POLISHES = 4
 _FRACTION = 0.08
 """Polish queries for each unknown: enough to determine the narrowest cells anew."""
 
+_SPARE = 40
+"""Candidates beyond the polish queries due. Where few are due, for one narrow cell, half of all would not show it."""
+
 _ITERATIONS = 50
-_AT_NOISE = 1e4
+_AT_NOISE = 2e4
 _SURPRISE = 10.0
 _HOPELESS = 1e-2
 _MARGIN = 1e-5
@@ -152,8 +155,9 @@ class _Peeling:
         m = len(self.net.s)
         count = self.polish_queries()
         if count:
-            x = directions(int(1.05 * count) + 32, self.dim, self.upper, self.rng)
-            x = x[away_from_kinks(self.net, x)][:count]
+            x = directions(int(1.05 * count) + _SPARE, self.dim, self.upper, self.rng)
+            x = x[away_from_kinks(self.net, x)]
+            x = x[np.argsort(-informative(self.net, x), kind="stable")[:count]]
             if len(x):
                 self.polished = True
                 y = yield one_row(x, phase="polish")
