@@ -3,6 +3,9 @@
 For models you own or are permitted to test.
 """
 
+from importlib import import_module
+from types import ModuleType
+
 from unsoftmax import adapters, errors, learners, models, oracles, theory
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.tokens import token_oracle
@@ -15,6 +18,20 @@ from unsoftmax.recovery import recover
 from unsoftmax.result import Certificate, Claim, Recovery, Status, Usage, load
 
 __version__ = "0.1.0"
+
+_ROOMS = ("experiments", "report")
+"""Imported when first named: they are not needed to recover anything."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ROOMS:
+        return import_module(f"unsoftmax.{name}")
+    raise AttributeError(f"module 'unsoftmax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS})
+
 
 __all__ = [
     "Audit",

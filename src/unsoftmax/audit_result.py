@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from unsoftmax.errors import FileFormatError
+from unsoftmax.errors import FileFormatError, InvalidArgument
+from unsoftmax.evidence import Evidence, evidence_from
 
 AUDIT_FORMAT = "unsoftmax-audit/1"
 
@@ -42,10 +44,22 @@ class Cell:
     def name(self) -> str:
         return f"{self.access}, {self.defence}"
 
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        return f"{self.access}, {'no defence' if self.defence == 'none' else self.defence}"
+
+    @property
+    def verdict(self) -> str:
+        """What the attacker has in the end, in two words."""
+        if self.leak != "none":
+            return f"{self.leak} copy"
+        return "no copy" if self.queries else "not possible"
+
 
 @dataclass(frozen=True)
 class Audit:
-    """What leaks, at what price, and what a defence buys."""
+    """What leaks, at what price, and what a defence buys; `evidence` is of the first cell's recovery."""
 
     target: str
     dim: int
@@ -56,6 +70,7 @@ class Audit:
     cells: tuple[Cell, ...]
     recommendations: tuple[str, ...]
     provenance: dict[str, Any]
+    evidence: Evidence | None = None
 
     @property
     def cheapest(self) -> float | None:
@@ -74,15 +89,23 @@ class Audit:
 
     def __repr__(self) -> str:
         lines = [f"Audit of {self.target} (d = {self.dim}, {self.unknowns} unknowns)"]
-        lines += [f"  {c.name}: {c.leak}, {c.queries} queries. {c.reason}" for c in self.cells]
+        lines += [f"  {c.title}: {c.verdict}, {c.queries:,} queries. {c.reason}".rstrip() for c in self.cells]
         return "\n".join(lines + [f"  - {text}" for text in self.recommendations])
 
     def to_json(self) -> str:
         """The audit as JSON; the schema is published in the documentation."""
-        return json.dumps({"format": AUDIT_FORMAT, **asdict(self)}, indent=1, default=str) + "\n"
+        data = _finite({"format": AUDIT_FORMAT, **asdict(self)})
+        # The matrices of the evidence stand on one line: a page of digits helps nobody.
+        evidence = json.dumps(data.pop("evidence"), default=str, allow_nan=False)
+        rest = json.dumps(data, indent=1, default=str, allow_nan=False).removesuffix("\n}")
+        return f'{rest},\n "evidence": {evidence}\n}}\n'
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(self.to_json())
+        """Write the JSON; `load_audit` reads it back, and `unsoftmax report` makes the page of it."""
+        try:
+            Path(path).write_text(self.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(f"{path} cannot be written ({error.strerror or error}); check the folder.") from error
 
 
 def error_of(cell: Cell) -> float:
@@ -100,14 +123,38 @@ def leak_of(error: float | None) -> Leak:
     return "exact" if error <= EXACT else "close" if error <= CLOSE else "rough"
 
 
+def duration(hours: float) -> str:
+    """A time for people: 12 seconds, 20 minutes, 3.5 hours, 2.1 days."""
+    for size, unit in ((1 / 3600, "second"), (1 / 60, "minute")):
+        if hours < 0.99 * (60 * size):
+            count = round(hours / size)
+            return f"{count or 'under 1'} {unit}{'' if count <= 1 else 's'}"
+    return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:,.1f} days"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: such numbers become null."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def load_audit(path: str | Path) -> Audit:
     """Read an audit written by `Audit.save`."""
     try:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data.pop("format") != AUDIT_FORMAT:
             raise FileFormatError(f"{path} is not an {AUDIT_FORMAT} file.")
         cells = tuple(Cell(**cell) for cell in data.pop("cells"))
-        return Audit(cells=cells, recommendations=tuple(data.pop("recommendations")), **data)
+        evidence = data.pop("evidence", None)
+        return Audit(
+            cells=cells,
+            recommendations=tuple(data.pop("recommendations")),
+            evidence=None if evidence is None else evidence_from(evidence),
+            **data,
+        )
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read ({error.strerror or error}); check the path.") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -62,7 +62,7 @@ def test_pages_open_from_disk_and_draw(pages, width, dark) -> None:
 
     browser = open_browser(width, dark)
     try:
-        for name, charts in (("audit", 5), ("recovery", 3)):
+        for name, charts in (("audit", 7), ("recovery", 5)):
             browser.get((pages / f"{name}.html").as_uri())
             WebDriverWait(browser, 30).until(
                 lambda b, charts=charts: len(b.find_elements("css selector", ".chart svg")) == charts

@@ -13,6 +13,8 @@ from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.spec import Kind, Link
 
+_ATTEMPTS = 3
+"""How often the description of a model is asked for: a server that is down should be said to be so at once."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -120,13 +122,18 @@ class _Metadata:
         import stamina
 
         try:
-            for attempt in stamina.retry_context(on=Unanswered, attempts=3, wait_initial=remote.backoff, timeout=None):
+            attempts = stamina.retry_context(
+                on=Unanswered, attempts=_ATTEMPTS, wait_initial=remote.backoff, timeout=None
+            )
+            for attempt in attempts:
                 with attempt:
                     said = json.loads(remote.send("GET", path, None, {}).content)
             if isinstance(said, dict):
                 return said
             raise ValueError("not an object")
         except (Unanswered, OracleError, ValueError, RecursionError) as error:
+            if required and isinstance(error, Unanswered):
+                raise error.told(remote.url, _ATTEMPTS, "check that it serves the Open Inference Protocol v2") from None
             if required:
                 raise OracleError(
                     f"{remote.url}/{path} does not describe a model ({error}); check the url and the model's name."

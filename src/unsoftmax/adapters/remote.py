@@ -34,12 +34,20 @@ _ODD_ANSWERS = 3
 class Unanswered(Exception):
     """A request failed in a way that may pass; `after` is how long the server asked to wait.
 
-    `odd`: an answer came, whole and for this request, but it cannot be one.
+    `odd`: an answer came, whole and for this request, but it cannot be one. `absent`: nobody listens there.
     """
 
-    def __init__(self, reason: str, after: float | None = None, *, odd: bool = False) -> None:
+    def __init__(self, reason: str, after: float | None = None, *, odd: bool = False, absent: bool = False) -> None:
         super().__init__(reason)
-        self.after, self.odd = after, odd
+        self.after, self.odd, self.absent = after, odd, absent
+
+    def told(self, url: str, attempts: int, advice: str) -> OracleError:
+        """The failure as the user should read it."""
+        if self.absent:
+            return OracleError(
+                f"{url} is not reachable ({attempts} attempts: {self}); start the server or check the url."
+            )
+        return OracleError(f"{url} did not answer in {attempts} attempts ({self}); {advice}.")
 
 
 @dataclass
@@ -120,10 +128,9 @@ class RemoteModel:
                     self.pace.wait(len(tokens))
                     return self._ask(tokens)
         except Unanswered as error:
-            raise OracleError(
-                f"{self.url} did not answer {len(tokens)} sequences in {attempt.num} attempts "
-                f"({self._without_token(str(error))}); mend the server, or raise `retries`, `timeout` or `backoff`."
-            ) from None
+            told = Unanswered(self._without_token(str(error)), absent=error.absent)
+            advice = "mend the server, or raise `retries`, `timeout` or `backoff`"
+            raise told.told(self.url, attempt.num, advice) from None
         raise AssertionError("stamina ends with an answer or an exception")
 
     def _ask(self, tokens: Array) -> Array:
@@ -167,6 +174,8 @@ class RemoteModel:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         try:
             response = self._client.request(method, f"{self.url}/{path}", content=body, headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unanswered(str(error) or type(error).__name__, absent=True) from error
         except httpx.TransportError as error:
             raise Unanswered(f"{type(error).__name__}: {error}") from error
         except httpx.HTTPError as error:

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unsoftmax.audit_result import Cell, error_of
+from unsoftmax.audit_result import Cell, duration, error_of
+
+_BETTER = ("exact", "close", "rough", "none")
+_DEARER, _SLOWER = 1.5, 2.0
+"""From which factor on a defence is said to cost the attacker queries, or time."""
 
 
 def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
     """Plain sentences, the most important first."""
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
     if not open_cells:
-        yield "Without any defence no learner of this version recovered the target; see the reasons in the ladder."
+        yield "Without any defence no learner of this version recovered the target; the ladder says why."
         return
     base = min(open_cells, key=lambda c: c.queries)
-    money = "" if base.price == 0 else f" for {base.price:.2f} {currency}"
     yield (
-        f"Undefended, the target leaks to a relative error of {error_of(base):.0e} in {base.queries} queries{money}, "
-        f"about {_time(base.hours)} at the assumed rate."
+        f"Undefended, the target leaks: {base.queries:,} queries{_money(base, currency)} give {_copy(base)}, "
+        f"in about {duration(base.hours)} at the assumed rate."
     )
-    stopping = [c for c in cells if c.defence != "none" and c.leak == "none"]
-    for cell in cells:
-        if cell is base or cell.leak == "none":
-            continue
-        yield f"{_subject(cell)} {_effect(cell, base)}"
+    leaking = [c for c in cells if c is not base and c.leak != "none"]
+    useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
+    if useless:
+        which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
+        names = "; ".join(_subject(c) for c in useless)
+        yield f"{which}, the copy stays {base.leak} for about as many queries: {names}."
+    yield from (_effect(c, base, currency) for c in leaking if c not in useless)
+    stopping = [c for c in cells if c.leak == "none"]
     if stopping:
-        names = "; ".join(_subject(c).lower() for c in stopping)
-        yield f"No learner of this version got anything usable behind: {names}. That is no proof that nothing can."
+        names = "; ".join(_subject(c) for c in stopping)
+        yield f"No learner of this version got a usable copy behind: {names}. That is no proof that nothing can."
     else:
         yield (
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
@@ -34,28 +40,45 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
         )
 
 
+def _dearer(cell: Cell, base: Cell) -> bool:
+    return cell.queries > _DEARER * base.queries
+
+
+def _slower(cell: Cell, base: Cell) -> bool:
+    return cell.hours > _SLOWER * base.hours and not _dearer(cell, base)
+
+
+def _blurred(cell: Cell, base: Cell) -> bool:
+    return _BETTER.index(cell.leak) > _BETTER.index(base.leak)
+
+
 def _subject(cell: Cell) -> str:
-    if cell.defence == "none":
-        return f"Showing {cell.access}"
-    words = cell.defence[0].upper() + cell.defence[1:]
-    return words if cell.access != "labels only" else f"{words} with labels only"
+    if cell.access != "labels only":
+        return "no defence" if cell.defence == "none" else cell.defence
+    return "labels only" if cell.defence == "none" else f"labels only and {cell.defence}"
 
 
-def _effect(cell: Cell, base: Cell) -> str:
-    if cell.hours > 2 * base.hours and cell.queries <= 1.5 * base.queries:
-        return f"stretches the attack from {_time(base.hours)} to {_time(cell.hours)}; it does not stop it."
-    dearer = cell.queries > 1.5 * base.queries
-    worse = error_of(cell) > 100 * max(error_of(base), 1e-12)
-    cost = f"raises the cost from {base.queries} to {cell.queries} queries" if dearer else "does not raise the cost"
-    if worse:
-        copy = f"leaves a copy with relative error {error_of(cell):.0e} ({cell.leak})"
-        return f"{cost} and {copy}; it does not stop the leak."
-    return f"{cost} and the copy is as good as without it (relative error {error_of(cell):.0e})."
+def _effect(cell: Cell, base: Cell, currency: str) -> str:
+    """What a defence changes: time, cost, quality of the copy."""
+    changes = []
+    if _slower(cell, base):
+        changes.append(f"the attack takes {duration(cell.hours)} instead of {duration(base.hours)}")
+    elif _dearer(cell, base):
+        money = "" if base.price == 0 else f" (from {base.price:,.2f} to {cell.price:,.2f} {currency})"
+        changes.append(f"the cost rises from {base.queries:,} to {cell.queries:,} queries{money}")
+    else:
+        changes.append("the cost does not rise")
+    if _blurred(cell, base):
+        changes.append(f"the copy is {cell.leak} instead of {base.leak} (relative error {error_of(cell):.0e})")
+    else:
+        changes.append(f"the copy is still {cell.leak}")
+    return f"With {_subject(cell)}, {' and '.join(changes)}; the leak is not stopped."
 
 
-def _time(hours: float) -> str:
-    if hours < 1 / 60:
-        return f"{3600 * hours:.0f} seconds"
-    if hours < 1:
-        return f"{60 * hours:.0f} minutes"
-    return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:.1f} days"
+def _copy(cell: Cell) -> str:
+    article = "an" if cell.leak == "exact" else "a"
+    return f"{article} {cell.leak} copy (relative error {error_of(cell):.0e})"
+
+
+def _money(cell: Cell, currency: str) -> str:
+    return "" if cell.price == 0 else f" for {cell.price:,.2f} {currency}"

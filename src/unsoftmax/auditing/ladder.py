@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
@@ -54,49 +55,57 @@ def same(oracle: Oracle) -> Oracle:
     return oracle
 
 
-def capped(max_norm: float | None = None, max_length: int | None = None) -> Callable[[Oracle], Oracle]:
-    return lambda oracle: Capped(oracle, Domain(max_norm, max_length))
+def capped(oracle: Oracle, max_norm: float | None = None, max_length: int | None = None) -> Oracle:
+    """The oracle behind these limits and its own."""
+    own = oracle.spec.domain
+    norms = [limit for limit in (own.max_norm, max_norm) if limit is not None]
+    lengths = [limit for limit in (own.max_length, max_length) if limit is not None]
+    return Capped(oracle, Domain(min(norms, default=None), min(lengths, default=None), own.forbidden))
 
 
-def rounded(decimals: int) -> Callable[[Oracle], Oracle]:
-    return lambda oracle: Rounded(oracle, decimals=decimals)
+def capped_and_rounded(oracle: Oracle, max_norm: float, decimals: int) -> Oracle:
+    return Rounded(capped(oracle, max_norm), decimals=decimals)
 
 
-def perturbed(tolerance: float, seed: int = 0) -> Callable[[Oracle], Oracle]:
-    return lambda oracle: Perturbed(oracle, tolerance, seed=seed)
+def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
+    return Thresholded(capped(oracle, max_norm))
 
 
 def ladder(spec: OracleSpec) -> list[Scenario]:
     """The scenarios that make sense for this target, undefended first."""
-    access = "token ids" if spec.vocabulary is not None else "vector answers" if spec.outputs else "values"
+    labels = spec.kind == "membership"
+    ids = spec.vocabulary is not None
+    access = "token ids" if ids else "labels only" if labels else "vector answers" if spec.outputs else "values"
     rungs = [Scenario(access, "none", same)]
-    if spec.vocabulary is None:
-        rungs += [Scenario(access, f"{name} arithmetic", _cast(name)) for name in ("float32", "float16")]
-    rungs += [Scenario(access, f"rounding to {k} decimals", rounded(k)) for k in (6, 3, 2)]
-    rungs += [Scenario(access, f"deterministic noise up to {tau:g}", perturbed(tau)) for tau in (1e-6, 1e-3)]
-    rungs += [Scenario(access, "random noise of deviation 0.001", lambda oracle: Stochastic(oracle, 1e-3))]
-    if spec.vocabulary is None:
-        rungs += [
-            Scenario(access, "token norm at most 1", capped(max_norm=1.0)),
-            Scenario(
-                access,
-                "token norm at most 1, rounding to 3 decimals",
-                lambda oracle: rounded(3)(capped(max_norm=1.0)(oracle)),
-            ),
-        ]
+    if not labels:
+        rungs += _blurred(access, ids)
+    if not ids:
+        rungs.append(Scenario(access, "token norm at most 1", partial(capped, max_norm=1.0)))
+    if not ids and not labels:
+        both = partial(capped_and_rounded, max_norm=1.0, decimals=3)
+        rungs.append(Scenario(access, "token norm at most 1 and rounding to 3 decimals", both))
     rungs += [
-        Scenario(access, "sequences of at most 2 tokens", capped(max_length=2)),
-        Scenario(access, "sequences of 1 token", capped(max_length=1)),
+        Scenario(access, "sequences of at most 2 tokens", partial(capped, max_length=2)),
+        Scenario(access, "sequences of 1 token", partial(capped, max_length=1)),
         Scenario(access, "one query per second", same, rate=1.0),
         Scenario(access, "query budget of half the unknowns", same, budget_share=0.5 / (spec.outputs or 1)),
     ]
-    if spec.outputs is None and spec.vocabulary is None:
+    if spec.outputs is None and not ids and not labels:
         rungs += [
             Scenario("labels only", "none", Thresholded),
-            Scenario("labels only", "token norm at most 1", lambda oracle: Thresholded(capped(max_norm=1.0)(oracle))),
+            Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
         ]
     return rungs
 
 
-def _cast(name: str) -> Callable[[Oracle], Oracle]:
-    return lambda oracle: Cast(oracle, name)
+def _blurred(access: str, ids: bool) -> list[Scenario]:
+    """Answers with fewer digits: number formats, rounding, noise."""
+    rungs = []
+    if not ids:
+        rungs += [Scenario(access, f"{name} arithmetic", partial(Cast, dtype=name)) for name in ("float32", "float16")]
+    rungs += [Scenario(access, f"rounding to {k} decimals", partial(Rounded, decimals=k)) for k in (6, 3, 2)]
+    rungs += [
+        Scenario(access, f"deterministic noise up to {words}", partial(Perturbed, tolerance=tau, seed=0))
+        for words, tau in (("0.000001", 1e-6), ("0.001", 1e-3))
+    ]
+    return [*rungs, Scenario(access, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -16,22 +16,43 @@ from unsoftmax.cli import exits, settings, targets
 
 def audit(
     target: Annotated[str, typer.Argument(help=targets.HELP)],
-    learner: Annotated[str | None, typer.Option(help="The attack on exact answers; auto chooses it.")] = None,
+    learner: Annotated[
+        str | None, typer.Option(help="The attack on exact answers; auto diagnoses the target and chooses it.")
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="The true model (.safetensors), where the target is not one itself.")
+    ] = None,
     price: settings.Price = None,
-    rate: Annotated[float | None, typer.Option(help="Queries per second an attacker can ask (default 100).")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Queries per second an attacker can ask (default 100).", min=0)
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Most queries the attacker may spend on each way in.", min=0)
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Most the attacker may spend on each way in, at --price.", min=0)
+    ] = None,
     folder: Annotated[Path | None, typer.Option(help="Keep finished cells here; the same command resumes.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the audit as JSON here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the audit as JSON here; `unsoftmax report` makes the page of it.")
+    ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF for code-scanning pages here.")] = None,
     fail_if_cost_below: Annotated[
-        float | None, typer.Option(help="Exit with code 10 if a close copy costs less than this.")
+        float | None, typer.Option(help="Exit with code 10 if a close copy costs less than this.", min=0)
     ] = None,
     seed: settings.Seed = None,
-    workers: settings.Workers = None,
+    workers: Annotated[int | None, typer.Option(help="Cells to run at the same time (default 1).", min=1)] = None,
     dim: settings.Dim = None,
+    kind: settings.KindOption = None,
+    tolerance: settings.Tolerance = None,
     max_norm: settings.MaxNorm = None,
     max_length: settings.MaxLength = None,
     max_batch: settings.MaxBatch = None,
+    send_rate: Annotated[
+        float | None, typer.Option(help="Queries per second sent to a server at most (default 1000).", min=0)
+    ] = None,
+    token_env: settings.TokenEnv = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -44,40 +65,49 @@ def audit(
 
     unsoftmax audit head.safetensors --price 0.01 --fail-if-cost-below 100   (for CI)
     """
-    from unsoftmax import auditing
+    from unsoftmax import auditing, models
     from unsoftmax.errors import InvalidArgument
     from unsoftmax.report import audit_page, write
     from unsoftmax.report import sarif as to_sarif
 
     with exits.one_sentence(debug, as_json):
         options = settings.merged(
-            config, learner=learner, price=price, rate=rate, folder=folder, report=report, output=output, sarif=sarif,
-            fail_if_cost_below=fail_if_cost_below, seed=seed, workers=workers, dim=dim, max_norm=max_norm,
-            max_length=max_length, max_batch=max_batch,
+            config, learner=learner, truth=truth, price=price, rate=rate, budget=budget, max_cost=max_cost,
+            folder=folder, report=report, output=output, sarif=sarif, fail_if_cost_below=fail_if_cost_below, seed=seed,
+            workers=workers, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
+            max_batch=max_batch, send_rate=send_rate, token_env=token_env,
         )  # fmt: skip
         if options["fail_if_cost_below"] is not None and not options["price"]:
             raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")
-        oracle, truth = targets.resolve(target, **settings.oracle_options(options))
+        if options["rate"] == 0:
+            raise InvalidArgument("`--rate` must be positive: queries per second an attacker can ask (got 0).")
+        settings.writable(options, "report", "output", "sarif")
         terms = auditing.Terms(price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0)
+        attack = settings.learner_named(options["learner"])
+        oracle, true_model = targets.resolve(target, **settings.oracle_options(options, "send_rate"))
+        if options["truth"]:
+            true_model = models.load(options["truth"])
         count = options["workers"] or 1
-        pool = ThreadPoolExecutor(count) if count > 1 else nullcontext(None)
-        kept = nullcontext(options["folder"]) if options["folder"] else TemporaryDirectory(prefix="unsoftmax-audit-")
-        with pool as executor, kept as folder_used:
+        with ThreadPoolExecutor(count) if count > 1 else nullcontext(None) as executor:
             result = auditing.audit(
-                oracle, truth, learner=settings.learner_named(options["learner"]), terms=terms,
-                seed=options["seed"] or 0, folder=folder_used, executor=executor,
+                oracle, true_model, learner=attack, terms=terms, budget=settings.budget_of(options),
+                seed=options["seed"] or 0, folder=options["folder"], executor=executor,
                 progress=None if as_json else show_cell,
             )  # fmt: skip
-            undefended = _undefended(result, Path(folder_used))
+        command = settings.command("audit", target, options)
+        result = replace(result, provenance=result.provenance | {"target": target, "command": command})
         if options["output"]:
             result.save(options["output"])
         if options["sarif"]:
-            Path(options["sarif"]).write_text(to_sarif(result))
+            write(to_sarif(result), options["sarif"])
         if options["report"]:
-            write(audit_page(result, undefended, truth), options["report"])
-        typer.echo(result.to_json() if as_json else "\n".join(["", *result.recommendations]))
-        if options["report"] and not as_json:
-            typer.echo(f"report: {options['report']}")
+            write(audit_page(result), options["report"])
+        typer.echo(
+            result.to_json() if as_json else exits.plain("\n".join(["", *result.recommendations])), nl=not as_json
+        )
+        for name in ("report", "output", "sarif"):
+            if options[name] and not as_json:
+                typer.echo(f"{name}: {options[name]}")
         floor = options["fail_if_cost_below"]
         if floor is not None and result.cheapest is not None and result.cheapest < floor:
             typer.echo(f"a close copy costs {result.cheapest:.2f}, below the {floor:.2f} required.", err=True)
@@ -86,13 +116,6 @@ def audit(
 
 def show_cell(cell: Any, done: int, total: int) -> None:
     """One line per finished cell."""
-    typer.echo(f"[{done}/{total}] {cell.name}: {cell.leak} after {cell.queries} queries", err=not sys.stdout.isatty())
-
-
-def _undefended(result: Any, folder: Path) -> Any:
-    """The saved recovery of the first cell."""
-    from unsoftmax.auditing import ladder_slug
-    from unsoftmax.result import load
-
-    path = folder / f"{ladder_slug(result.cells[0].access, result.cells[0].defence)}.safetensors"
-    return load(path) if path.exists() else None
+    cost = f", {cell.queries:,} queries" if cell.queries else ""
+    words = f"[{done:>{len(str(total))}}/{total}] {cell.title}: {cell.verdict}{cost}"
+    typer.echo(exits.plain(words), err=not sys.stdout.isatty())

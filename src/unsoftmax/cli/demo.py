@@ -13,8 +13,9 @@ from unsoftmax.cli.exits import one_sentence
 
 def demo(
     dim: Annotated[int, typer.Option(help="Token dimension d of the head.", min=1)] = 64,
-    seed: Annotated[int, typer.Option(help="Seed of the target and of the learner.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the target and of the learner.", min=0)] = 0,
     report: Annotated[Path, typer.Option(help="Where the report of the small audit goes.")] = Path("out/demo.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit of the small head as JSON.")] = False,
     debug: settings.Debug = False,
 ) -> None:
     """Recover a random single head from its answers alone, then audit a small one and write the report.
@@ -23,10 +24,13 @@ def demo(
     """
     from rich.console import Console
 
-    console = Console()
-    with one_sentence(debug):
-        _recover(console, dim, seed)
-        _audit(console, seed, report)
+    console = Console(quiet=as_json)
+    with one_sentence(debug, as_json):
+        if not as_json:
+            _recover(console, dim, seed)
+        result = _audit(console, seed, report)
+        if as_json:
+            typer.echo(result.to_json(), nl=False)
 
 
 def _recover(console: Any, dim: int, seed: int) -> None:
@@ -53,7 +57,9 @@ def _recover(console: Any, dim: int, seed: int) -> None:
             console.print(f"  {claim.name}: {claim.observed:.1e} (allowed {claim.bound:.1e}), {claim.statement}")
 
 
-def _audit(console: Any, seed: int, page: Path) -> None:
+def _audit(console: Any, seed: int, page: Path) -> Any:
+    from dataclasses import replace
+
     from rich.table import Table
 
     import unsoftmax as us
@@ -64,18 +70,21 @@ def _audit(console: Any, seed: int, page: Path) -> None:
     console.print(
         "\nNow the ladder for a small head (d = 12): what each access level and defence means for an attacker."
     )
-    oracle = us.oracle(small, name="demo head")
+    page.parent.mkdir(parents=True, exist_ok=True)
     terms = auditing.Terms(price_per_query=0.001)
     with console.status("auditing") as status:
         result = auditing.audit(
-            oracle, small, terms=terms, seed=seed, progress=lambda cell, done, total: status.update(f"{done}/{total}")
-        )
-    table = Table("access", "defence", "copy", "queries", "error", title="Leak ladder")
+            us.oracle(small, name="demo head"), small, terms=terms, seed=seed,
+            progress=lambda cell, done, total: status.update(f"{done}/{total}"),
+        )  # fmt: skip
+    command = settings.command("demo", None, {"seed": seed, "report": page})
+    result = replace(result, provenance=result.provenance | {"command": command})
+    table = Table("access", "defence", "result", "queries", "error", title="Leak ladder")
     for cell in result.cells:
-        error = "-" if cell.parameter_error is None else f"{cell.parameter_error:.0e}"
-        table.add_row(cell.access, cell.defence, cell.leak, str(cell.queries), error)
+        error = "" if cell.parameter_error is None else f"{cell.parameter_error:.0e}"
+        table.add_row(cell.access, cell.defence, cell.verdict, f"{cell.queries:,}" if cell.queries else "", error)
     console.print(table)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    recovery = us.recover(oracle, us.learners.SingleHead(), seed=seed)
-    write(audit_page(result, recovery, small), page)
-    console.print(f"The report is at {page}; open it in a browser.")
+    console.print(f"{result.recommendations[0]}")
+    write(audit_page(result), page)
+    console.print(f"The report is at {page}; open it in a browser.", markup=False)
+    return result

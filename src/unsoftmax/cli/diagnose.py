@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unsoftmax.cli import settings, targets
-from unsoftmax.cli.exits import one_sentence
+from unsoftmax.cli.exits import one_sentence, plain
 
 
 def diagnose(
@@ -20,6 +20,8 @@ def diagnose(
     max_norm: settings.MaxNorm = None,
     max_length: settings.MaxLength = None,
     max_batch: settings.MaxBatch = None,
+    rate: settings.Rate = None,
+    token_env: settings.TokenEnv = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -33,12 +35,12 @@ def diagnose(
     with one_sentence(debug, as_json):
         options = settings.merged(
             config, seed=seed, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
-            max_batch=max_batch,
+            max_batch=max_batch, rate=rate, token_env=token_env,
         )  # fmt: skip
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         found = us.diagnose(oracle, seed=options["seed"] or 0)
         if as_json:
             typer.echo(json.dumps(found.to_dict(), default=str))
             return
-        typer.echo(str(found))
-        typer.echo(f"Queries: {found.usage.billed}.")
+        typer.echo(plain(found))
+        typer.echo(f"Queries: {found.usage.billed:,}.")

@@ -42,18 +42,26 @@ def one_sentence(debug: bool = False, as_json: bool = False) -> Iterator[None]:
     except OSError as error:
         if debug:
             raise
-        typer.echo(f"a file or an address cannot be used: {error}.", err=True)
+        what = "an address" if error.filename is None else str(error.filename)
+        say(errors.InvalidArgument(f"{what} cannot be used ({error.strerror or error})."), as_json)
         raise typer.Exit(USAGE) from None
 
 
 def say(error: errors.UnsoftmaxError, as_json: bool) -> None:
+    """The error for people, or as JSON on standard output."""
     kind = type(error).__name__
+    message = " ".join([str(error), *getattr(error, "__notes__", ())])
     if as_json:
-        data: dict[str, object] = {"error": kind, "message": str(error)}
+        data: dict[str, object] = {"error": kind, "message": message}
         if error.recovery is not None:
             data |= {"status": error.recovery.status.value, "billed": error.recovery.usage.billed}
         typer.echo(json.dumps(data))
         return
-    typer.echo(f"{kind}: {error}", err=True)
+    typer.echo(f"{kind}: {plain(message)}", err=True)
     if isinstance(error, errors.BudgetExceeded) and error.recovery is not None and error.recovery.usage.billed:
         typer.echo(f"{error.recovery.usage.billed} queries were billed. {error.recovery.status.remedy}", err=True)
+
+
+def plain(value: object) -> str:
+    """Text for a terminal: what came from outside may hold control characters."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(value))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from unsoftmax.cli import settings
+from unsoftmax.cli.exits import one_sentence
+from unsoftmax.errors import InvalidArgument
 
 
 def experiments(
@@ -18,6 +20,7 @@ def experiments(
     workers: Annotated[int, typer.Option(help="Processes to measure rows in.", min=1)] = 1,
     as_json: settings.Json = False,
     show: Annotated[bool, typer.Option("--list", help="Name the experiments and stop.")] = False,
+    debug: settings.Debug = False,
 ) -> None:
     """Run experiments, each a sweep with a claim that the data bear out or not.
 
@@ -25,38 +28,49 @@ def experiments(
 
     Interrupt and run again with the same --output to go on where it stopped.
     """
+    from rich.console import Console
+
+    from unsoftmax.experiments import available
+
+    console = Console()
+    known = available()
+    with one_sentence(debug, as_json):
+        if show:
+            claims = {name: experiment.claim for name, experiment in known.items()}
+            typer.echo(json.dumps(claims) if as_json else "\n".join(f"{name}: {c}" for name, c in claims.items()))
+            return
+        unknown = [name for name in names or [] if name not in known]
+        if unknown:
+            raise InvalidArgument(f"{', '.join(unknown)} is not an experiment; choose from {', '.join(known)}.")
+        chosen = {name: known[name] for name in names or list(known)}
+        rows = _run(chosen, output, quick, workers, None if as_json else console)
+        if as_json:
+            typer.echo(json.dumps(rows))
+            return
+        console.print(f"Rows, figures and claims are in {output}.", markup=False)
+
+
+def _run(chosen: dict[str, Any], output: Path, quick: bool, workers: int, console: Any) -> list[dict[str, object]]:
     from concurrent.futures import ProcessPoolExecutor
     from contextlib import nullcontext
 
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from unsoftmax.experiments import available, run
+    from unsoftmax.experiments import run
 
-    console = Console()
-    known = available()
-    if show:
-        for name, experiment in known.items():
-            console.print(f"{name}: {experiment.claim}")
-        return
-    unknown = [name for name in names or [] if name not in known]
-    if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)} is not an experiment; choose from {', '.join(known)}.")
     rows: list[dict[str, object]] = []
     pool = ProcessPoolExecutor(workers) if workers > 1 else nullcontext(None)
     with pool as executor, Progress(console=Console(stderr=True), transient=True) as bar:
-        for name in names or list(known):
+        for name, experiment in chosen.items():
             task = bar.add_task(name)
 
             def advance(done: int, total: int, task: TaskID = task) -> None:
                 bar.update(task, completed=done, total=total)
 
-            report = run(known[name], output / name, quick=quick, executor=executor, progress=advance)
+            report = run(experiment, output / name, quick=quick, executor=executor, progress=advance)
             bar.remove_task(task)
             rows.append({"name": name, "holds": report.verdict.holds, "paragraph": report.paragraph})
-            if not as_json:
+            if console is not None:
                 console.print(report.paragraph, soft_wrap=True)
-    if as_json:
-        typer.echo(json.dumps(rows))
-        return
-    console.print(f"Rows, figures and claims are in {output}.")
+    return rows

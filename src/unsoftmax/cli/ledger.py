@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unsoftmax.cli import settings
-from unsoftmax.cli.exits import one_sentence
+from unsoftmax.cli.exits import one_sentence, plain
+from unsoftmax.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from unsoftmax.oracles.ledger import Ledger
@@ -22,22 +23,18 @@ LedgerPath = Annotated[Path, typer.Argument(help="The ledger, as passed to recov
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Ledger]:
+def _opened(path: Path, debug: bool, as_json: bool) -> Iterator[Ledger]:
     from unsoftmax.oracles.ledger import Ledger
 
-    if not path.is_file():
-        raise typer.BadParameter(f"{path} does not exist.")
-    with one_sentence(), Ledger(path) as ledger:
-        yield ledger
-
-
-def _plain(value: object) -> str:
-    """Text for a terminal: what came from outside may hold control characters."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+    with one_sentence(debug, as_json):
+        if not path.is_file():
+            raise InvalidArgument(f"{path} does not exist or is a folder; name a ledger written by recover --ledger.")
+        with Ledger(path) as ledger:
+            yield ledger
 
 
 @app.command("show")
-def show(path: LedgerPath, as_json: settings.Json = False) -> None:
+def show(path: LedgerPath, as_json: settings.Json = False, debug: settings.Debug = False) -> None:
     """Show to what a ledger is bound, how many answers it holds by phase, and whether it is whole.
 
     Example: unsoftmax ledger show run.db
@@ -48,9 +45,9 @@ def show(path: LedgerPath, as_json: settings.Json = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    with _opened(path) as ledger:
+    with _opened(path, debug, as_json) as ledger:
         problems = ledger.check()
-        facts: dict[str, str] = {name: _plain(value) for name, value in ledger.binding.items()}
+        facts: dict[str, str] = {name: plain(value) for name, value in ledger.binding.items()}
         if not problems:
             phases: Counter[str] = Counter()
             for phase, keys, _ in ledger.chunks():
@@ -64,7 +61,7 @@ def show(path: LedgerPath, as_json: settings.Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(facts))
     else:
-        table = Table(title=str(path), show_header=False)
+        table = Table(title=escape(plain(path)), show_header=False)
         for name, value in facts.items():
             table.add_row(name, escape(value))
         Console().print(table)
@@ -76,6 +73,8 @@ def show(path: LedgerPath, as_json: settings.Json = False) -> None:
 def export(
     path: LedgerPath,
     output: Annotated[Path, typer.Argument(help="File to write: .csv, or .parquet if pyarrow is installed.")],
+    as_json: settings.Json = False,
+    debug: settings.Debug = False,
 ) -> None:
     """Write every answer with its phase and content address, in the order they were paid.
 
@@ -84,11 +83,13 @@ def export(
     from unsoftmax.oracles.export import to_csv, to_parquet
 
     writers = {".csv": to_csv, ".parquet": to_parquet}
-    if output.suffix not in writers:
-        raise typer.BadParameter(f"the output must end in .csv or .parquet (got {output.name}).")
-    with _opened(path) as ledger:
+    with _opened(path, debug, as_json) as ledger:
+        if output.suffix not in writers:
+            raise InvalidArgument(f"the output must end in .csv or .parquet (got {output.name}).")
+        settings.writable({"output": output}, "output")
         try:
             written = writers[output.suffix](ledger, output)
         except ImportError as error:
-            raise typer.BadParameter('Parquet needs pyarrow: pip install "unsoftmax[parquet]".') from error
-    typer.echo(f"wrote {written} answers to {output}")
+            raise InvalidArgument('Parquet needs pyarrow: pip install "unsoftmax[parquet]".') from error
+        facts = {"answers": written, "output": str(output)}
+        typer.echo(json.dumps(facts) if as_json else f"wrote {written} answers to {output}")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from unsoftmax.cli import settings, targets
-from unsoftmax.cli.exits import one_sentence
-from unsoftmax.errors import InvalidArgument
-from unsoftmax.oracles.metering import Budget
+from unsoftmax.cli.exits import one_sentence, plain
 
 
 def recover(
@@ -24,18 +22,22 @@ def recover(
     seed: settings.Seed = None,
     budget: settings.BudgetOption = None,
     price: settings.Price = None,
-    max_cost: Annotated[float | None, typer.Option(help="Most the queries may cost at --price.", min=0)] = None,
+    max_cost: settings.MaxCost = None,
     ledger: settings.Ledger = None,
     workers: settings.Workers = None,
     output: Annotated[Path | None, typer.Option(help="Save the Recovery here (.safetensors).")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check on fresh queries.")] = True,
+    verify: Annotated[
+        bool | None, typer.Option("--verify/--no-verify", help="Check on fresh queries (default: yes).")
+    ] = None,
     dim: settings.Dim = None,
     kind: settings.KindOption = None,
     tolerance: settings.Tolerance = None,
     max_norm: settings.MaxNorm = None,
     max_length: settings.MaxLength = None,
     max_batch: settings.MaxBatch = None,
+    rate: settings.Rate = None,
+    token_env: settings.TokenEnv = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -49,25 +51,28 @@ def recover(
     unsoftmax recover layer.onnx --learner AttentionLayer --set preset=lean --report page.html
 
     unsoftmax recover model.py:make --ledger run.ledger --budget 20000
+
+    unsoftmax recover https://host/v2/models/NAME --token-env MY_TOKEN --rate 50 --ledger run.ledger
     """
     import unsoftmax as us
 
     with one_sentence(debug, as_json):
         options = settings.merged(
-            config, learner=learner, set=set_, seed=seed, budget=budget, price=price,
-            max_cost=max_cost, ledger=ledger, workers=workers, output=output,
-            report=report, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
-            max_batch=max_batch,
+            config, learner=learner, set=set_, seed=seed, budget=budget, price=price, max_cost=max_cost, ledger=ledger,
+            workers=workers, output=output, report=report, verify=verify, dim=dim, kind=kind, tolerance=tolerance,
+            max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate, token_env=token_env,
         )  # fmt: skip
+        settings.writable(options, "output", "report", "ledger")
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))
         oracle, truth = targets.resolve(target, **settings.oracle_options(options))
         count = options["workers"] or 1
-        pool = ThreadPoolExecutor(count) if count > 1 else nullcontext(None)
-        with pool as executor:
+        with ThreadPoolExecutor(count) if count > 1 else nullcontext(None) as executor:
             recovery = us.recover(
-                oracle, chosen, seed=options["seed"] or 0, budget=_limits(options), ledger=options["ledger"],
-                executor=executor, verify=verify, progress=not as_json,
+                oracle, chosen, seed=options["seed"] or 0, budget=settings.budget_of(options), ledger=options["ledger"],
+                executor=executor, verify=options["verify"] is not False, progress=not as_json,
             )  # fmt: skip
+        command = settings.command("recover", target, options)
+        recovery = replace(recovery, provenance=recovery.provenance | {"command": command})
         if options["output"]:
             recovery.save(options["output"])
         if options["report"]:
@@ -84,16 +89,7 @@ def recover(
             }
             typer.echo(json.dumps(data))
             return
-        typer.echo(repr(recovery))
+        typer.echo(plain(repr(recovery)))
         for name in ("output", "report"):
             if options[name]:
                 typer.echo(f"{name}: {options[name]}")
-
-
-def _limits(options: dict[str, Any]) -> int | Budget | None:
-    """The budget of the flags: queries alone, or with a price and what may be spent."""
-    if options["max_cost"] is None:
-        return options["budget"]
-    if not options["price"]:
-        raise InvalidArgument("`--max-cost` needs `--price`: without a price queries cost nothing.")
-    return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])

@@ -13,25 +13,51 @@ from unsoftmax.cli.exits import one_sentence
 
 
 def report(
-    files: Annotated[list[Path], typer.Argument(help="Saved recoveries (.safetensors) or audits (.json).")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Saved recoveries (.safetensors) or audits (.json).")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the pages (default: beside each file).")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="The true model, to show recovered weights beside it (recoveries only).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace pages that exist and differ.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of saved audits and stop.")] = False,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
 ) -> None:
     """Write an HTML page for each saved result; the target is not asked anything.
 
+    A page of the same name that differs is left alone unless --force is given.
+
     Example: unsoftmax report copy.safetensors audit.json
     """
+    from unsoftmax import models
     from unsoftmax.audit_result import load_audit
-    from unsoftmax.report import audit_page, recovery_page, write
+    from unsoftmax.errors import InvalidArgument
+    from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, write
     from unsoftmax.result import load
 
-    pages: list[str] = []
     with one_sentence(debug, as_json):
+        if schema:
+            typer.echo(json.dumps(AUDIT_SCHEMA, indent=1))
+            return
+        if not files:
+            raise InvalidArgument("name at least one saved recovery (.safetensors) or audit (.json).")
+        true_model = None if truth is None else models.load(truth)
+        pages: dict[Path, str] = {}
         for file in files:
-            html = audit_page(load_audit(file)) if file.suffix == ".json" else recovery_page(load(file))
+            audited = file.suffix == ".json"
+            html = audit_page(load_audit(file)) if audited else recovery_page(load(file), true_model)
             page = (output or file.parent) / f"{file.stem}.html"
+            if page in pages:
+                raise InvalidArgument(f"two files would become {page}; give them different names.")
+            if not force and page.exists() and page.read_text(encoding="utf-8", errors="replace") != html:
+                raise InvalidArgument(
+                    f"{page} exists and is another page; pass --force to replace it, or --output for another folder."
+                )
+            pages[page] = html
+        for page, html in pages.items():
             page.parent.mkdir(parents=True, exist_ok=True)
             write(html, page)
-            pages.append(str(page))
-    typer.echo(json.dumps({"pages": pages}) if as_json else "\n".join(pages))
+        shown = [str(page) for page in pages]
+        typer.echo(json.dumps({"pages": shown}) if as_json else "\n".join(shown))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,9 +13,12 @@ import typer
 
 from unsoftmax import learners
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.oracles.metering import Budget
 
-Seed = Annotated[int | None, typer.Option(help="Seed of the learner and of the verification (default 0).")]
-BudgetOption = Annotated[int | None, typer.Option("--budget", help="Most queries that may be billed, all included.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the learner and of the verification (default 0).", min=0)]
+BudgetOption = Annotated[
+    int | None, typer.Option("--budget", help="Most queries that may be billed, all included.", min=0)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with any of these options; flags override it.")]
@@ -20,17 +26,35 @@ Ledger = Annotated[Path | None, typer.Option(help="Keep every answer in this fil
 Workers = Annotated[int | None, typer.Option(help="Threads that ask the target at the same time (default 1).", min=1)]
 Price = Annotated[float | None, typer.Option(help="Price of one query, for cost budgets and reports.", min=0)]
 MaxNorm = Annotated[float | None, typer.Option(help="Largest token norm the target accepts.")]
-MaxLength = Annotated[int | None, typer.Option(help="Longest sequence the target accepts.")]
-MaxBatch = Annotated[int | None, typer.Option(help="Most sequences per call.")]
-Tolerance = Annotated[float | None, typer.Option(help="Answers are within this of the model's value.")]
-Dim = Annotated[int | None, typer.Option(help="Token dimension, where the target does not say it.")]
+MaxLength = Annotated[int | None, typer.Option(help="Longest sequence the target accepts.", min=1)]
+MaxBatch = Annotated[int | None, typer.Option(help="Most sequences per call.", min=1)]
+Tolerance = Annotated[float | None, typer.Option(help="Answers are within this of the model's value.", min=0)]
+Dim = Annotated[int | None, typer.Option(help="Token dimension, where the target does not say it.", min=1)]
+Rate = Annotated[
+    float | None, typer.Option("--rate", help="Queries per second sent to a server at most (default 1000).", min=0)
+]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--token-env",
+        help="Name of the environment variable with the server's bearer token, never the token itself "
+        "(default UNSOFTMAX_TOKEN).",
+    ),
+]
+MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most the queries may cost at --price.", min=0)]
 KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
-    **dict.fromkeys(("price", "max_cost", "rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)),
-    **dict.fromkeys(("learner", "kind", "ledger", "output", "report", "folder", "sarif"), str),
+    **dict.fromkeys(
+        ("price", "max_cost", "rate", "send_rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)
+    ),
+    **dict.fromkeys(("learner", "kind", "ledger", "output", "report", "folder", "sarif", "token_env", "truth"), str),
+    "verify": bool,
+    "set": (dict, list),
 }
+_POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate")
+_NAMES = {int: "a whole number", bool: "true or false", str: "text", (int, float): "a number"}
 
 ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch")
 
@@ -52,17 +76,80 @@ def merged(config: Path | None, **flags: Any) -> dict[str, Any]:
                 f"{config} has unknown options {', '.join(sorted(unknown))}; known are {', '.join(flags)}."
             )
         for name, value in found.items():
-            kind = _KINDS.get(name)
-            if kind is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-                raise InvalidArgument(f"{config}: `{name}` must be a number or text as its flag takes (got {value!r}).")
-            if name in ("workers", "max_batch", "max_length") and value < 1:
-                raise InvalidArgument(f"{config}: `{name}` must be at least 1 (got {value!r}).")
+            _check(config, name, value)
     return {name: found.get(name) if value is None else value for name, value in flags.items()}
 
 
-def oracle_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of the options that describe the oracle and were given."""
-    return {name: options[name] for name in ORACLE_OPTIONS if options.get(name) is not None}
+def _check(config: Path, name: str, value: Any) -> None:
+    """An option of the TOML file has the kind that its flag takes."""
+    kind: Any = _KINDS[name]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        words = _NAMES.get(kind, "a table or a list of NAME=VALUE")
+        raise InvalidArgument(f"{config}: `{name}` must be {words} (got {value!r}).")
+    if name in _POSITIVE and not value > 0:
+        raise InvalidArgument(f"{config}: `{name}` must be positive (got {value!r}).")
+    if name in ("price", "max_cost", "budget") and not value >= 0:
+        raise InvalidArgument(f"{config}: `{name}` must not be negative (got {value!r}).")
+
+
+def oracle_options(options: dict[str, Any], rate: str = "rate") -> dict[str, Any]:
+    """Those of the options that describe the oracle and were given; `rate` names the one that paces a server."""
+    found = {name: options[name] for name in ORACLE_OPTIONS if options.get(name) is not None}
+    if options.get(rate) is not None:
+        if not options[rate] > 0:
+            raise InvalidArgument(f"`--{rate.replace('_', '-')}` must be positive (got {options[rate]:g}).")
+        found["rate"] = options[rate]
+    variable = options.get("token_env")
+    if variable is not None:
+        # What was passed is not repeated: it may be the token itself.
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable) or variable not in os.environ:
+            raise InvalidArgument(
+                "`--token-env` must name an environment variable that is set; it takes the name, not the token."
+            )
+        found["token_variable"] = variable
+    return found
+
+
+def budget_of(options: dict[str, Any]) -> int | Budget | None:
+    """The budget of the flags: queries alone, or with a price and what may be spent."""
+    if options["max_cost"] is None:
+        limit: int | None = options["budget"]
+        return limit
+    if not options["price"]:
+        raise InvalidArgument("`--max-cost` needs `--price`: without a price queries cost nothing.")
+    return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])
+
+
+_SILENT = ("output", "sarif", "folder", "ledger", "workers", "fail_if_cost_below", "report")
+"""Options that do not change the result; `report` comes last."""
+
+
+def command(name: str, target: str | None, options: dict[str, Any]) -> str:
+    """The command that gives this result again, as it can be pasted into a shell."""
+    words = ["unsoftmax", name, *([] if target is None else [target])]
+    given = {key: value for key, value in options.items() if value is not None and key not in _SILENT}
+    for key, value in ({"seed": 0} | given).items():
+        flag = f"--{key.replace('_', '-')}"
+        if key == "set":
+            pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
+            words += [word for pair in pairs for word in (flag, str(pair))]
+        elif isinstance(value, bool):
+            words.append(flag if value else f"--no-{key}")
+        else:
+            words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join([*words, "--report", str(options.get("report") or "page.html")])
+
+
+def writable(options: dict[str, Any], *names: str) -> None:
+    """Refuse files that cannot be written before anything is asked: an answer that was paid for must find its place."""
+    for name in names:
+        if options[name] is None:
+            continue
+        path = Path(options[name])
+        if not path.parent.is_dir():
+            raise InvalidArgument(f"`--{name}` {path} cannot be written: there is no folder {path.parent}.")
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise InvalidArgument(f"`--{name}` {path} cannot be written: it is a folder, or not yours to write.")
 
 
 def learner_named(name: str | None, parameters: dict[str, Any] | None = None) -> Any:
@@ -79,12 +166,14 @@ def learner_named(name: str | None, parameters: dict[str, Any] | None = None) ->
         raise InvalidArgument(f"{name} does not take these parameters: {error}.") from error
 
 
-def parameters_from(pairs: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs with TOML values, e.g. rank=8 or method="nuclear"."""
+def parameters_from(pairs: list[str] | dict[str, Any] | None) -> dict[str, Any]:
+    """NAME=VALUE pairs with TOML values, e.g. rank=8 or method="nuclear"; a table of a TOML file is taken as it is."""
+    if isinstance(pairs, dict):
+        return pairs
     parameters: dict[str, Any] = {}
     for pair in pairs or []:
-        name, equals, value = pair.partition("=")
-        if not equals:
+        name, equals, value = str(pair).partition("=")
+        if not equals or not name.isidentifier():
             raise InvalidArgument(f"`--set` takes NAME=VALUE (got {pair}).")
         try:
             parameters[name] = tomllib.loads(f"x = {value}")["x"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from unsoftmax import adapters, models
 from unsoftmax.errors import InvalidArgument, OracleError
@@ -17,6 +19,8 @@ HELP = (
     "What to ask: a .safetensors reference model, an .onnx file, module.py:factory for PyTorch or any callable, "
     "or the URL of an Open Inference Protocol v2 server (http://host:port/v2/models/NAME)."
 )
+
+_FLAGS = {"token_variable": "--token-env"}
 
 
 def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
@@ -48,25 +52,33 @@ def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
 def _made_by(adapter: Callable[..., Oracle], target: Any, options: dict[str, Any]) -> Oracle:
     """adapter(target, **options); an option it does not know is the user's mistake, said before anything is asked."""
     known = inspect.signature(adapter).parameters
-    foreign = [name for name in options if name not in known]
-    if foreign:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise InvalidArgument(f"{flags} does not apply to this kind of target ({adapter.__name__}).")
+    name = adapter.func.__name__ if isinstance(adapter, partial) else adapter.__name__
+    _refuse([name for name in options if name not in known], f"this kind of target ({name})")
     return adapter(target, **options)
+
+
+def _refuse(foreign: list[str], what: str) -> None:
+    """Options that do not apply must not be dropped in silence."""
+    if foreign:
+        flags = ", ".join(_FLAGS.get(name, f"--{name.replace('_', '-')}") for name in foreign)
+        raise InvalidArgument(f"{flags} {'does' if len(foreign) == 1 else 'do'} not apply to {what}.")
 
 
 def _reference(model: Model, options: dict[str, Any]) -> Oracle:
     vocabulary = getattr(model, "vocabulary", None)
     if vocabulary is not None:
-        return adapters.token_oracle(model, vocabulary, **options)
-    return adapters.oracle(model, **options)
+        return _made_by(partial(adapters.token_oracle, vocabulary=vocabulary), model, options)
+    return _made_by(adapters.oracle, model, options)
 
 
 def _server(url: str, options: dict[str, Any]) -> Oracle:
-    base, marker, name = url.partition("/v2/models/")
-    if not marker or not name.strip("/"):
+    base, marker, rest = url.partition("/v2/models/")
+    name, *more = rest.split("?")[0].strip("/").split("/")
+    if not marker or not name:
         raise InvalidArgument(f"{url} does not name a model; write http://host:port/v2/models/NAME.")
-    return adapters.http(base, name.split("/")[0], **options)
+    if more[:1] == ["versions"] and len(more) > 1:
+        options = {**options, "version": unquote(more[1])}
+    return _made_by(partial(adapters.http, base), unquote(name), options)
 
 
 def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
@@ -89,7 +101,12 @@ def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
     except Exception as error:
         raise OracleError(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
     if isinstance(made, Oracle):
+        _refuse(list(options), f"{path}:{factory}, which returns an oracle: set it there")
         return made
     if hasattr(made, "state_dict"):
         return _made_by(adapters.torch_module, made, options)
-    return adapters.oracle(made, **{"name": f"{path.stem}:{factory}", **options})
+    if not callable(made):
+        raise InvalidArgument(
+            f"{path}:{factory} returned {type(made).__name__}; return a PyTorch module, a callable or an oracle."
+        )
+    return _made_by(adapters.oracle, made, {"name": f"{path.stem}:{factory}", **options})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -28,13 +29,23 @@ def theory(
     known = {n: f for n, f in vars(forms).items() if inspect.isfunction(f) and not n.startswith("_")}
     with one_sentence(debug, as_json):
         if name is None:
-            for form, function in known.items():
-                typer.echo(f"{form}{inspect.signature(function)}: {(inspect.getdoc(function) or '').splitlines()[0]}")
+            about = {
+                f"{form}{inspect.signature(function)}".replace("'", ""): (inspect.getdoc(function) or "").splitlines()[
+                    0
+                ]
+                for form, function in known.items()
+            }
+            typer.echo(json.dumps(about) if as_json else "\n".join(f"{form}: {words}" for form, words in about.items()))
             return
         if name not in known:
             raise InvalidArgument(f"{name} is not a closed form; run `unsoftmax theory` for the list.")
         try:
             value = known[name](**settings.parameters_from(arguments))
         except TypeError as error:
-            raise InvalidArgument(f"{name}{inspect.signature(known[name])}: {error}.") from error
+            takes = str(inspect.signature(known[name])).replace("'", "")
+            raise InvalidArgument(f"{error}; it takes {takes}.".replace("()", "", 1)) from error
         typer.echo(json.dumps({name: value}, default=str) if as_json else str(value))
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return (inspect.getdoc(function) or "").splitlines()[0]

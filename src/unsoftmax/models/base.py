@@ -73,14 +73,19 @@ def write_safetensors(path: str | Path, tensors: dict[str, Array], metadata: dic
     """Write atomically: a reader sees the old file or the whole new one."""
     target = Path(path)
     data = safetensors_numpy.save({k: np.asarray(a, order="C") for k, a in tensors.items()}, metadata)
-    handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name, suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=target.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise InvalidArgument(
+            f"{target} cannot be written ({error.strerror or error}); the folder must exist and be yours to write."
+        ) from error
 
 
 def attention_weights(scores: Array, counts: Array | None) -> Array:

@@ -1,24 +1,28 @@
-"""Vega-Lite charts as plain data: no library is needed to make them, one inlined script draws them."""
+"""Vega-Lite charts as plain data: no library is needed to make them, one inlined script draws them.
+
+Text and lines take the page's ink ("currentColor"), so that dark, light and paper need no second drawing; the colours
+of marks have a contrast of at least 3 to 1 on both backgrounds.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-
-from unsoftmax.audit_result import Audit, error_of
-from unsoftmax.result import Recovery
+from unsoftmax.audit_result import CLOSE, EXACT, Audit, error_of
+from unsoftmax.evidence import Evidence, Grid
 
 Chart = dict[str, Any]
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
-_LARGEST_HEATMAP = 64
+LEAK_COLOURS = {"exact": "#dc2626", "close": "#d97706", "rough": "#6b7280", "none": "#15803d"}
+_BLUE, _ORANGE = "#2563eb", "#d97706"
+_INK = "currentColor"
+_ROW = 36
+"""Height of a rung: its name above, its bar below, so that no name is cut on a phone."""
 
 
 def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart:
     return {
-        "$schema": _SCHEMA,
         "description": description,
         "background": None,
         "data": {"values": values},
@@ -27,142 +31,253 @@ def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart
 
 
 def ladder_chart(audit: Audit) -> Chart:
-    """Queries per cell, coloured by what leaked."""
+    """Queries per cell, coloured by what leaked; a cell that was refused before a query has no bar."""
     values = [
-        {"cell": c.name, "queries": max(c.queries, 1), "leak": c.leak, "error": _number(error_of(c))}
+        {
+            "cell": c.title.removeprefix(f"{audit.cells[0].access}, "),
+            "queries": c.queries or None,
+            "copy": c.leak,
+            "error": _number(error_of(c)),
+            "words": f"{c.queries:,} · {c.leak if c.leak != 'none' else 'no copy'}" if c.queries else "",
+            "refused": "" if c.queries else "not possible: refused before the first query",
+        }
         for c in audit.cells
     ]
-    return _chart(
-        "Bar chart: queries an attacker needs at each rung of the ladder, coloured by how good the copy is.",
-        values,
-        height={"step": 22},
-        mark={"type": "bar", "tooltip": True},
-        encoding={
-            "y": {"field": "cell", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
-            "x": {"field": "queries", "type": "quantitative", "scale": {"type": "log"}, "title": "queries"},
-            "x2": {"datum": 0.5},
-            "color": {
-                "field": "leak",
-                "type": "nominal",
-                "scale": {
-                    "domain": ["exact", "close", "rough", "none"],
-                    "range": ["#b42318", "#d97706", "#6b7280", "#15803d"],
-                },
-                "title": "copy",
-            },
-            "tooltip": [{"field": f} for f in ("cell", "queries", "leak", "error")],
-        },
-    )
-
-
-def frontier_chart(audit: Audit) -> Chart:
-    """Error against queries; the line joins the cells nobody beats."""
-    best = {c.name for c in audit.frontier}
-    values = [
-        {"cell": c.name, "queries": c.queries, "error": max(error_of(c), 1e-16), "frontier": c.name in best}
-        for c in audit.cells
-        if c.queries > 0 and math.isfinite(error_of(c))
-    ]
-    encoding = {
-        "x": {"field": "queries", "type": "quantitative", "scale": {"type": "log"}, "title": "queries"},
-        "y": {
-            "field": "error",
-            "type": "quantitative",
-            "scale": {"type": "log"},
-            "title": "relative error of the copy",
-            "axis": {"format": ".0e"},
-        },
+    asked = [c.queries for c in audit.cells if c.queries]
+    most = max(asked, default=10)
+    refused = len(audit.cells) - len(asked)
+    span = f"from {min(asked):,} to {most:,} queries" if asked else "no query was possible"
+    words = f"Bar chart with a row for each of {len(audit.cells)} ways in: {span}, coloured by how good the copy is"
+    words += f"; {refused} refused before the first query. " if refused else ". "
+    row = {"field": "cell", "type": "nominal", "sort": [v["cell"] for v in values], "axis": None}
+    text = {"type": "text", "align": "left", "baseline": "middle", "fill": _INK, "clip": False}
+    scale = {"type": "log", "domain": [1, max(10.0, float(most)) ** 1.45], "nice": False}
+    x = {
+        "field": "queries",
+        "type": "quantitative",
+        "scale": scale,
+        "title": "queries, logarithmic scale",
+        "axis": {"values": [10**k for k in range(int(math.log10(max(most, 10))) + 2)], "format": "~s"},
     }
     return _chart(
-        "Scatter plot: relative error of the copy against the queries it took; a line joins the best cells.",
+        words + "The table below has the numbers.",
         values,
-        height=280,
-        encoding=encoding,
+        height=_ROW * len(values),
+        encoding={"y": row},
         layer=[
-            {"mark": {"type": "line", "color": "#b42318"}, "transform": [{"filter": "datum.frontier"}]},
             {
-                "mark": {"type": "point", "filled": True, "size": 80, "color": "#2563eb"},
-                "encoding": {"tooltip": [{"field": f} for f in ("cell", "queries", "error")]},
+                "transform": [{"filter": "datum.queries != null"}],
+                "mark": {"type": "bar", "height": 10, "yOffset": 8, "cornerRadiusEnd": 2},
+                "encoding": {
+                    "x": x,
+                    "x2": {"datum": 1},
+                    "color": {
+                        "field": "copy",
+                        "type": "nominal",
+                        "scale": {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())},
+                        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
+                    },
+                    "tooltip": [{"field": f} for f in ("cell", "queries", "copy", "error")],
+                },
+            },
+            {
+                "mark": {**text, "yOffset": -8, "fontSize": 12},
+                "encoding": {"text": {"field": "cell"}, "x": {"value": 0}},
+            },
+            {
+                "transform": [{"filter": "datum.queries != null"}],
+                "mark": {**text, "yOffset": 8, "dx": 5, "fontSize": 11},
+                "encoding": {"text": {"field": "words"}, "x": x},
+            },
+            {
+                "mark": {**text, "yOffset": 8, "fontSize": 11, "fontStyle": "italic"},
+                "encoding": {"text": {"field": "refused"}, "x": {"value": 0}},
             },
         ],
     )
 
 
-def phases_chart(recovery: Recovery) -> Chart:
-    """Queries by phase."""
-    values = [{"phase": name, "queries": n} for name, n in recovery.usage.phases.items()]
+def frontier_chart(audit: Audit) -> Chart:
+    """Error against queries; the stair joins the cells nobody beats."""
+    values: list[dict[str, Any]] = [
+        {
+            "cell": c.title,
+            "queries": c.queries,
+            "error": max(error_of(c), 1e-16),
+            "copy": c.leak,
+        }
+        for c in audit.cells
+        if c.queries > 0 and math.isfinite(error_of(c))
+    ]
+    if not values:
+        return _chart("No cell gave a copy whose error could be measured.", values, mark="point", height=40)
+    stair = [{"queries": c.queries, "error": max(error_of(c), 1e-16)} for c in audit.frontier]
+    right = 1.3 * max(v["queries"] for v in values)
+    if stair:
+        stair.append({**stair[-1], "queries": right})
+    low, high = (bound(math.log10(f(v["error"] for v in values))) for f, bound in ((min, math.floor), (max, math.ceil)))
+    left = min(v["queries"] for v in values) / 1.3
+    ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 7)))]
+    round_numbers = [n * 10**k for k in range(13) for n in (1, 2, 5) if left <= n * 10**k <= right]
+    x = {
+        "field": "queries",
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [left, right], "nice": False},
+        "axis": {"values": round_numbers, "format": "~s", "labelOverlap": True},
+        "title": "queries, logarithmic scale",
+    }
+    y = {
+        "field": "error",
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [10.0 ** (low - 0.5), 10.0 ** (max(high, low + 1) + 0.5)], "nice": False},
+        "axis": {"values": ticks, "format": ".0e"},
+        "title": "relative error of the copy",
+    }
+    marks = [
+        {"level": e, "words": w}
+        for e, w in ((EXACT, "exact below"), (CLOSE, "close below"))
+        if low <= math.log10(e) <= high + 0.5
+    ]
+    level = {**y, "field": "level"}
+    leak = {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())}
     return _chart(
-        "Bar chart: queries billed in each phase of the recovery.",
+        f"Scatter plot: relative error of the copy against the queries it took, for {len(values)} ways in; a stair "
+        f"joins the {len(audit.frontier)} that no other beats. Lower left is worse for the owner.",
         values,
-        height={"step": 24},
-        mark={"type": "bar", "color": "#2563eb", "tooltip": True},
-        encoding={
-            "y": {"field": "phase", "type": "nominal", "sort": None, "title": None},
-            "x": {"field": "queries", "type": "quantitative"},
-        },
+        height=300,
+        layer=[
+            {
+                "data": {"values": marks},
+                "mark": {"type": "rule", "stroke": _INK, "strokeDash": [3, 3], "opacity": 0.5},
+                "encoding": {"y": level},
+            },
+            {
+                "data": {"values": marks},
+                "mark": {"type": "text", "align": "right", "dy": -6, "fill": _INK, "fontSize": 10},
+                "encoding": {"y": level, "x": {"value": "width"}, "text": {"field": "words"}},
+            },
+            {
+                "data": {"values": stair},
+                "mark": {"type": "line", "interpolate": "step-after", "stroke": _INK, "opacity": 0.6},
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0.85},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": {
+                        "field": "copy",
+                        "type": "nominal",
+                        "scale": leak,
+                        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
+                    },
+                    "tooltip": [{"field": f} for f in ("cell", "queries", "error", "copy")],
+                },
+            },
+        ],
     )
 
 
-def claims_chart(recovery: Recovery) -> Chart:
+def phases_chart(evidence: Evidence) -> Chart:
+    """Queries by phase."""
+    values = [{"phase": name, "queries": n, "words": f"{n:,}"} for name, n in evidence.phases.items()]
+    told = ", ".join(f"{name} {n:,}" for name, n in evidence.phases.items()) or "none"
+    row = {"field": "phase", "type": "nominal", "sort": None, "title": None}
+    most = max(evidence.phases.values(), default=1)
+    x = {
+        "field": "queries",
+        "type": "quantitative",
+        "scale": {"domain": [0, 1.15 * max(most, 1)], "nice": False},
+        "axis": {"tickCount": 4, "format": ",d"},
+    }
+    return _chart(
+        f"Bar chart: queries billed in each phase of the undefended recovery: {told}.",
+        values,
+        height=26 * max(1, len(values)),
+        encoding={"y": row, "x": x},
+        layer=[
+            {"mark": {"type": "bar", "color": _BLUE, "tooltip": True}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 5, "fill": _INK, "fontSize": 11},
+                "encoding": {"text": {"field": "words"}},
+            },
+        ],
+    )
+
+
+def claims_chart(evidence: Evidence) -> Chart:
     """What was observed beside what each claim allows."""
-    values = [
+    values: list[dict[str, Any]] = [
         {"claim": c.name, "kind": kind, "value": max(float(v), 1e-17)}
-        for c in recovery.certificate.claims
+        for c in evidence.claims
         if c.observed is not None
         for kind, v in (("observed", c.observed), ("allowed", c.bound))
         if math.isfinite(v)
     ]
+    powers = [math.log10(v["value"]) for v in values] or [0.0]
+    low, high = math.floor(min(powers)), math.ceil(max(powers))
+    ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 4)))]
     return _chart(
-        "Dot plot: the error observed on fresh queries beside the bound each claim allows.",
+        "Dot plot: the error observed on fresh queries beside the bound each claim allows, logarithmic scale.",
         values,
-        height={"step": 26},
-        mark={"type": "point", "filled": True, "size": 90, "tooltip": True},
+        height=28 * len({v["claim"] for v in values}),
+        mark={"type": "point", "filled": True, "size": 90, "opacity": 0.9, "tooltip": True},
         encoding={
-            "y": {"field": "claim", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 220}},
-            "x": {"field": "value", "type": "quantitative", "scale": {"type": "log"}, "axis": {"format": ".0e"}},
+            "y": {"field": "claim", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 150}},
+            "x": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": {"type": "log", "domain": [10.0**low, 10.0 ** max(high, low + 1)], "nice": False},
+                "axis": {"values": ticks, "format": ".0e"},
+                "title": None,
+            },
             "color": {
                 "field": "kind",
                 "type": "nominal",
-                "scale": {"domain": ["observed", "allowed"], "range": ["#2563eb", "#d97706"]},
-                "title": None,
+                "scale": {"domain": ["observed", "allowed"], "range": [_BLUE, _ORANGE]},
+                "legend": {"title": None, "orient": "top", "direction": "horizontal"},
+            },
+            "shape": {
+                "field": "kind",
+                "type": "nominal",
+                "scale": {"domain": ["observed", "allowed"], "range": ["circle", "diamond"]},
             },
         },
     )
 
 
-def heatmap_chart(matrices: dict[str, Any]) -> Chart:
-    """Matrices side by side on one colour scale, averaged over blocks beyond 64 rows."""
-    values: list[dict[str, Any]] = []
-    for name, matrix in matrices.items():
-        small = shrunk(np.asarray(matrix, dtype=float))
-        values += [
-            {"matrix": name, "row": i, "column": j, "value": float(f"{x:.4g}")} for (i, j), x in np.ndenumerate(small)
-        ]
-    top = max((abs(v["value"]) for v in values), default=1.0) or 1.0
-    return _chart(
-        "Heat maps of " + " and ".join(matrices) + ", on one colour scale.",
-        values,
-        width=250,
-        height=250,
-        mark={"type": "rect", "tooltip": True},
-        encoding={
-            "x": {"field": "column", "type": "ordinal", "axis": None},
-            "y": {"field": "row", "type": "ordinal", "axis": None},
+def heatmap_chart(title: str, grid: Grid, top: float) -> Chart:
+    """One matrix; colours from -top to top."""
+    values = [{"i": i, "j": j, "x": x} for i, row in enumerate(grid) for j, x in enumerate(row)]
+    return {
+        **_chart(f"Heat map of {title}: entries between {_ends(grid)}.", values),
+        "autosize": {"type": "pad"},
+        "width": 216,
+        "height": 216,
+        "mark": {"type": "rect", "tooltip": True},
+        "encoding": {
+            "x": {"field": "j", "type": "ordinal", "axis": None},
+            "y": {"field": "i", "type": "ordinal", "axis": None},
             "color": {
-                "field": "value",
+                "field": "x",
                 "type": "quantitative",
                 "scale": {"scheme": "blueorange", "domain": [-top, top]},
-                "title": None,
+                "legend": {
+                    "title": None,
+                    "orient": "bottom",
+                    "gradientLength": 216,
+                    "values": [-top, 0, top],
+                    "format": ".2g",
+                },
             },
-            "row": {"field": "matrix", "title": None, "sort": None},
         },
-    )
+    }
 
 
-def shrunk(matrix: Any) -> Any:
-    """Block means of a matrix down to at most 64 x 64."""
-    rows, columns = (np.array_split(np.arange(n), min(n, _LARGEST_HEATMAP)) for n in matrix.shape)
-    return np.array([[matrix[np.ix_(r, c)].mean() for c in columns] for r in rows])
+def _ends(grid: Grid) -> str:
+    entries = [x for row in grid for x in row]
+    return f"{min(entries):.3g} and {max(entries):.3g}"
 
 
 def _number(x: float) -> float | None:

@@ -1,210 +1,189 @@
-"""One self-contained HTML page from saved results: no network, nothing from outside left unescaped."""
+"""Pages from saved results: what an audit or a recovery says, section by section."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from functools import cache
-from html import escape
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.audit_result import Audit, Cell, error_of
-from unsoftmax.errors import UnsoftmaxError
+from unsoftmax.audit_result import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.evidence import Evidence, Picture, evidence_of
 from unsoftmax.models.base import Model
 from unsoftmax.report import charts
-from unsoftmax.report.style import STYLE
+from unsoftmax.report.html import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.result import Recovery
 
-
-def page(title: str, sections: Iterable[str], drawn: dict[str, charts.Chart]) -> str:
-    """The whole document: sections are trusted HTML, everything else is escaped here."""
-    specs = json.dumps(drawn).replace("<", "\\u003c")
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>",
-            f"<h1>{escape(title)}</h1>",
-            *sections,
-            "</main>",
-            f'<script type="application/json" id="charts">{specs}</script>',
-            f"<script>{_vega()}</script>" if drawn else "",
-            f"<script>{_DRAW}</script>" if drawn else "",
-            "</body></html>",
-        ]
-    )
+_WORDS = (
+    f"A copy is exact up to a relative error of {EXACT:g}, close up to {CLOSE:g}, rough up to {ROUGH:g}. "
+    "The attacker is taken to know the kind of model; finding it out costs a few hundred queries more."
+)
 
 
 def write(html: str, path: str | Path) -> None:
-    Path(path).write_text(html, encoding="utf-8")
+    """Write a page; the folder must exist."""
+    try:
+        Path(path).write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written ({error.strerror or error}); check the folder.") from error
 
 
 def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | None = None) -> str:
-    """Summary, ladder, frontier, heat map, certificate, provenance, how to reproduce."""
+    """Summary, ladder, frontier, heat maps, certificate, provenance, how to reproduce.
+
+    All of it stands in a saved audit; `recovery` and `truth` replace its evidence.
+    """
+    evidence = audit.evidence if recovery is None else evidence_of(recovery, truth)
     drawn = {"ladder": charts.ladder_chart(audit), "frontier": charts.frontier_chart(audit)}
     sections = [
-        _section("Summary", _summary(audit)),
-        _section("Leak ladder", _figure("ladder", drawn) + _ladder_table(audit)),
-        _section("Cost frontier", _figure("frontier", drawn) + _frontier_text(audit)),
-        *_recovery_sections(recovery, truth, drawn),
-        _section("Provenance", _facts(audit.provenance)),
-        _section("How to reproduce", _reproduce_audit(audit)),
+        _figures(audit),
+        section("Summary", bullets(audit.recommendations) + paragraph(_WORDS, "soft")),
+        section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
+        section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),
+        *([] if evidence is None else _evidence_sections(evidence, drawn)),
+        section("Provenance", facts(_told(audit.provenance))),
+        section("How to reproduce", _reproduce_audit(audit)),
     ]
-    return page(f"Leak audit of {audit.target}", sections, drawn)
+    return document(f"Leak audit of {audit.target}", sections, drawn)
 
 
 def recovery_page(recovery: Recovery, truth: Model | None = None) -> str:
     """The page of a single recovery."""
     drawn: dict[str, charts.Chart] = {}
+    evidence = evidence_of(recovery, truth)
     spec = recovery.provenance.get("spec", {})
     name = str(spec.get("name") or "target") if isinstance(spec, dict) else "target"
-    model = (
-        "no model" if recovery.model is None else f"a {type(recovery.model).__name__} of dimension {recovery.model.dim}"
-    )
-    words = (
-        f"<p>The run ended as <strong>{escape(recovery.status.value)}</strong> with {escape(model)}, after "
-        f"{recovery.usage.billed} billed queries in {recovery.usage.rounds} rounds.</p>"
-        f"<p>{escape(recovery.status.remedy)}</p>" + _list(recovery.notes)
-    )
+    key = {
+        "Outcome": recovery.status.value,
+        "Queries billed": f"{recovery.usage.billed:,}",
+        "Rounds": f"{recovery.usage.rounds:,}",
+    }
+    words = [f"The run gave {evidence.model}. {recovery.status.remedy}", *recovery.notes]
     sections = [
-        _section("Summary", words),
-        *_recovery_sections(recovery, truth, drawn),
-        _section("Provenance", _facts(recovery.provenance)),
-        _section("How to reproduce", _reproduce_recovery(recovery)),
+        figures(key),
+        section("Summary", bullets(words)),
+        *_evidence_sections(evidence, drawn),
+        section("Provenance", facts(_told(recovery.provenance))),
+        section("How to reproduce", _reproduce_recovery(recovery)),
     ]
-    return page(f"Recovery of {name}", sections, drawn)
+    return document(f"Recovery of {name}", sections, drawn)
 
 
-def _summary(audit: Audit) -> str:
-    leaks = sum(c.leak in ("exact", "close") for c in audit.cells)
-    lead = (
-        f"<p><strong>{leaks} of {len(audit.cells)}</strong> ways in give a close or exact copy of "
-        f"{escape(audit.target)} ({audit.unknowns} unknowns).</p>"
-    )
-    return lead + _list(audit.recommendations)
+_LADDER = "Queries an attacker spends on each way in, and how good the copy is in the end. Access: {} unless named."
+_FRONTIER = "Error of the copy against what it took; the stair joins the ways in that no other beats."
+
+
+def _figures(audit: Audit) -> str:
+    usable = [c for c in audit.cells if c.leak in ("exact", "close")]
+    shown = {"Ways in that leak": f"{len(usable)} of {len(audit.cells)}", "Unknown numbers": f"{audit.unknowns:,}"}
+    if usable:
+        cell = min(usable, key=lambda c: (c.price, c.queries))
+        shown["Queries for a close copy"] = f"{cell.queries:,}"
+        shown[f"Time at {audit.rate:g} per second"] = duration(cell.queries / audit.rate / 3600)
+        if _priced(audit):
+            shown["Price of a close copy"] = f"{cell.price:,.2f} {audit.currency}"
+    return figures(shown)
+
+
+def _priced(audit: Audit) -> bool:
+    return any(cell.price for cell in audit.cells)
 
 
 def _ladder_table(audit: Audit) -> str:
-    head = "".join(f"<th>{h}</th>" for h in ("access", "defence", "copy", "queries", "time", "price", "error", "why"))
-    rows = "".join(_ladder_row(cell, audit.currency) for cell in audit.cells)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    heads = [("way in", "wide title"), ("result", "verdict"), ("queries", "number"), ("time", "number")]
+    heads += [("price", "number")] if _priced(audit) else []
+    heads += [("error", "number"), ("learner", "wide labelled")]
+    rows = [(cell.leak, _ladder_row(cell, audit)) for cell in audit.cells]
+    words = "Every way in: access, defence, and what the attacker has in the end"
+    return table(f"{words} (error relative to the true {'weights' if audit.truth_given else 'answers'}).", heads, rows)
 
 
-def _ladder_row(cell: Cell, currency: str) -> str:
+def _ladder_row(cell: Cell, audit: Audit) -> list[str]:
+    asked = cell.queries > 0
+    row = [cell.title, cell.verdict, f"{cell.queries:,}" if asked else "", duration(cell.hours) if asked else ""]
+    if _priced(audit):
+        row.append(f"{cell.price:,.2f} {audit.currency}" if asked else "")
     error = error_of(cell)
-    values = (
-        cell.access,
-        cell.defence,
-        cell.leak,
-        f"{cell.queries:,}",
-        f"{cell.hours:.2f} h",
-        f"{cell.price:,.2f} {currency}",
-        f"{error:.1e}" if error < 1e300 else "-",
-        cell.reason,
-    )
-    shown = "".join(f"<td>{escape(value)}</td>" for value in values)
-    return f'<tr class="{escape(cell.leak)}">{shown}</tr>'
+    how = "" if cell.learner == "none" or cell.learner in cell.reason else cell.learner
+    return [*row, f"{error:.1e}" if error < 1e300 else "", ": ".join(text for text in (how, cell.reason) if text)]
 
 
 def _frontier_text(audit: Audit) -> str:
     items = [
-        f"{cell.queries:,} queries buy a relative error of {error_of(cell):.1e} ({cell.name})."
+        f"{cell.queries:,} queries buy a relative error of {error_of(cell):.1e} ({cell.title})."
         for cell in audit.frontier
     ]
-    return _list(items) if items else "<p>No cell gave a usable copy.</p>"
+    return bullets(items) if items else paragraph("No way in gave a usable copy.")
 
 
-def _recovery_sections(recovery: Recovery | None, truth: Model | None, drawn: dict[str, charts.Chart]) -> list[str]:
-    if recovery is None:
-        return []
-    sections = []
-    W = getattr(recovery.model, "W", None)
-    true_W = getattr(truth, "W", None)
-    if W is not None and W.ndim == 2:
-        matrices = {"recovered W": W}
-        if true_W is not None and true_W.shape == W.shape:
-            matrices |= {"true W": true_W}
-        drawn["heatmap"] = charts.heatmap_chart(matrices)
-        sections.append(_section("Recovered weights", _figure("heatmap", drawn)))
-    drawn["phases"] = charts.phases_chart(recovery)
-    sections.append(_section("Queries by phase", _figure("phases", drawn)))
-    if recovery.certificate.claims:
-        drawn["claims"] = charts.claims_chart(recovery)
-        sections.append(_section("Certificate", _figure("claims", drawn) + _claims(recovery)))
-    return sections
+def _evidence_sections(evidence: Evidence, drawn: dict[str, charts.Chart]) -> Iterator[str]:
+    if evidence.pictures:
+        shown = "".join(_picture(picture, number, drawn) for number, picture in enumerate(evidence.pictures))
+        yield section("Recovered weights", shown)
+    drawn["phases"] = charts.phases_chart(evidence)
+    yield section("Queries by phase", figure("phases", drawn, "Queries billed in each phase of the recovery."))
+    if evidence.claims:
+        drawing = ""
+        if any(claim.observed is not None for claim in evidence.claims):
+            drawn["claims"] = charts.claims_chart(evidence)
+            drawing = figure("claims", drawn, "Error on fresh queries beside what each claim allows.")
+        yield section("Certificate", drawing + _claims(evidence))
 
 
-def _claims(recovery: Recovery) -> str:
-    items = []
-    for c in recovery.certificate.claims:
-        seen = "" if c.observed is None else f"observed {c.observed:.2g}, "
-        verdict = "holds" if c.holds else "fails"
-        items.append(f"{c.name} {verdict} ({c.basis}): {seen}allowed {c.bound:.2g}. {c.statement} {c.theorem or ''}")
-    return _list(items)
+def _picture(picture: Picture, number: int, drawn: dict[str, charts.Chart]) -> str:
+    """Recovered and true matrix on one scale, their difference on its own."""
+    grids = {f"recovered {picture.name}": picture.recovered, f"true {picture.name}": picture.true}
+    top = max((abs(x) for grid in grids.values() for row in grid or [] for x in row), default=1.0) or 1.0
+    scales = dict.fromkeys(grids, top)
+    if picture.difference is not None:
+        name = f"recovered - true {picture.name}"
+        grids[name] = picture.difference
+        scales[name] = max((abs(x) for row in picture.difference for x in row), default=1.0) or 1e-16
+    shown = []
+    for place, (name, grid) in enumerate(grids.items()):
+        if grid is not None:
+            key = f"weights-{number}-{place}"
+            drawn[key] = charts.heatmap_chart(name, grid, scales[name])
+            shown.append(figure(key, drawn, name))
+    return f'<div class="pictures">{"".join(shown)}</div>'
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
+def _claims(evidence: Evidence) -> str:
+    heads = [("claim", "wide title"), ("result", "verdict"), ("observed", "number"), ("allowed", "number")]
+    heads += [("basis", "labelled"), ("what was checked", "wide")]
+    rows = []
+    for c in evidence.claims:
+        verdict = "stated" if c.observed is None else "holds" if c.holds else "fails"
+        seen = "" if c.observed is None else f"{c.observed:.2g}"
+        words = " ".join(text for text in (c.statement, f"({c.theorem})" if c.theorem else "") if text)
+        rows.append((verdict, [c.name, verdict, seen, f"{c.bound:.2g}", c.basis, words]))
+    return table("Claims about the copy: proved, measured on fresh queries, or assumed.", heads, rows)
 
 
-def _figure(name: str, drawn: dict[str, charts.Chart]) -> str:
-    words = escape(drawn[name]["description"], quote=True)
-    drawing = f'<div class="chart" id="chart-{name}" role="img" aria-label="{words}"></div>'
-    return f"<figure>{drawing}<figcaption>{words}</figcaption></figure>"
-
-
-def _list(items: Iterable[str]) -> str:
-    shown = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f"<ul>{shown}</ul>" if shown else ""
-
-
-def _facts(facts: dict[str, Any]) -> str:
-    return f"<pre>{escape(json.dumps(facts, indent=1, default=str, sort_keys=True))}</pre>"
+def _told(provenance: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in provenance.items() if name != "command"}
 
 
 def _reproduce_audit(audit: Audit) -> str:
-    seed = escape(str(audit.provenance.get("seed", 0)))
-    words = "Finished cells are kept in the audit's folder and are not asked again."
-    return f"<pre>unsoftmax audit TARGET --seed {seed} --report page.html</pre><p>{words}</p>"
+    command = audit.provenance.get("command")
+    if isinstance(command, str):
+        return code(command) + paragraph("With --folder, finished cells are kept and are not asked again.")
+    terms = audit.provenance.get("terms")
+    given = ", ".join(f"{name}={value!r}" for name, value in terms.items()) if isinstance(terms, dict) else ""
+    seed = audit.provenance.get("seed", 0)
+    return code(f"us.audit(oracle, truth, terms=unsoftmax.auditing.Terms({given}), seed={seed})") + paragraph(
+        "With folder=, finished cells are kept and are not asked again."
+    )
 
 
 def _reproduce_recovery(recovery: Recovery) -> str:
+    command = recovery.provenance.get("command")
+    if isinstance(command, str):
+        return code(command)
     configuration = recovery.provenance.get("configuration", {})
-    learner = configuration.get("learner", "auto") if isinstance(configuration, dict) else "auto"
-    seed = escape(str(recovery.provenance.get("seed", 0)))
-    return f"<pre>unsoftmax recover TARGET --learner {escape(str(learner))} --seed {seed} --report page.html</pre>"
-
-
-@cache
-def _vega() -> str:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise UnsoftmaxError('reports need the extra "report": pip install "unsoftmax[report]".') from error
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # A block keeps the bundle's names to itself; a literal closing tag would end the script.
-    return "{" + bundle.replace("</script", "<\\/script") + "}"
-
-
-_DRAW = """(() => {
-  const charts = JSON.parse(document.getElementById("charts").textContent);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const draw = () => {
-    const ink = dark.matches ? "#e5e7eb" : "#1f2937";
-    const faint = dark.matches ? "#374151" : "#e5e7eb";
-    const config = {
-      view: { stroke: null },
-      axis: { labelColor: ink, titleColor: ink, gridColor: faint, domainColor: faint, tickColor: faint },
-      legend: { labelColor: ink, titleColor: ink, orient: "bottom" },
-      header: { labelColor: ink, titleColor: ink },
-    };
-    for (const [name, chart] of Object.entries(charts)) {
-      window.vegaEmbed("#chart-" + name, chart, { actions: false, renderer: "svg", config });
-    }
-  };
-  dark.addEventListener("change", draw);
-  draw();
-})();"""
+    learner, given = "None", ""
+    if isinstance(configuration, dict):
+        name = str(configuration.get("learner", "None"))
+        given = ", ".join(f"{k}={v!r}" for k, v in configuration.items() if k != "learner")
+        learner = "None" if name in ("None", "Automatic") else f"us.learners.{name}({given})"
+    return code(f"us.recover(oracle, {learner}, seed={recovery.provenance.get('seed', 0)})")

@@ -2,40 +2,73 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 from unsoftmax.audit_result import Audit, Cell, error_of
 
 _LEVEL = {"exact": "error", "close": "error", "rough": "warning"}
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_HELP = (
+    "Whoever can send these queries gets a copy of the weights. Put a defence in front of the model that stops the "
+    "listed access level, ask a higher price for it, or do not expose it; the audit's page says what each defence buys."
+)
 
 
 def sarif(audit: Audit) -> str:
     """The audit as a SARIF log."""
     rule = {
         "id": "attention-weights-leak",
+        "name": "AttentionWeightsLeak",
         "shortDescription": {"text": "Attention weights can be recovered from queries"},
-        "help": {"text": "Add a defence that stops the listed access level, or do not expose it."},
+        "fullDescription": {
+            "text": "A copy of the model's weights can be computed from its answers to chosen queries."
+        },
+        "help": {"text": _HELP},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["security", "model-extraction"], "precision": "high", "security-severity": "7.0"},
     }
-    driver = {"name": "unsoftmax", "version": str(audit.provenance.get("version", "")), "rules": [rule]}
+    version = str(audit.provenance.get("version", "0"))
+    driver = {"name": "unsoftmax", "version": version, "semanticVersion": version, "rules": [rule]}
     results = [_result(audit, cell) for cell in audit.cells if cell.leak in _LEVEL]
-    log = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    return json.dumps(log, indent=1) + "\n"
+    run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
 def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
     text = (
-        f"{audit.target}: access '{cell.access}' with defence '{cell.defence}' gives a copy of relative error "
-        f"{error_of(cell):.1e} for {cell.queries} queries."
+        f"{audit.target}: {cell.title}: {cell.queries:,} queries give a {cell.leak} copy "
+        f"(relative error {error_of(cell):.1e})."
     )
     return {
         "ruleId": "attention-weights-leak",
+        "ruleIndex": 0,
         "level": _LEVEL[cell.leak],
         "message": {"text": text},
-        "locations": [{"logicalLocations": [{"name": audit.target, "kind": "module"}]}],
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": {"uri": _uri(audit)}, "region": {"startLine": 1}},
+                "logicalLocations": [{"name": audit.target, "kind": "module"}],
+            }
+        ],
+        # All results lie on one line of one file: this name is the one by which code-scanning pages tell them apart.
+        "partialFingerprints": {"primaryLocationLineHash": f"{_digest(audit.target, cell.name)}:1"},
         "properties": {"queries": cell.queries, "price": cell.price, "error": error_of(cell)},
     }
+
+
+def _uri(audit: Audit) -> str:
+    """A relative reference: code-scanning pages show only results with a file; it is the target as it was named."""
+    named = str(audit.provenance.get("target") or audit.target)
+    path = named.rpartition(":")[0] if named.rpartition(":")[0].endswith(".py") else named
+    parts = [
+        part for part in PurePosixPath(path.replace("://", "/").replace("\\", "/")).parts if part not in ("/", "..")
+    ]
+    return quote("/".join(parts)) or "target"
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("|".join(names).encode()).hexdigest()[:16]

@@ -6,43 +6,77 @@ from typing import Any
 
 from unsoftmax.audit_result import AUDIT_FORMAT
 
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
 _NUMBER_OR_NULL = {"type": ["number", "null"]}
-_CELL: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "access": {"type": "string"},
-        "defence": {"type": "string"},
-        "learner": {"type": "string"},
-        "status": {"type": "string"},
+_COUNT = {"type": "integer", "minimum": 0}
+_TEXT = {"type": "string"}
+_GRID = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
+_GRID_OR_NULL = {"anyOf": [_GRID, {"type": "null"}]}
+
+_CELL = _object(
+    {
+        "access": _TEXT,
+        "defence": _TEXT,
+        "learner": _TEXT,
+        "status": _TEXT,
         "leak": {"enum": ["exact", "close", "rough", "none"]},
-        "queries": {"type": "integer", "minimum": 0},
-        "tokens": {"type": "integer", "minimum": 0},
+        "queries": _COUNT,
+        "tokens": _COUNT,
         "hours": {"type": "number", "minimum": 0},
         "price": {"type": "number", "minimum": 0},
         "parameter_error": _NUMBER_OR_NULL,
         "functional_error": _NUMBER_OR_NULL,
-        "reason": {"type": "string"},
-    },
-}
-_CELL["required"] = list(_CELL["properties"])
+        "reason": _TEXT,
+    }
+)
+_CLAIM = _object(
+    {
+        "name": _TEXT,
+        "bound": _NUMBER_OR_NULL,
+        "observed": _NUMBER_OR_NULL,
+        "basis": {"enum": ["proved", "measured", "assumed"]},
+        "theorem": {"type": ["string", "null"]},
+        "statement": _TEXT,
+    }
+)
+_EVIDENCE = _object(
+    {
+        "model": _TEXT,
+        "status": _TEXT,
+        "phases": {"type": "object", "additionalProperties": _COUNT},
+        "claims": {"type": "array", "items": _CLAIM},
+        "pictures": {
+            "type": "array",
+            "items": _object({"name": _TEXT, "recovered": _GRID, "true": _GRID_OR_NULL, "difference": _GRID_OR_NULL}),
+        },
+    }
+)
 
 AUDIT_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "unsoftmax audit",
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "format": {"const": AUDIT_FORMAT},
-        "target": {"type": "string"},
-        "dim": {"type": "integer", "minimum": 1},
-        "unknowns": {"type": "integer", "minimum": 0},
-        "truth_given": {"type": "boolean"},
-        "rate": {"type": "number"},
-        "currency": {"type": "string"},
-        "cells": {"type": "array", "items": _CELL},
-        "recommendations": {"type": "array", "items": {"type": "string"}},
-        "provenance": {"type": "object"},
-    },
+    **_object(
+        {
+            "format": {"const": AUDIT_FORMAT},
+            "target": _TEXT,
+            "dim": {"type": "integer", "minimum": 1},
+            "unknowns": _COUNT,
+            "truth_given": {"type": "boolean"},
+            "rate": {"type": "number", "exclusiveMinimum": 0},
+            "currency": _TEXT,
+            "cells": {"type": "array", "items": _CELL},
+            "recommendations": {"type": "array", "items": _TEXT},
+            "provenance": {"type": "object"},
+            "evidence": {"anyOf": [_EVIDENCE, {"type": "null"}]},
+        }
+    ),
 }
-AUDIT_SCHEMA["required"] = list(AUDIT_SCHEMA["properties"])

@@ -1,0 +1,200 @@
+"""One cell of the ladder: the learner for what the attacker sees, its run, and the verdict on the copy."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import learners
+from unsoftmax import verify as verification
+from unsoftmax.audit_result import Cell, leak_of
+from unsoftmax.auditing.keeping import Remembered, write_cell
+from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
+from unsoftmax.engine import Progress
+from unsoftmax.engine import run as run_program
+from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
+from unsoftmax.learners.base import Asking, Learner
+from unsoftmax.models.base import Model
+from unsoftmax.models.distance import distance
+from unsoftmax.oracles.base import Oracle, of_source
+from unsoftmax.oracles.ledger import Ledger
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.recording import MemoryStore
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.recovery import recover
+from unsoftmax.result import Recovery
+from unsoftmax.spec import OracleSpec
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What queries cost the attacker and how fast they can be asked."""
+
+    price_per_query: float = 0.0
+    price_per_token: float = 0.0
+    rate: float = 100.0
+    currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        for name in ("price_per_query", "price_per_token"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise InvalidArgument(f"`{name}` must be finite and not negative (got {getattr(self, name)}).")
+        if not 0 < self.rate < float("inf"):
+            raise InvalidArgument(f"`rate` must be positive: queries per second an attacker can ask (got {self.rate}).")
+
+    def applied(self, cell: Cell, scenario: Scenario) -> Cell:
+        """The cell at this price and rate; a kept one may come from other terms."""
+        price = cell.queries * self.price_per_query + cell.tokens * self.price_per_token
+        return replace(cell, price=price, hours=cell.queries / (scenario.rate or self.rate) / 3600)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What all cells share: the target, the attack on exact answers, the owner's truth, and where cells are kept."""
+
+    oracle: Oracle
+    base: Learner
+    truth: Model | None
+    unknowns: int
+    budget: Budget
+    seed: int
+    home: Path | None
+
+
+def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None) -> tuple[Cell, Recovery | None]:
+    """Run the best learner for this access and defence; every typed failure is a finding. `stop` interrupts it."""
+    name, reason, recovery = "none", "", None
+
+    def watch(_: Progress) -> None:
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
+
+    try:
+        defended = scenario.wrap(case.oracle)
+        learner = attack(case.base, defended.spec)
+        name = type(learner).__name__
+        recovery = _recovered(case, scenario, defended, learner, watch)
+        reason = "; ".join(recovery.notes)
+    except BudgetExceeded as refusal:
+        recovery = refusal.recovery
+        reason = f"the budget does not suffice: {str(refusal).partition(';')[0]}."
+    except OracleError as failure:
+        # A target that is down says nothing about the defence.
+        if scenario.defence == "none" or of_source(case.oracle, "remote", False):
+            raise
+        reason, recovery = str(failure), failure.recovery
+    except UnsoftmaxError as failure:
+        reason, recovery = str(failure), failure.recovery
+    cell = _judged(case, scenario, recovery, name, reason)
+    if case.home is not None:
+        if recovery is not None:
+            recovery.save(case.home / f"{scenario.slug}.safetensors")
+        write_cell(case.home / f"{scenario.slug}.json", cell)
+    return cell, recovery
+
+
+def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> Recovery:
+    share = scenario.budget_share
+    limits = [
+        n for n in (case.budget.queries, None if share is None else floor(share * case.unknowns)) if n is not None
+    ]
+    budget = replace(case.budget, queries=min(limits, default=None))
+
+    def run(target: Oracle, ledger: Any) -> Recovery:
+        return recover(target, learner, seed=case.seed, budget=budget, ledger=ledger, progress=watch)
+
+    # The same sequence is paid once in either case, so a kept audit and one in memory have the same bill.
+    if case.home is None:
+        return run(defended, MemoryStore())
+    path = case.home / f"{scenario.slug}.ledger"
+    resumed = path.exists()
+    try:
+        recovery = run(defended, path)
+    except UnsoftmaxError:
+        if not resumed or not path.exists():
+            raise
+    else:
+        if not resumed:
+            return recovery
+    with Ledger(path) as held:
+        return run(Remembered(defended, held), MemoryStore())
+
+
+def _judged(case: Case, scenario: Scenario, recovery: Recovery | None, learner: str, reason: str) -> Cell:
+    queries = recovery.usage.billed if recovery else 0
+    tokens = recovery.usage.tokens if recovery else 0
+    model = recovery.model if recovery else None
+    functional = None if model is None else functional_error(model, case.oracle, scenario, case.seed)
+    parameter = None if model is None or case.truth is None else _parameter_error(model, case.truth)
+    errors = [e for e in (functional, parameter) if e is not None]
+    return Cell(
+        access=scenario.access,
+        defence=scenario.defence,
+        learner=learner,
+        status=recovery.status.value if recovery else "refused",
+        leak=leak_of(max(errors, default=None)),
+        queries=queries,
+        tokens=tokens,
+        hours=0.0,
+        price=0.0,
+        parameter_error=parameter,
+        functional_error=functional,
+        reason=reason,
+    )
+
+
+def functional_error(model: Model, oracle: Oracle, scenario: Scenario, seed: int) -> float | None:
+    """Root mean square gap of copy and undefended target on fresh sequences, relative to the answers' size.
+
+    For labels only the direction of the answers is comparable: the copy is scaled to fit first; where the target
+    itself answers with labels, it is the share of labels that differ. The owner asks these queries; they are not on
+    the attacker's bill.
+    """
+    predicted, answered = run_program(_fresh(model, oracle.spec, seed), Stack(oracle))
+    if oracle.spec.kind == "membership":
+        return float(np.mean((predicted > 0) != (answered > 0)))
+    size = float(np.sqrt(np.mean(answered**2)))
+    if size == 0:
+        return 0.0 if not predicted.any() else None
+    if scenario.access == "labels only":
+        predicted = predicted * float((predicted * answered).sum() / max(float((predicted**2).sum()), 1e-300))
+    return float(np.sqrt(np.mean((predicted - answered) ** 2))) / size
+
+
+def _fresh(model: Model, spec: OracleSpec, seed: int) -> Asking[tuple[Array, Array]]:
+    rng = np.random.default_rng([seed, 0xA0D17])
+    if spec.vocabulary is not None:
+        unknown = getattr(model, "forbidden", None)
+        known = np.setdiff1d(np.arange(spec.vocabulary), () if unknown is None else unknown)
+        tokens: Array = rng.choice(known, size=(64, int(min(6, spec.domain.length_limit))))
+    else:
+        tokens = verification.near_ties(model, spec, rng)
+    answered = yield Probes(tokens, phase="verify")
+    return model(tokens), answered
+
+
+def _parameter_error(model: Model, truth: Model) -> float | None:
+    try:
+        return distance(model, truth)
+    except InvalidArgument:
+        return None
+
+
+def attack(base: Learner, spec: OracleSpec) -> Learner:
+    """The best learner we have for a target of base's class seen through this spec."""
+    single = isinstance(base, learners.SingleHead | learners.LowRank | learners.Approximate)
+    if spec.kind == "membership":
+        if isinstance(base, learners.Membership):
+            return base
+        if not single:
+            raise InvalidArgument(f"no learner is known for labels of the class {type(base).__name__} learns.")
+        return learners.Membership(accuracy=LABEL_ACCURACY)
+    if single and (spec.kind == "approximate" or spec.dtype == "float16"):
+        return base if isinstance(base, learners.Approximate) else learners.Approximate()
+    return base
