@@ -1,5 +1,11 @@
 """Closed forms against hand counts."""
 
+import inspect
+import math
+
+import pytest
+
+import unsoftmax as us
 from unsoftmax import theory
 
 
@@ -27,3 +33,35 @@ def test_others() -> None:
     assert theory.transformer_queries(3, 100) == 124
     assert theory.multi_head_unknowns(4, 3) == 60
     assert theory.orthogonal_heads_queries([2, 3]) == 6 + 12
+
+
+FORMS = {n: f for n, f in vars(theory).items() if inspect.isfunction(f) and f.__module__ == theory.__name__}
+GOOD = {"d": 4, "r": 2, "H": 2, "m": 3, "V": 9, "s": 2, "dims": [2, 3], "spare": 1, "groups": 1, "rows": 2, "full": 1}
+GOOD |= {"blocks": 1, "network_queries": 5, "delta": 0.1, "flip": 0.1, "tolerance": 1e-6, "eps": 1e-16, "constant": 4.0}
+GOOD |= {
+    "W_bound": 2.0,
+    "margin": 0.1,
+    "accuracy": 1e-3,
+    "max_norm": 1.0,
+    "value_norm": 1.0,
+    "eps_W": 0.1,
+    "eps_v": 0.01,
+}
+WHOLE = {"d", "r", "H", "m", "V", "s", "spare", "groups", "rows", "full", "blocks", "network_queries"}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_arguments_that_are_not_what_their_names_say_are_refused(name) -> None:
+    form = FORMS[name]
+    needed = {n: GOOD[n] for n, p in inspect.signature(form).parameters.items() if p.default is inspect.Parameter.empty}
+    assert form(**needed) is not None
+    for argument in needed:
+        junk = (-1, 1.5, True, "x", None) if argument in WHOLE else (-1.0, math.nan, "x", None)
+        for value in ([0], [1.5]) if argument == "dims" else junk:
+            with pytest.raises(us.errors.InvalidArgument, match=argument):
+                form(**{**needed, argument: value})
+
+
+def test_a_rank_is_at_most_the_dimension() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="between 0 and d"):
+        theory.low_rank_unknowns(4, 5)

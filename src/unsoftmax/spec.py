@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument
 
 Kind = Literal["value", "approximate", "membership"]
@@ -25,6 +26,8 @@ class Domain:
     forbidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.max_norm is not None:
+            real("max_norm", self.max_norm)
         if self.max_norm is not None and not 1e-60 <= self.max_norm <= 1e60:
             raise InvalidArgument(
                 f"`max_norm` must be between 1e-60 and 1e60 (got {self.max_norm}); omit it if there is no limit."
@@ -32,10 +35,8 @@ class Domain:
         if not all(isinstance(token, (int, np.integer)) for token in self.forbidden):
             raise InvalidArgument(f"`forbidden` must list integer token ids (got {list(self.forbidden)[:5]}).")
         object.__setattr__(self, "forbidden", tuple(sorted({int(token) for token in self.forbidden})))
-        if self.max_length is not None and self.max_length < 1:
-            raise InvalidArgument(
-                f"`max_length` must be at least 1 (got {self.max_length}); omit it if there is no limit."
-            )
+        if self.max_length is not None:
+            whole("max_length", self.max_length)
 
     @property
     def norm_limit(self) -> float:
@@ -66,18 +67,17 @@ class OracleSpec:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dim, (int, np.integer)) or self.dim < 1:
-            raise InvalidArgument(f"`dim` must be an integer of at least 1 (got {self.dim!r}).")
+        whole("dim", self.dim)
         if self.kind not in ("value", "approximate", "membership"):
             raise InvalidArgument(f"`kind` must be 'value', 'approximate' or 'membership' (got {self.kind!r}).")
-        if not (self.tolerance >= 0 and math.isfinite(self.tolerance)):
+        real("tolerance", self.tolerance, closed=True)
+        if not math.isfinite(self.tolerance):
             raise InvalidArgument(f"`tolerance` must be finite and not negative (got {self.tolerance}).")
         if self.dtype not in _EPS:
             raise InvalidArgument(f"`dtype` must be 'float64', 'float32' or 'float16' (got {self.dtype!r}).")
-        if self.outputs is not None and self.outputs < 1:
-            raise InvalidArgument(f"`outputs` must be at least 1 (got {self.outputs}); use None for scalar answers.")
-        if self.max_batch is not None and self.max_batch < 1:
-            raise InvalidArgument(f"`max_batch` must be at least 1 (got {self.max_batch}).")
+        for name in ("outputs", "max_batch"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
         if self.link not in (None, "sigmoid", "exp", "log", "tanh"):
             raise InvalidArgument(f"`link` must be 'sigmoid', 'exp', 'log', 'tanh' or None (got {self.link!r}).")
         self._check_vocabulary()

@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[2] / "src" / "unsoftmax"
 # room -> rooms it must never import (first component below `unsoftmax`)
 FORBIDDEN = {
     "errors": {"*"},
-    "spec": {"*", "-errors"},
-    "theory": {"*", "-errors"},
+    "arguments": {"*", "-errors"},
+    "spec": {"*", "-errors", "-arguments"},
+    "theory": {"*", "-errors", "-arguments"},
     "probes": {"*", "-errors", "-spec", "-probes"},
     "links": {"*", "-errors", "-spec"},
     "inversion": {"*", "-errors", "-spec", "-probes", "-inversion", "-links"},

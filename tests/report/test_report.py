@@ -10,8 +10,8 @@ import pytest
 import unsoftmax as us
 from tests.report.examples import HOSTILE, an_audit, recovered
 from unsoftmax.audit_result import load_audit
-from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, sarif
 from unsoftmax.evidence import shrunk
+from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, sarif
 
 
 def test_json_follows_the_published_schema_and_reads_back(tmp_path) -> None:

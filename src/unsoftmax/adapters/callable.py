@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import links
+from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
@@ -99,6 +100,7 @@ def oracle(
         dim = own
     elif isinstance(own, int) and own != dim:
         raise InvalidArgument(f"`dim` is {dim} but the target's token dimension is {own}; pass dim={own} or omit it.")
+    real("tolerance", tolerance, closed=True)
     if kind == "value" and tolerance > 0:
         kind = "approximate"
     if outputs is None:

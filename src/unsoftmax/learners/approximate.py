@@ -17,6 +17,7 @@ from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
 from unsoftmax.learners.noise import FREEDOM, confirmed, known_noise, sigmas
 from unsoftmax.learners.pair_logits import read_pairs
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
@@ -46,6 +47,7 @@ class Approximate:
     accuracy: float | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if self.method not in ("optimal", "paper"):
             raise InvalidArgument(f"`method` must be 'optimal' or 'paper' (got {self.method!r}).")
         for name in ("W_bound", "margin", "accuracy"):

@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
 from unsoftmax.learners.behind.heads import read_heads_behind
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.rays import Scores, read_scores
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
@@ -36,6 +37,7 @@ class AttentionBehind:
     heads: int | None = 1
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if self.heads not in (1, None):
             raise InvalidArgument(f"`heads` must be 1, or None to find them (got {self.heads!r}).")
         require_rays(spec, "AttentionBehind")

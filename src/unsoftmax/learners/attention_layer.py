@@ -14,6 +14,7 @@ from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import pre_norm
 from unsoftmax.learners.layer.presets import Preset, preset_named
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
@@ -31,6 +32,7 @@ class AttentionLayer:
     norm: Literal["auto", "pre", "post"] | None = "auto"
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         preset_named(self.preset)
         if self.norm not in ("auto", None, "pre", "post"):
             raise InvalidArgument(f"`norm` must be 'auto', None, 'pre' or 'post' (got {self.norm!r}).")

@@ -14,6 +14,7 @@ from unsoftmax.learners.base import Forecast, Program
 from unsoftmax.learners.cross import cross
 from unsoftmax.learners.noise import undeclared_noise
 from unsoftmax.learners.noisy_cross import noisy_cross
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import OracleSpec
@@ -39,6 +40,7 @@ class LowRank:
     affine: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         plain = self._forecast(spec)
         if not self.affine:
             return plain

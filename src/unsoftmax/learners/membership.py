@@ -32,6 +32,7 @@ from unsoftmax.learners.labels import (
 )
 from unsoftmax.learners.membership_cross import cross_of_any_rank, cross_of_rank
 from unsoftmax.learners.membership_paper import SignFlips
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
@@ -67,6 +68,7 @@ class Membership:
     fixed_flips: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         self._check(spec)
         if self.method == "paper":
             return self._paper(spec.dim).forecast(spec)

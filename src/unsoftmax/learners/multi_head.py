@@ -22,6 +22,7 @@ from unsoftmax.learners.heads.rational import rational_heads
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.values import read_values_alone, separable
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
@@ -58,6 +59,7 @@ class MultiHead:
     affine: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if self.method not in ("saturation", "rational"):
             raise InvalidArgument(f"`method` must be 'saturation' or 'rational' (got {self.method!r}).")
         if self.heads is not None and self.heads < 0:

@@ -11,6 +11,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.multi_head import MultiHead as Heads
@@ -41,6 +42,7 @@ class OrthogonalHeads:
     bases: Sequence[Array] | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument("OrthogonalHeads learns from one real number per sequence of vectors.")
         require_pairs(spec, "OrthogonalHeads")
@@ -115,7 +117,7 @@ def _resumed(program: Program, answer: Array) -> Program:
 def _require_orthonormal(bases: Sequence[Array], d: int) -> None:
     for basis in bases:
         if np.ndim(basis) != 2 or basis.shape[0] != d or not 1 <= basis.shape[1] <= d:
-            raise InvalidArgument(f"every basis must have shape ({d}, d_h) (got {np.shape(basis)}).")
+            raise InvalidArgument(f"`bases`: every basis must have shape ({d}, d_h) (got {np.shape(basis)}).")
     joined = np.hstack(list(bases)) if bases else np.zeros((d, 0))
     if np.abs(joined.T @ joined - np.eye(joined.shape[1])).max(initial=0.0) > 1e-8:
         raise InvalidArgument(

@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
 from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_unexplained
@@ -44,6 +45,7 @@ class ReluNetwork:
     bias: bool = False
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "ReluNetwork learns from one real number per vector; it needs a scalar value oracle over vectors."

@@ -14,6 +14,7 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
 from unsoftmax.learners.measure import PILOT_QUERIES, TYPICAL_LOGIT, read_logits, read_values, size_of_scores
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.bases import coordinate_basis, householder_basis
@@ -46,6 +47,7 @@ class SingleHead:
     W_bound: float | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if self.probes not in ("householder", "coordinate"):
             raise InvalidArgument(f"`probes` must be 'householder' or 'coordinate' (got {self.probes!r}).")
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:

@@ -13,6 +13,7 @@ from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.arrangement import last_values
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.gaps import Reader
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.token_cross import read_cross
 from unsoftmax.learners.token_embedded import embedded
 from unsoftmax.learners.token_report import notes, unreadable
@@ -48,6 +49,7 @@ class TokenHead:
     positions: Literal["none", "fixed"] = "none"
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         self._check(spec)
         n = len(self._asked(spec).allowed)
         phases = {"values": n}

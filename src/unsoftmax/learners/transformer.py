@@ -14,6 +14,7 @@ from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.bounded import read_bounded
 from unsoftmax.learners.ffn_input import Wiring, read_wiring
+from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.rays import read_scores
 from unsoftmax.learners.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
@@ -46,6 +47,7 @@ class Transformer:
     network: ReluNetwork | None = None
 
     def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
         if self.method not in ("ray", "odd"):
             raise InvalidArgument(f"`method` must be 'ray' or 'odd' (got {self.method!r}).")
         if self.heads not in (1, None) or (self.heads is None and self.method == "odd"):
