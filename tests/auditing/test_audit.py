@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.audit_result import duration, load_audit
 from unsoftmax.auditing import Terms, audit, ladder
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
@@ -99,3 +105,122 @@ def test_a_folder_belongs_to_one_target_and_seed(tmp_path) -> None:
 def test_kept_and_unkept_audits_have_the_same_bill(tmp_path) -> None:
     kept = audit(oracle(), HEAD, folder=tmp_path)
     assert [c.queries for c in audit(oracle(), HEAD).cells] == [c.queries for c in kept.cells]
+
+
+def test_a_cell_interrupted_half_way_has_the_whole_bill(tmp_path) -> None:
+    rungs = [ladder(oracle().spec)[0]]
+    whole = audit(oracle(), HEAD, scenarios=rungs, folder=tmp_path / "whole").to_json()
+    asked = 0
+
+    def failing(X):
+        nonlocal asked
+        asked += len(X)
+        if asked > 300:
+            raise KeyboardInterrupt
+        return HEAD(X)
+
+    target = us.oracle(failing, 6, max_batch=8, name="head")
+    with pytest.raises(KeyboardInterrupt):
+        audit(target, HEAD, scenarios=rungs, folder=tmp_path / "parts")
+    asked = -(10**9)
+    again = audit(target, HEAD, scenarios=rungs, folder=tmp_path / "parts")
+    assert 0 < asked + 10**9 < again.cells[0].queries + 200  # the diagnosis and what was paid are not asked again
+    assert replace(again, provenance={}) == replace(load_audit_text(whole, tmp_path), provenance={})
+
+
+def load_audit_text(text: str, folder):
+    (folder / "whole.json").write_text(text)
+    return load_audit(folder / "whole.json")
+
+
+def test_cells_run_in_parallel_with_the_same_result(result) -> None:
+    with ThreadPoolExecutor(3) as executor:
+        again = audit(oracle(), HEAD, terms=Terms(price_per_query=0.01, rate=10), executor=executor)
+    assert again.to_json() == result.to_json()
+
+
+def test_cells_can_be_sent_to_other_processes() -> None:
+    for scenario in ladder(oracle().spec):
+        again = pickle.loads(pickle.dumps(scenario))
+        assert again.slug == scenario.slug
+        assert again.wrap(oracle()).spec == scenario.wrap(oracle()).spec
+
+
+def test_the_class_is_found_by_diagnosis() -> None:
+    two = us.models.MultiHead.random(5, 2, norm=2.0, seed=3)
+    found = audit(us.oracle(two), two, scenarios=ladder(us.oracle(two).spec)[:1])
+    assert found.provenance["learner"] == "MultiHead"
+    assert found.cells[0].leak == "exact"
+    assert len(found.evidence.pictures) == 2
+
+
+def test_a_target_that_shows_labels_is_audited_through_labels() -> None:
+    labels = us.oracle(HEAD, kind="membership", name="labels")
+    rungs = ladder(labels.spec)
+    assert {s.access for s in rungs} == {"labels only"}
+    assert not any("rounding" in s.defence for s in rungs)
+    assert audit(labels, HEAD, scenarios=rungs[:1]).cells[0].leak in ("exact", "close")
+
+
+def test_a_budget_holds_for_each_cell() -> None:
+    found = audit(oracle(), HEAD, scenarios=ladder(oracle().spec)[:2], budget=20)
+    assert [c.leak for c in found.cells] == ["none", "none"]
+    assert [c.verdict for c in found.cells] == ["not possible"] * 2
+    assert "budget does not suffice" in found.cells[0].reason
+
+
+def test_limits_of_the_target_hold_on_every_rung() -> None:
+    tight = us.oracle(HEAD, max_norm=0.5, max_length=3, name="tight")
+    for scenario in ladder(tight.spec):
+        domain = scenario.wrap(tight).spec.domain
+        assert domain.max_norm <= 0.5
+        assert domain.max_length <= 3
+
+
+def test_a_defence_that_cannot_be_tried_is_a_finding() -> None:
+    linked = us.oracle(lambda X: np.tanh(HEAD(X) / 50), 6, link="tanh", max_norm=4.0, name="linked")
+    rungs = [s for s in ladder(linked.spec) if s.defence in ("none", "rounding to 3 decimals")][:2]
+    found = audit(linked, scenarios=rungs)
+    assert found.cells[1].status == "refused"
+    assert "link" in found.cells[1].reason
+
+
+@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 1.5}, {"learner": 3}, {"scenarios": []}], ids=str)
+def test_wrong_arguments_are_refused(options) -> None:
+    with pytest.raises(us.errors.InvalidArgument):
+        audit(oracle(), HEAD, **options)
+    with pytest.raises(us.errors.InvalidArgument):
+        Terms(rate=0)
+    with pytest.raises(us.errors.InvalidArgument):
+        Terms(price_per_query=-1)
+
+
+def test_sentences_are_grammatical_for_every_defence(result) -> None:
+    text = " ".join(result.recommendations)
+    assert "tokens does" not in text
+    assert "decimals does" not in text
+    for rung in ladder(oracle().spec)[1:]:
+        assert rung.defence in text or rung.defence == "none"
+    with_labels = next(s for s in result.recommendations if s.startswith("With labels only, the cost rises from"))
+    assert f"{result.cells[0].queries:,} to " in with_labels
+
+
+def test_unknowns_are_those_of_the_class(result) -> None:
+    assert result.unknowns == 42
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (0.0, "under 1 second"),
+        (1 / 3600, "1 second"),
+        (0.0033, "12 seconds"),
+        (1 / 60, "1 minute"),
+        (0.334, "20 minutes"),
+        (0.999, "1.0 hours"),
+        (47, "47.0 hours"),
+        (240, "10.0 days"),
+    ],
+)
+def test_times_are_for_people(hours, words) -> None:
+    assert duration(hours) == words

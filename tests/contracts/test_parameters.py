@@ -21,7 +21,7 @@ JUNK = {
 KINDS = {
     "whole": {"rank", "heads", "measurements"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
-    "switch": {"affine", "polish", "bias"},
+    "switch": {"affine", "polish", "bias", "fixed_flips"},
     "choice": {"method", "probes", "preset", "norm", "positions", "network"},
     "array": {"bases", "embeddings"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -27,6 +28,9 @@ FLAGS = [
     "--disable-dev-shm-usage",
 ]
 BAR_WIDTHS = "return [...document.querySelectorAll('.mark-rect path')].map(p => p.getBoundingClientRect().width)"
+TEXT_ENDS = "return [...document.querySelectorAll('.chart text')].map(t => t.getBoundingClientRect().right)"
+PLOTTED = "return [...document.querySelectorAll('#chart-ladder .mark-rect path')].length"
+INK = "return getComputedStyle(document.querySelector('#chart-phases .mark-text text')).fill"
 ARTEFACTS = Path(__file__).parents[2] / "out" / "screenshots"
 
 
@@ -70,7 +74,8 @@ def test_pages_open_from_disk_and_draw(pages, width, dark) -> None:
             widths = browser.execute_script(BAR_WIDTHS)
             assert len(widths) >= 3
             assert min(widths) > 0
-            assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+            assert browser.get_log("browser") == []
+            assert max(browser.execute_script(TEXT_ENDS)) <= width
             assert requests_of(browser) == []
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width
             heads = [h.text for h in browser.find_elements("css selector", "h2")]
@@ -79,12 +84,18 @@ def test_pages_open_from_disk_and_draw(pages, width, dark) -> None:
             assert HOSTILE in browser.find_element("css selector", "h1").text
             background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
             assert (background == "rgb(17, 24, 39)") == dark
+            assert browser.execute_script(INK) == ("rgb(229, 231, 235)" if dark else "rgb(31, 41, 55)")
+            if name == "audit":
+                assert browser.execute_script(PLOTTED) == 3  # the fourth cell was refused before a query
+                assert "not possible: refused" in browser.find_element("id", "chart-ladder").text
             ARTEFACTS.mkdir(parents=True, exist_ok=True)
             height = browser.execute_script("return document.documentElement.scrollHeight")
             size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             browser.save_screenshot(str(ARTEFACTS / f"{name}-{width}.png"))
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": 900})
+            paper = browser.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})
+            (ARTEFACTS / f"{name}-{width}.pdf").write_bytes(base64.b64decode(paper["data"]))
     finally:
         browser.quit()
 

@@ -26,6 +26,7 @@ def demo(
 
     console = Console(quiet=as_json)
     with one_sentence(debug, as_json):
+        report.parent.mkdir(parents=True, exist_ok=True)
         if not as_json:
             _recover(console, dim, seed)
         result = _audit(console, seed, report)
@@ -70,7 +71,6 @@ def _audit(console: Any, seed: int, page: Path) -> Any:
     console.print(
         "\nNow the ladder for a small head (d = 12): what each access level and defence means for an attacker."
     )
-    page.parent.mkdir(parents=True, exist_ok=True)
     terms = auditing.Terms(price_per_query=0.001)
     with console.status("auditing") as status:
         result = auditing.audit(

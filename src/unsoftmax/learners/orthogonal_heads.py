@@ -116,7 +116,7 @@ def _resumed(program: Program, answer: Array) -> Program:
 
 def _require_orthonormal(bases: Sequence[Array], d: int) -> None:
     for basis in bases:
-        if np.ndim(basis) != 2 or basis.shape[0] != d or not 1 <= basis.shape[1] <= d:
+        if np.ndim(basis) != 2 or np.shape(basis)[0] != d or not 1 <= np.shape(basis)[1] <= d:
             raise InvalidArgument(f"`bases`: every basis must have shape ({d}, d_h) (got {np.shape(basis)}).")
     joined = np.hstack(list(bases)) if bases else np.zeros((d, 0))
     if np.abs(joined.T @ joined - np.eye(joined.shape[1])).max(initial=0.0) > 1e-8:
