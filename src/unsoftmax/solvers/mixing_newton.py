@@ -32,12 +32,13 @@ class Mixing:
 
 
 def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
-    """Iterate until the steps stop shrinking."""
+    """Iterate until a step leaves nothing for the next, convergence being quadratic, or the steps do not shrink."""
     current, last = Mixing(O, u, np.inf, np.inf), np.inf
     for i in range(most):
         current = _step(current.O, current.u, P, data)
         stalled = i > 2 and current.change > 0.3 * last and current.change < 1e-3
-        if current.change < 1e-13 or stalled:
+        lost = i > 4 and current.change > 1e-2
+        if current.change < 1e-9 or stalled or lost:
             break
         last = current.change
     return Mixing(current.O, current.u, residual(current.O, current.u, P, data), current.change)

@@ -80,7 +80,8 @@ def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.G
     for _ in range(RESCANS):
         picks = yield from scan(spec, shell.noise, least, preset.scans, rng, readout(shell))
         try:
-            return (yield from ranges_at(picks, shell, preset, spec, rng)), picks
+            # A rank that would fill the space with more heads than were seen: once, that is taken for chance.
+            return (yield from ranges_at(picks, shell, preset, spec, rng, filling=shared_at != picks.heads)), picks
         except Shared:
             least, shared_at = picks.heads + (picks.heads == shared_at), picks.heads
     raise ModelMismatch(ALWAYS_SHARED.format(least))
@@ -96,34 +97,36 @@ class Sum:
     flipped: bool
 
 
-def ranges_at(picks: Picks, shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator) -> Asking[Sum]:
-    """Moves of each picked token with a few combinations of them, from which the scales of the answers follow."""
-    H, d, noise = picks.heads, spec.dim, shell.noise
-    base = shell.direction(picks.answer)
+def ranges_at(
+    picks: Picks,
+    shell: Shell,
+    preset: Preset,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    filling: bool = False,
+) -> Asking[Sum]:
+    """Moves of each picked token with a few combinations of them, from which the scales of the answers follow.
+
+    `filling`: Shared is raised if more heads of the rank found would fill the space.
+    """
+    H, d = picks.heads, spec.dim
     s, O, moves, responses = max(1, d // H), [], [], []
     worst = 0.0
     for h in range(H):
         n = preset.range_probes(s)
-        a = steps(n, picks.reach, spec, picks, rng, 3)
-        y = yield picks.moved(h, a, "main")
-        z = shell.direction(y)
-        seen = column_range(np.vstack([base, z]).T, noise, rank=s + 1 if h else None)
-        while h == 0 and not seen.clear and len(z) < d + 4:
-            more = steps(4, picks.reach, spec, picks, rng, 3)
-            y = yield picks.moved(h, more, "repair")
-            a, z = np.vstack([a, more]), np.vstack([z, shell.direction(y)])
-            seen = column_range(np.vstack([base, z]).T, noise)
-        if not seen.clear:
+        found = yield from _one_head(h, n, s if h else None, picks, shell, spec, rng, "main")
+        if found is None and h:
+            # A few moves may have left the pick: much shorter ones only fail if the token serves two heads.
+            short = replace(picks, reach=picks.reach / 4)
+            found = yield from _one_head(h, n, s, short, shell, spec, rng, "repair")
+        if found is None:
             raise Shared
-        s = seen.rank - 1 if h == 0 else s
-        if s < 1 or H * s > d:
+        basis, a, response, reduced = found
+        s = basis.shape[1]
+        if H * s > d or (filling and d % s == 0 and H * s < d):
             raise Shared
-        response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng)
-        found = column_range(response, noise, rank=min(s, d - 1))
-        if found.beyond > 0.2 * found.weakest:
-            raise Shared
-        worst = max(worst, noise * reduced)
-        O.append(found.basis)
+        worst = max(worst, shell.noise * reduced)
+        O.append(basis)
         moves.append(a)
         responses.append(response)
     Z, c, kappa, gain = split_with_identity(O, shell.M, moves, responses)
@@ -136,6 +139,40 @@ def ranges_at(picks: Picks, shell: Shell, preset: Preset, spec: OracleSpec, rng:
     return Sum(heads, shell.M / c, shell.b / c, c < 0)
 
 
+def _one_head(
+    h: int,
+    n: int,
+    rank: int | None,
+    picks: Picks,
+    shell: Shell,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    phase: str,
+) -> Asking[tuple[Array, Array, Array, float] | None]:
+    """Basis (d, s), moves (n, d), responses (d, n) of the head's token and their error's factor; None if not clear.
+
+    Without a rank it is found, with more moves if need be.
+    """
+    d, noise = spec.dim, shell.noise
+    base = shell.direction(picks.answer)
+    a = steps(n, picks.reach, spec, picks, rng, 3)
+    y = yield picks.moved(h, a, phase)
+    z = shell.direction(y)
+    seen = column_range(np.vstack([base, z]).T, noise, rank=None if rank is None else rank + 1)
+    while rank is None and not seen.clear and len(z) < d + 4:
+        more = steps(4, picks.reach, spec, picks, rng, 3)
+        y = yield picks.moved(h, more, "repair")
+        a, z = np.vstack([a, more]), np.vstack([z, shell.direction(y)])
+        seen = column_range(np.vstack([base, z]).T, noise)
+    if not seen.clear or seen.rank < 2:
+        return None
+    response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng, phase)
+    found = column_range(response, noise, rank=min(seen.rank - 1, d - 1))
+    if found.beyond > 0.2 * found.weakest:
+        return None
+    return found.basis, a, response, reduced
+
+
 def _calibrated(
     head: int,
     a: Array,
@@ -145,12 +182,13 @@ def _calibrated(
     picks: Picks,
     shell: Shell,
     rng: np.random.Generator,
+    phase: str,
 ) -> Asking[tuple[Array, float]]:
-    """P_h a (d, n) in units of the base, scales removed, and how weak the weakest of them is."""
+    """P_h a (d, n) in units of the base, scales removed, and by what an error of the answers is multiplied in them."""
     n = len(a)
     # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
     mix = rng.integers(1, 4, (_COMBINED, n)) * rng.choice([-1, 1], (_COMBINED, n)) / 8
-    y = yield picks.moved(head, mix @ a, "main")
+    y = yield picks.moved(head, mix @ a, phase)
     combined = shell.direction(y)
     weights = np.column_stack([1 - mix.sum(axis=1), mix])
     points = np.vstack([base, z]) @ basis
@@ -158,7 +196,10 @@ def _calibrated(
     response = ((r[1:] / r[0])[:, None] * z - base).T
     sizes = np.linalg.svd(response, compute_uv=False)
     weakest = sizes[min(basis.shape[1] - 1, len(sizes)) - 1]
-    return response, float(np.linalg.norm(base) / max(weakest, 1e-300))
+    length = float(np.linalg.norm(base))
+    # Scales are as much worse than the answers as responses are smaller than the base, and then turn the weakest.
+    scales = 0.1 * length / max(float(np.sqrt((sizes**2).sum() / n)), 1e-300)
+    return response, (1 + scales) * length / max(float(weakest), 1e-300)
 
 
 @dataclass(eq=False)

@@ -130,11 +130,13 @@ def _rough_directions(
     m = max(1, min(preset.tokens(found.rank), left[0].shape[1]))
     values = [L.T @ P for L in left]
     units, step = orthonormal(rng, D), 0.9 * _room(at.ball)
+    # Exact answers show small logits too, and then a strong head is never cut off; noisy ones need large logits.
+    least, most = (1e-6, 1.25 * TYPICAL) if at.ball.noise < 1e-12 else (1e-3, 2 * TYPICAL)
     for _ in range(6):
         E = units[None, :m] * step
         y = yield from at.ask(at.q + E, "pilot")
-        size = float(np.sqrt((_logits(left, values, y, E) ** 2).mean(axis=2)).max())
-        if size < 2 * TYPICAL:
+        size = float(np.sqrt((_logits(left, values, y, E, least) ** 2).mean(axis=2)).max())
+        if size < most:
             break
         step *= max(0.2, TYPICAL / size)
     data: Data = []
@@ -142,14 +144,14 @@ def _rough_directions(
     for part in np.array_split(units * step, -(-D // m)):
         y = yield from at.ask((at.q + part)[None], phase)
         data.append((part[None], y))
-        logits.append(_logits(left, values, y, part[None])[0])
+        logits.append(_logits(left, values, y, part[None], least)[0])
     return solve_orthogonal(units * step, np.hstack(logits).T).T, data
 
 
-def _logits(left: list[Array], values: list[Array], y: Array, E: Array) -> Array:
+def _logits(left: list[Array], values: list[Array], y: Array, E: Array, least: float) -> Array:
     """Logits (n, H, m) of displacements E (n, m, D), each head read where all others are annihilated.
 
-    values: L'P (count, D), what each head's annihilators L see of a displacement.
+    values: L'P (count, D), what each head's annihilators L see of a displacement. Weights below `least` are cut off.
     """
     alpha = np.stack(
         [
@@ -157,8 +159,8 @@ def _logits(left: list[Array], values: list[Array], y: Array, E: Array) -> Array
             for e, row in zip(E, y, strict=True)
         ]
     )
-    alpha = np.clip(alpha, 1e-3, None)
-    return np.asarray(np.log(alpha) - np.log(np.clip(1 - alpha.sum(axis=2, keepdims=True), 1e-3, None)))
+    last = np.maximum(1 - alpha.sum(axis=2, keepdims=True), least)
+    return np.asarray(np.log(np.maximum(alpha, least)) - np.log(last))
 
 
 def _exact_probes(

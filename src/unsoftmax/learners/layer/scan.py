@@ -19,8 +19,8 @@ TOKENS = 1024
 
 _WIDEST = 0.25
 _NARROWEST = 2.0**-8
-_PAIRS = 3
-_FAIR, _WIDE = 0.004, 0.03
+_PAIRS = 5
+_FAIR, _WIDE = 0.015, 0.03
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 8
 UNKNOWN = -1.0
@@ -82,7 +82,7 @@ def scan(
     size = min(1e4, largest)
     found: list[Picks] = []
     fruitless = 0
-    for draw in range(_DRAWS):
+    for _ in range(_DRAWS):
         picks = yield from _one_scan(spec, noise, size, rng, readout)
         if picks is None:
             fruitless += 1
@@ -91,23 +91,24 @@ def scan(
             continue
         most = max([least, *(p.heads for p in found)])
         found.append(picks)
-        if picks.heads < most and draw < _DRAWS - 1:
-            continue
-        # Heads of equal rank that fill the answers divide them; where they do not, two may have shared a token.
         alike = [p for p in found if p.heads == picks.heads]
-        if int(spec.outputs or 1) % picks.heads and len(alike) < 2 and draw < _DRAWS - 1:
+        # Heads of equal rank that fill the answers divide them; where they do not, two may have shared a token.
+        doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < 2
+        if picks.heads < most or doubtful:
             continue
-        best = yield from _widest(alike, noise, spec, rng, readout)
-        found = [p for p in found if p.heads != picks.heads] + [replace(p, reach=max(p.reach, 0.0)) for p in alike]
-        found[-1] = best if best is not None else found[-1]
-        enough = best is not None and best.reach > (_FAIR if readout.linear else _WIDE) * best.size
-        if best is not None and len(alike) >= wanted and (enough or len(alike) > wanted + 1):
+        enough = 0.0 if len(alike) > wanted + 1 else _FAIR if readout.linear else _WIDE
+        alike = yield from _measured(alike, enough, noise, spec, rng, readout)
+        found = [p for p in found if p.heads != picks.heads] + alike
+        best = max(alike, key=lambda p: p.reach)
+        if best.reach > 0 and len(alike) >= wanted:
             return best
-    measured = [p for p in found if p.reach > 0]
-    if measured:
-        # Fewer heads than expected after all draws: heads that share every token look like one.
-        most = max(p.heads for p in measured)
-        return max((p for p in measured if p.heads == most), key=lambda p: p.reach)
+    # Fewer heads than expected after all draws: heads that share every token look like one.
+    for heads in sorted({p.heads for p in found}, reverse=True):
+        alike = [p for p in found if p.heads == heads]
+        alike = yield from _measured(alike, 0.0, noise, spec, rng, readout)
+        best = max(alike, key=lambda p: p.reach)
+        if best.reach > 0:
+            return best
     if np.isfinite(spec.domain.norm_limit):
         raise DomainError(
             f"no hard attention below max_norm = {spec.domain.max_norm:g}: the heads never settled on single tokens. "
@@ -119,16 +120,18 @@ def scan(
     )
 
 
-def _widest(
-    alike: list[Picks], noise: float, spec: OracleSpec, rng: np.random.Generator, readout: Readout
-) -> Asking[Picks | None]:
-    """The picks of largest reach; those not measured yet are measured as far as they can be the best."""
-    best = max(alike, key=lambda p: p.reach)
+def _measured(
+    alike: list[Picks], enough: float, noise: float, spec: OracleSpec, rng: np.random.Generator, readout: Readout
+) -> Asking[list[Picks]]:
+    """The picks with their reaches as far as they can be the largest; 0 if not beyond `enough` times the size."""
+    best = max(p.reach for p in alike)
+    measured = []
     for picks in alike:
-        if picks.reach == UNKNOWN:
-            reach = yield from _reach(picks, noise, spec, rng, readout, max(best.reach, 0.0))
-            best = replace(picks, reach=reach) if reach > 0 else best
-    return best if best.reach > 0 else None
+        if picks.reach == UNKNOWN or (picks.reach == 0 == enough):
+            reach = yield from _reach(picks, noise, spec, rng, readout, max(best, enough * picks.size))
+            picks, best = replace(picks, reach=reach), max(best, reach)
+        measured.append(picks)
+    return measured
 
 
 def _one_scan(
@@ -214,12 +217,16 @@ def _reach(
     tokens, size = picks.tokens, picks.size
     tried = _WIDEST * size
     while tried > _NARROWEST * size and tried / 3 > best:
-        moves = on_grid(rng.standard_normal((_PAIRS, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
-        both = np.repeat(tokens[None], 2 * _PAIRS, axis=0)
-        both[:, :-1] += np.concatenate([moves, -moves])
-        y = yield Probes(both, phase="pilot")
-        bend = max(readout.bend(y[i], y[i + _PAIRS], picks.answer) for i in range(_PAIRS))
-        if bend < max(1e-9, 3e3 * noise):
+        # One pair first: most moves that are too wide show at once.
+        for pairs in (1, _PAIRS - 1):
+            moves = on_grid(rng.standard_normal((pairs, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
+            both = np.repeat(tokens[None], 2 * pairs, axis=0)
+            both[:, :-1] += np.concatenate([moves, -moves])
+            y = yield Probes(both, phase="pilot")
+            bend = max(readout.bend(y[i], y[i + pairs], picks.answer) for i in range(pairs))
+            if bend > max(1e-9, 3e3 * noise):
+                break
+        else:
             return tried / 3
         tried /= 2
     return 0.0
