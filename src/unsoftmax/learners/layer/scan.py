@@ -23,6 +23,7 @@ _PAIRS = 5
 _FAIR, _WIDE = 0.015, 0.03
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 8
+_SURE = 3
 UNKNOWN = -1.0
 _TURN = 0.125
 _SHORT = 2.0**-10
@@ -93,7 +94,7 @@ def scan(
         found.append(picks)
         alike = [p for p in found if p.heads == picks.heads]
         # Heads of equal rank that fill the answers divide them; where they do not, two may have shared a token.
-        doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < 2
+        doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < _SURE
         if picks.heads < most or doubtful:
             continue
         enough = 0.0 if len(alike) > wanted + 1 else _FAIR if readout.linear else _WIDE
