@@ -81,18 +81,23 @@ def test_half_a_thousand_neurons(seed) -> None:
     assert recovery.usage.rounds <= 120
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.long) for s in range(3, 60))])
-def test_tiny_neurons_are_found(seed) -> None:
-    plain = Network.random(16, 64, seed=seed)
-    weights = plain.w_o * np.where(np.arange(64) < 8, 1e-6, 1.0)
-    target = Network(plain.A, weights)
+MANY_TINY = [pytest.param(dim, seed, marks=pytest.mark.long) for dim in (8, 16, 24, 32, 64) for seed in range(7, 32)]
+
+
+@pytest.mark.parametrize(("dim", "seed"), [(16, 0), (16, 4), (24, 6), *MANY_TINY])
+def test_tiny_neurons_are_found(dim, seed) -> None:
+    """Eight of 64 neurons a million times smaller; in (16, 4) and (24, 6) one of them is beside a narrow cell."""
+    plain = Network.random(dim, 64, seed=30_000 + seed)
+    size = np.ones(64)
+    size[np.random.default_rng(seed).choice(64, 8, replace=False)] = 1e-6
+    target = Network(plain.A, plain.w_o * size)
     recovery = recovered(target, seed=seed)
     kinks = recovery.model.canonical().kinks
     expected = target.canonical().kinks
     closeness = np.abs(expected @ kinks.T).max(axis=1)
     assert recovery.model.width == 64
-    assert (closeness > 1 - 1e-4).all()
-    assert error(recovery.model, target, 16) <= 1e-9
+    assert (closeness > 1 - 1e-3).all()
+    assert error(recovery.model, target, dim) <= min(1e-9, stated(recovery))
 
 
 @pytest.mark.parametrize(("dim", "width"), [(1, 3), (4, 6), (32, 128)])

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, informative, no_cells, with_chain
+from unsoftmax.solvers.cells import (
+    CellNetwork,
+    away_from_kinks,
+    corrected,
+    informative,
+    moved_away,
+    no_cells,
+    with_chain,
+)
 from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing
@@ -78,6 +86,23 @@ def test_informative_points_are_those_where_errors_of_the_cells_show(narrow: int
         gaps.append(wrong.of(x) - net.of(x))
     measured = np.mean(np.square(gaps), axis=0)
     np.testing.assert_allclose(informative(net, x), measured, rtol=0.5)
+
+
+def test_points_move_away_from_a_blurred_hyperplane_and_along_those_beside_it() -> None:
+    _, _, G, base, rng = chain(5, d=8)
+    # The third neuron a million times smaller, and the cell to its right narrow.
+    G[3:] -= (1 - 1e-6) * (G[3] - G[2])
+    noise, good = np.full(len(G), 1e-14), np.ones(len(G), dtype=bool)
+    noise[3] = 0.02 * np.linalg.norm(G[3] - G[2])
+    net = with_chain(no_cells(8), G, noise, good, np.ones(len(G) - 1, dtype=bool), base)
+    x = rng.standard_normal((400, 8))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    moved = moved_away(net, x)
+    assert away_from_kinks(net, x).mean() < 0.7
+    assert away_from_kinks(net, moved).all()
+    np.testing.assert_array_equal(moved @ net.U[3] > 0, x @ net.U[3] > 0)
+    np.testing.assert_array_equal(moved @ net.U[2] > 0, x @ net.U[2] > 0)
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 1)
 
 
 def test_polish_removes_an_error_of_one_cell() -> None:

@@ -15,6 +15,10 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from unsoftmax.probes.base import Array
 
 _ROWS = 8192
+_SHARP = 1e-9
+_CLEAR = 10.0
+_REACHABLE = 0.25
+_TURNED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +93,39 @@ def with_chain(net: CellNetwork, G: Array, noise: Array, good: Array, resolved: 
 
 def away_from_kinks(net: CellNetwork, x: Array) -> Array:
     """Which points (n, d) lie clear of every hyperplane that is not sharply known, so that activations are certain."""
-    noise = net.neuron_noise
-    poor = np.flatnonzero(noise > 1e-9 * np.linalg.norm(net.U, axis=1))
+    poor, normal, reach = _poor(net)
     clear = np.ones(len(x), dtype=bool)
     for k in range(0, len(x) if len(poor) else 0, _ROWS):
         part = x[k : k + _ROWS]
-        reach = 20 * noise[poor] * np.linalg.norm(part, axis=1)[:, None]
-        clear[k : k + _ROWS] = (np.abs(part @ net.U[poor].T) > reach).all(axis=1)
+        clear[k : k + _ROWS] = (np.abs(part @ normal.T) > reach * np.linalg.norm(part, axis=1)[:, None]).all(axis=1)
     return clear
+
+
+def moved_away(net: CellNetwork, x: Array) -> Array:
+    """The unit vectors x (n, d), those too near to a hyperplane that is not sharply known moved away from it.
+
+    Of a tiny neuron beside a narrow cell hardly a random point is clear. Points move along the hyperplanes on the other
+    side of its cells: an answer shows the error of a cell only between the two.
+    """
+    for k, normal, reach in zip(*_poor(net), strict=True):
+        short = np.abs(x @ normal) < 1.5 * reach
+        beside = (net.right == net.left[k]) | (net.left == net.right[k])
+        across = np.linalg.qr(net.U[beside].T)[0]
+        along = normal - across @ (across.T @ normal)
+        if reach < _REACHABLE and along @ normal > _TURNED and short.any():
+            missing = np.copysign(3 * reach, x @ normal) - x @ normal
+            x = x + np.outer(np.where(short, missing, 0.0), along / (along @ normal))
+            x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return np.asarray(x)
+
+
+def _poor(net: CellNetwork) -> tuple[Array, Array, Array]:
+    """Neurons (k,) not sharply known, the worst last, their unit normals (k, d), and how far from one is clear (k,)."""
+    size = np.linalg.norm(net.U, axis=1)
+    blur = net.neuron_noise / size
+    poor = np.flatnonzero(blur > _SHARP)
+    poor = poor[np.argsort(blur[poor])]
+    return poor, net.U[poor] / size[poor, None], _CLEAR * blur[poor]
 
 
 def informative(net: CellNetwork, x: Array) -> Array:

@@ -126,7 +126,9 @@ def read_gradients(
         todo = todo[alive[todo]]
         repairs += len(todo) * (d - 1) + (yield from _measured(cells, todo, state, sigma, "repair"))
     span = np.array([np.sin(min(piece.right[0] - piece.left[0], 0.5 * np.pi)) for piece in chain.pieces])
-    noise = sigma * np.sqrt(((state.step**-2.0).sum(axis=1) + 2 / span**2) / d)
+    # A value extrapolated from a short piece blurs every step from it.
+    blur = np.maximum(sigma, 0.5 * cells.error)
+    noise = np.sqrt((blur**2 * (state.step**-2.0).sum(axis=1) + 2 * (sigma / span) ** 2) / d)
     return Gradients(state.G, cells.base, np.where(state.good, noise, np.inf), state.good, repairs)
 
 

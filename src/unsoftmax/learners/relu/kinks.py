@@ -29,6 +29,7 @@ _MOST_LEVELS = 120
 _CURVED = 24
 _LOOKS = 2
 _BLURRED = 30.0
+_SHORT = 0.25
 
 
 @dataclass
@@ -186,12 +187,18 @@ class _Search:
         return reach > 50 * self.closest(left, right, found.angle, max(found.jump, 1e-300))
 
     def inspect(self) -> Asking[bool]:
-        """Make sure that no slight kink hides inside a piece: every piece has a point well inside, and it fits."""
+        """Make sure that no slight kink hides inside a piece: every piece has a point well inside, and it fits.
+
+        A piece seen only in a small part of its cell, beside a slight kink, gets a point towards the far end.
+        """
         hollow = []
-        for piece in self.pieces:
+        for piece, start, stop in zip(self.pieces, *self.bounds(), strict=True):
             low, high = piece.left[0], piece.right[0]
             inner = [t for t, _ in piece.points if 0.05 * (high - low) < t - low < 0.95 * (high - low)]
-            if not inner and high - low > self.widest:
+            if high - low < _SHORT * (stop - start):
+                share = 0.1 if low + high > start + stop else 0.9
+                hollow.append((piece, start + share * (stop - start)))
+            elif not inner and high - low > self.widest:
                 hollow.append((piece, 0.5 * (low + high)))
         if hollow:
             y = yield from self.ask([angle for _, angle in hollow])
@@ -200,7 +207,12 @@ class _Search:
         broken = [i for i, piece in enumerate(self.pieces) if not piece.consistent(self.tolerance)]
         for index in reversed(broken):
             yield from self.split(index)
-        return bool(broken)
+        return bool(broken) or (bool(hollow) and self.reopen())
+
+    def bounds(self) -> tuple[list[float], list[float]]:
+        """Where the cell of each piece starts and where it stops."""
+        kinks = [_meeting(a, b) for a, b in zip(self.pieces, self.pieces[1:], strict=False)]
+        return [self.circle.start, *kinks], [*kinks, self.circle.stop]
 
     def split(self, index: int) -> Asking[None]:
         """Replace a piece that is not one sinusoid by short ones: at its ends, and at the point that fits least."""

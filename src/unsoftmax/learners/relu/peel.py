@@ -15,7 +15,15 @@ from unsoftmax.learners.relu.kinks import find_kinks
 from unsoftmax.learners.relu.noise import Answers, directions, size_and_noise
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import closed_circle, upper_circle
-from unsoftmax.solvers.cells import CellNetwork, away_from_kinks, corrected, informative, no_cells, with_chain
+from unsoftmax.solvers.cells import (
+    CellNetwork,
+    away_from_kinks,
+    corrected,
+    informative,
+    moved_away,
+    no_cells,
+    with_chain,
+)
 
 _CIRCLES = 6
 _POLISHES = 4
@@ -156,6 +164,8 @@ class _Peeling:
         count = self.polish_queries()
         if count:
             x = directions(int(1.05 * count) + _SPARE, self.dim, self.upper, self.rng)
+            moved = moved_away(self.net, x)
+            x = np.where(moved[:, -1:] > 0, moved, x) if self.upper else moved
             x = x[away_from_kinks(self.net, x)]
             x = x[np.argsort(-informative(self.net, x), kind="stable")[:count]]
             if len(x):
