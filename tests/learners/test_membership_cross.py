@@ -91,3 +91,32 @@ def test_flips(rank: int | None) -> None:
 def test_a_rank_that_makes_no_sense(rank) -> None:
     with pytest.raises(us.errors.InvalidArgument, match="rank"):
         us.recover(us.oracle(head(6, 2, 1), kind="membership"), us.learners.Membership(rank=rank))
+
+
+def decaying(d, rank, ratio, seed):
+    """Singular values 1, ratio, ratio^2, ... times 4."""
+    rng = np.random.default_rng(seed)
+    K, Q = (np.linalg.qr(rng.standard_normal((d, rank)))[0] for _ in range(2))
+    v = rng.standard_normal(d)
+    return us.models.SingleHead(4 * (K * ratio ** np.arange(rank)) @ Q.T, v / np.linalg.norm(v))
+
+
+@pytest.mark.parametrize("rank", [4, None])
+@pytest.mark.parametrize(
+    ("d", "ratio", "seeds"),
+    [
+        (32, 0.1, range(1)),
+        *(pytest.param(d, ratio, range(1, 6), marks=pytest.mark.long) for d in (32, 64) for ratio in (0.3, 0.1, 0.03)),
+    ],
+)
+def test_rounds_do_not_grow_with_a_decaying_spectrum(d: int, ratio: float, seeds: range, rank: int | None) -> None:
+    for seed in seeds:
+        recovery = recovered(decaying(d, 4, ratio, seed), rank, seed=seed)
+        assert recovery.model.rank == 4
+        assert recovery.usage.rounds <= 2 * math.log2(1 / ACCURACY) + 40
+
+
+@pytest.mark.parametrize("seeds", [range(2, 3), pytest.param(range(12), marks=pytest.mark.long)])
+def test_directions_near_the_accuracy_are_not_overlooked(seeds: range) -> None:
+    for seed in seeds:
+        recovered(decaying(32, 8, 0.03, seed), None, seed=seed)

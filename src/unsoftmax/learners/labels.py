@@ -176,14 +176,15 @@ def _refuse_what_is_not_odd(up: Array, down: Array) -> None:
         )
 
 
-def refine_direction(direction: Direction, target: float, labels: Labels) -> Asking[Direction]:
-    """Bisect the entries of v, in lockstep, until the unit estimate is within `target`."""
+def refine_direction(direction: Direction, target: float, labels: Labels, cuts: int = 1) -> Asking[Direction]:
+    """Bisect the entries of v, in lockstep, until the unit estimate is within `target`; `cuts` levels a round."""
     length = unit_length(labels.spec)
     for _ in range(labels.rounds):
         index = direction.unmet(target)
         if len(index) == 0:
             return direction
-        levels = direction.search.levels()[index, 0]
+        levels = direction.search.levels(cuts)[index].ravel()
+        index = np.repeat(index, cuts)
         scale = labels.scales(len(index)) * length
         chosen = direction.others[index]
         answers = yield coordinate_ratio(direction.signs, direction.largest, chosen, levels, scale)

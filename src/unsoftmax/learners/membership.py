@@ -30,7 +30,7 @@ from unsoftmax.learners.labels import (
     find_direction,
     refine_direction,
 )
-from unsoftmax.learners.membership_cross import cross_of_any_rank, cross_of_rank
+from unsoftmax.learners.membership_cross import cross_of_any_rank, cross_of_rank, sparing_rounds
 from unsoftmax.learners.membership_paper import SignFlips
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import LowRankHead
@@ -99,7 +99,9 @@ class Membership:
 
     def _read(self, labels: Labels) -> Program:
         direction = yield from find_direction(labels)
-        direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels)
+        # Of low rank v is a large part of few numbers, and looking for pivots takes rounds that it can spare.
+        cuts = 1 if labels.flip or self.rank == "full" else sparing_rounds(self.accuracy) if self.rank is None else 2
+        direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels, cuts)
         direction, family, size = yield from visible_size(direction, self.accuracy, labels)
         if size == 0:
             return self._without_scores(direction, labels)

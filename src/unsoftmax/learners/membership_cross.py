@@ -5,7 +5,7 @@ A coarse square block of entries shows the rank and which rows and columns carry
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,18 +19,26 @@ from unsoftmax.learners.label_entries import (
     narrow,
     narrow_until_met,
 )
-from unsoftmax.learners.label_values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
-from unsoftmax.learners.labels import Direction, Labels
+from unsoftmax.learners.label_values import (
+    LEAST_FOR_BISECTION,
+    left_for_bisection,
+    left_in_all,
+    sharpen,
+    shift_bounds,
+)
+from unsoftmax.learners.labels import Direction, Labels, refine_direction
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots
 
-_COARSE = 2.0**-6
+_COARSE = (2.0**-6, 2.0**-12, 2.0**-18)
 _RANK_SHOWING = 2.0**-11
-_DEEPER = 2.0**-10
 _FIRST_BLOCK = 8
 _CHECKED = 16
 _SHARPENED = 8
+_LOOKED_AT = 4
+_FEW_CUTS = 7
+_MANY_BITS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +56,15 @@ def cross_of_rank(
 ) -> Asking[Cross]:
     """Entries of a rank known not to exceed `rank`: r(2d - r) times the bits of the accuracy, and the block."""
     k = min(labels.spec.dim, max(2 * rank, rank + 4))
-    entries = yield from _block(None, k, _COARSE, size, family, labels)
-    i, j = pivots(_square(entries, k), rank, 0.0)
+    entries: Entries | None = None
+    for depth in _COARSE:
+        # Weak pivots chosen blindly would cost every entry bits; a closer look at the block costs less.
+        entries = yield from _block(entries, k, max(depth, accuracy / 4), size, family, labels)
+        G = _square(entries, k)
+        if len(pivots(G, rank, 8 * depth * size)[0]) == rank:
+            break
+    assert entries is not None
+    i, j = pivots(G, rank, 0.0)
     crossed, _ = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=True)
     return crossed
 
@@ -57,14 +72,24 @@ def cross_of_rank(
 def cross_of_any_rank(
     accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
 ) -> Asking[Cross]:
-    """Find the rank: the block grows until it is larger than its rank, and fresh entries must agree with the cross."""
+    """Find the rank: the block grows until it is larger than its rank, and fresh entries must agree with the cross.
+
+    A coarse look suffices to see that a block is too small. Once it is not, it is read as finely as the accuracy, so
+    that directions far below the others are found before anything is asked outside it.
+    """
     d = labels.spec.dim
-    k, depth = min(d, _FIRST_BLOCK), max(_RANK_SHOWING, accuracy / 4)
+    k, coarse = min(d, _FIRST_BLOCK), max(_RANK_SHOWING, accuracy / 4)
+    if not labels.flip:
+        target = max(direction.error / 16, 8 * labels.spec.eps)
+        direction = yield from refine_direction(direction, target, labels, sparing_rounds(accuracy))
+        family = replace(family, v=direction.v)
     entries: Entries | None = None
     while True:
-        entries = yield from _block(entries, k, depth, size, family, labels)
+        entries = yield from _block(entries, k, coarse, size, family, labels)
         # A residual collects the errors of the pivots before it.
-        i, j = pivots(_square(entries, k), k, 8 * depth * size)
+        i, j = pivots(_square(entries, k), k, 8 * coarse * size)
+        if len(i) < k:
+            entries, i, j = yield from _weak(entries, k, i, j, accuracy, size, direction, family, labels)
         if len(i) == k < d:
             k = min(d, 2 * k)
             continue
@@ -73,15 +98,52 @@ def cross_of_any_rank(
         if agrees or len(i) == d:
             return crossed
         direction, family = crossed.direction, crossed.family
-        if depth > accuracy / 4:
-            depth = max(depth * _DEEPER, accuracy / 4)
-        elif k < d:
-            k = min(d, 2 * k)
-        else:
+        if k == d:
             raise ModelMismatch(
                 f"entries of W predicted from {len(i)} rows and columns are contradicted by fresh labels however "
                 "finely they are read; the scores of the target are not bilinear in the tokens."
             )
+        k = min(d, 2 * k)
+
+
+def sparing_rounds(accuracy: float) -> int:
+    """Levels asked a round where few numbers are searched: finding the rank takes rounds of its own."""
+    return 3 if theory.membership_bits(accuracy) > _MANY_BITS else 2
+
+
+def _weak(
+    entries: Entries,
+    k: int,
+    i: Array,
+    j: Array,
+    accuracy: float,
+    size: float,
+    direction: Direction,
+    family: EntryThresholds,
+    labels: Labels,
+) -> Asking[tuple[Entries, Array, Array]]:
+    """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
+    depth = accuracy / 4
+    others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
+    n = min(_LOOKED_AT, len(others[0]))
+    pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
+    place = entries.rows * k + entries.columns
+    inside = (entries.rows < k) & (entries.columns < k)
+    looked_at = np.isin(entries.rows, i) | np.isin(entries.columns, j) | np.isin(place, pairs)
+    for which, cuts in ((inside & looked_at, sparing_rounds(accuracy)), (inside, _FEW_CUTS)):
+
+        def unmet(now: Entries, which: Array = which) -> Array:
+            return np.flatnonzero(which & (now.search.radius > depth * size))
+
+        entries = yield from narrow_until_met(entries, unmet, family, labels, "pilot", 1 if labels.flip else cuts)
+        G = _square(entries, k)
+        shift = float(shift_bounds(direction, family, entries, labels.spec)[inside].max())
+        tolerance = 8 * depth * size + 2 * shift
+        rest = G - G[:, j] @ np.linalg.solve(G[np.ix_(i, j)], G[i]) if len(i) else G
+        if not (np.abs(rest.ravel()[pairs]) > tolerance).any():
+            return entries, i, j
+    i, j = pivots(G, k, tolerance)
+    return entries, i, j
 
 
 def _block(
@@ -193,7 +255,8 @@ def _agrees(crossed: Cross, accuracy: float, entries: Entries, labels: Labels) -
     if len(fresh) == 0:
         return True
     rows, columns = np.tile(fresh // d, 2), np.tile(fresh % d, 2)
-    reach = 2 * accuracy * float(np.linalg.norm(M))
+    # Twice what an entry of a matrix within the accuracy may be off, and twice again: errors are not spread evenly.
+    reach = 4 * accuracy * float(np.linalg.norm(M)) / d
     levels = M[rows, columns] + np.repeat([reach, -reach], len(fresh))
 
     def ask(index: Array, scale: Array) -> LazyProbes:

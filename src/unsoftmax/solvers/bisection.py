@@ -113,14 +113,16 @@ class Brackets:
         return index, np.sign(self.run[index])
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
-        """The widest first, and no more of them than halving needs."""
-        if np.isinf(self.radius).any():
-            return np.flatnonzero(np.isinf(self.radius))
-        squares = (weights * self.radius) ** 2
+        """The widest first, and no more of them than halving needs; none that is far below its share already."""
+        with np.errstate(invalid="ignore"):
+            squares = np.where(np.isinf(self.radius), np.inf, (weights * self.radius) ** 2)
+        wide = np.flatnonzero(squares > target**2 / (4 * max(1, len(squares))))
+        if np.isinf(squares).any():
+            return wide
         order = np.argsort(-squares, kind="stable")[: np.count_nonzero(squares)]
         after = squares.sum() - 0.75 * np.concatenate([[0.0], np.cumsum(squares[order])])
         enough = np.flatnonzero(after <= target**2)
-        return order[: enough[0] if len(enough) else len(order)]
+        return order[: enough[0]] if len(enough) else wide
 
     def loosened(self, by: Array) -> Brackets:
         return replace(self, lo=self.lo - by, hi=self.hi + by)
