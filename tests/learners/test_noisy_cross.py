@@ -127,3 +127,33 @@ def test_a_head_lost_in_noise_behind_a_link_is_not_called_another_class(link, le
             continue
         stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
         assert np.linalg.norm(recovery.model.W - head.W) <= stated["error of W"]
+
+
+EXACT_ONLY = [
+    us.learners.LowRank(rank=2, method="nuclear"),
+    us.learners.LowRank(rank=2, method="altmin"),
+    us.learners.LowRank(rank=2, affine=True),
+]
+
+
+@pytest.mark.parametrize("learner", EXACT_ONLY)
+def test_methods_for_exact_answers_name_noise_that_nobody_declared(learner):
+    head = low_rank(8, 2, 2.0, 0)
+    rng = np.random.default_rng(1)
+    oracle = us.oracle(lambda X: head(X) + 1e-4 * rng.standard_normal(len(X)), 8)
+    with pytest.raises(us.errors.ModelMismatch, match="noise that was not declared") as caught:
+        us.recover(oracle, learner)
+    assert caught.value.recovery.usage.asked <= 4
+
+
+@pytest.mark.parametrize("learner", [*EXACT_ONLY, us.learners.SingleHead(affine=True)])
+@pytest.mark.parametrize("limit", [1.0, None])
+def test_a_declared_tolerance_is_in_the_stated_error(learner, limit):
+    for seed in range(2):
+        head = low_rank(8, 2, 2.0, seed)
+        rng = np.random.default_rng(seed)
+        tau = 1e-7
+        oracle = us.oracle(lambda X: head(X) + tau * rng.uniform(-1, 1, len(X)), 8, tolerance=tau, max_norm=limit)  # noqa: B023
+        recovery = us.recover(oracle, learner, seed=seed)
+        (stated,) = (claim.bound for claim in recovery.certificate.claims if claim.name == "relative parameter error")
+        assert error(recovery, head) / 2.0 <= stated <= 1.0

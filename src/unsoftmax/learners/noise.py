@@ -124,24 +124,30 @@ def measure_noise(
     return Noise(wide * absolute, relative, measured=True), far, far
 
 
-def undeclared_noise(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+def undeclared_noise(
+    spec: OracleSpec, rng: np.random.Generator, *, above: float = _EXACT, constant: bool = False
+) -> Asking[bool]:
     """Whether an oracle of exact answers gives noisy ones: three one-row queries, the third the sum of the others.
 
-    Only answers that use all digits of float64 are judged: short formats are known by their rounding. A misfit as large
-    as the answers is no noise, but another class of target.
+    With a `constant` in every answer a fourth, [0], shows it. Only answers that use all digits of float64 are judged:
+    short formats are known by their rounding. Noise counts if it is `above` this share of the answers; a misfit as
+    large as they are is no noise, but another class of target.
     """
     if spec.dtype != "float64" or spec.tolerance > 0:
         return False
     g = rng.standard_normal((2, spec.dim))
     g = _few_digits(g * (0.45 * min(1.0, spec.domain.norm_limit) / np.linalg.norm(g, axis=1, keepdims=True)), 18)
-    y = yield one_row(np.vstack([g, g.sum(axis=0)]), phase="pilot", saturable=True)
+    rows = np.vstack([g, g.sum(axis=0), *([np.zeros(spec.dim)] if constant else [])])
+    y = yield one_row(rows, phase="pilot", saturable=True)
     if not np.isfinite(y).all():
         return False
+    if constant:
+        y = y[:3] - y[3]
     misfit, size = abs(y[2] - y[0] - y[1]), np.abs(y).max()
     if spec.link is not None:
         # Undone links hide the format of the answer and stretch its rounding.
-        return bool(misfit > _EXACT_BEHIND_LINK * size)
-    return bool(rounding_unit(y) < 1e-12 and _EXACT * size < misfit < _OTHER_CLASS * size)
+        return bool(misfit > max(above, _EXACT_BEHIND_LINK) * size)
+    return bool(rounding_unit(y) < 1e-12 and above * size < misfit < _OTHER_CLASS * size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Outcome, Program
-from unsoftmax.learners.measure import read_logits, read_values, size_of_scores
+from unsoftmax.learners.measure import read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
@@ -27,6 +27,7 @@ TYPICAL_LOGIT = 0.4
 _SMALL = 0.2
 _PROGRAM_ACCURACY = 1e-7
 _EXPLAINED = 1e-6
+_MEASURABLE = 0.2
 
 
 def random_pairs(
@@ -51,7 +52,7 @@ def random_pairs(
         raise ModelMismatch(
             f"the {method} solution misses {HELD_OUT} held-out measurements by {gap:.2g} of their size, where "
             f"{allowed:.2g} was allowed: {measurements} measurements do not determine W by this program, or the target "
-            'is no head of that rank. Raise `measurements`, or use method="cross".'
+            'is no head of that rank, or noisier than declared. Raise `measurements`, or use method="cross".'
         )
     claim = Claim(
         RELATIVE_ERROR,
@@ -118,9 +119,11 @@ def _relative(gap: Array, like: Array) -> float:
 def _allowed(v: Array, kept: Array, A: Array, spec: OracleSpec) -> float:
     """Relative gap on held-out measurements that the answers' number format and tolerance explain."""
     typical = math.sqrt(float(np.mean(kept**2))) or 1.0
-    # dt/dy = 4 / |a.v| near t = 0, and an error of the program's data grows about tenfold on its way to W.
-    tolerated = 40 * spec.tolerance / float(np.median(np.abs(A @ v))) / typical
-    return max(_EXPLAINED, 1e4 * _rounding(v, spec), tolerated)
+    # dt/dy = 4 / |a.v| near t = 0, through v's unit tokens |a| times that. An error of the program's data grows on its
+    # way to W, about tenfold with measurements in hand and far more without; what it left is what was measured.
+    through_v = float(np.median(np.linalg.norm(A, axis=1))) / unit_length(spec)
+    tolerated = 4 * spec.tolerance * (1 + through_v) / float(np.median(np.abs(A @ v))) / typical
+    return max(_EXPLAINED, 1e4 * _rounding(v, spec), 10 * tolerated, min(_MEASURABLE, 1e3 * tolerated))
 
 
 def _rounding(v: Array, spec: OracleSpec) -> float:
