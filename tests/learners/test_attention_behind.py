@@ -119,6 +119,17 @@ def test_any_size_of_W(dim, kind, exponent, residual, seed) -> None:
     assert relative(recovery.model.W, W) <= 1e-9
 
 
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_network_that_is_off_along_many_rays(width, seed) -> None:
+    W, fn = target("relu", 8, width, 2, True, seed=seed)
+    try:
+        recovery = us.recover(us.oracle(fn, 8), us.learners.AttentionBehind(), seed=seed)
+    except us.errors.NotIdentifiable:
+        return
+    assert relative(recovery.model.W, W) <= 1e-11
+
+
 def test_no_attention_at_all_is_W_zero() -> None:
     zero = us.models.Transformer.random(6, 9, norm=0.0, seed=1)
     assert not us.recover(us.oracle(zero), us.learners.AttentionBehind()).model.W.any()

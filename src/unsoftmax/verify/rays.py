@@ -21,15 +21,19 @@ from unsoftmax.spec import OracleSpec
 
 _LENGTHS = (2, 3, 5, 9)
 _SLACK = 100.0
+_DEAD = 1e-4
 
 
 def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
     """Calibrate a few fresh directions, then compare sequences of several lengths whose scores are of order one."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     lam = power_of_two(model.length)
-    directions = on_grid(_sphere(rng, (RAY_DIRECTIONS, spec.dim)), 2.0, spec.dtype)
+    half = on_grid(_sphere(rng, (RAY_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
+    # Both signs: no neuron is off along a ray and along the opposite one. Where all are off, nothing grows.
+    directions = np.concatenate([half, -half])
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
     best = np.argsort(-np.abs(c))[: RAY_DIRECTIONS // 2]
+    best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
     claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, claimed), 0.1)
     lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
