@@ -54,7 +54,7 @@ class Cell:
         """What the attacker has in the end, in two words."""
         if self.leak != "none":
             return f"{self.leak} copy"
-        return "no copy" if self.queries else "not possible"
+        return "no copy" if self.queries else "refused"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.models.base import Array, Model
 from unsoftmax.result import Claim, Recovery
@@ -81,6 +80,8 @@ def _matrices(model: Any) -> Array | None:
 
 
 def _pictures(found: Array | None, truth: Array | None) -> list[Picture]:
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     if found is None or not found.size:
         return []
     if truth is not None and truth.shape != found.shape:

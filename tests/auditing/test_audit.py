@@ -165,7 +165,7 @@ def test_a_target_that_shows_labels_is_audited_through_labels() -> None:
 def test_a_budget_holds_for_each_cell() -> None:
     found = audit(oracle(), HEAD, scenarios=ladder(oracle().spec)[:2], budget=20)
     assert [c.leak for c in found.cells] == ["none", "none"]
-    assert [c.verdict for c in found.cells] == ["not possible"] * 2
+    assert [c.verdict for c in found.cells] == ["refused"] * 2
     assert "budget does not suffice" in found.cells[0].reason
 
 

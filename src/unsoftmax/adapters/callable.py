@@ -96,7 +96,9 @@ def oracle(
     own = getattr(fn, "dim", None)
     if dim is None:
         if not isinstance(own, int):
-            raise InvalidArgument("`dim` is required: the target does not say its token dimension.")
+            raise InvalidArgument(
+                "`dim` is required: the target does not say its token dimension; pass dim= (--dim on the command line)."
+            )
         dim = own
     elif isinstance(own, int) and own != dim:
         raise InvalidArgument(f"`dim` is {dim} but the target's token dimension is {own}; pass dim={own} or omit it.")

@@ -68,11 +68,12 @@ def _effect(cell: Cell, base: Cell, currency: str) -> str:
         changes.append(f"the cost rises from {base.queries:,} to {cell.queries:,} queries{money}")
     else:
         changes.append("the cost does not rise")
+    joint = " but " if changes == ["the cost does not rise"] and _blurred(cell, base) else " and "
     if _blurred(cell, base):
         changes.append(f"the copy is {cell.leak} instead of {base.leak} (relative error {error_of(cell):.0e})")
     else:
         changes.append(f"the copy is still {cell.leak}")
-    return f"With {_subject(cell)}, {' and '.join(changes)}; the leak is not stopped."
+    return f"With {_subject(cell)}, {joint.join(changes)}; the leak is not stopped."
 
 
 def _copy(cell: Cell) -> str:

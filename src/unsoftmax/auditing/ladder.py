@@ -17,13 +17,14 @@ LABEL_ACCURACY = 1e-6
 @dataclass(frozen=True)
 class Scenario:
     """`wrap` turns the undefended oracle into what the attacker meets; `rate` caps queries per second,
-    `budget_share` caps queries as a share of the unknowns."""
+    `budget_share` caps queries as a share of the unknowns; `stochastic`: the same sequence gets different answers."""
 
     access: str
     defence: str
     wrap: Callable[[Oracle], Oracle]
     rate: float | None = None
     budget_share: float | None = None
+    stochastic: bool = False
 
     @property
     def slug(self) -> str:
@@ -108,4 +109,5 @@ def _blurred(access: str, ids: bool) -> list[Scenario]:
         Scenario(access, f"deterministic noise up to {words}", partial(Perturbed, tolerance=tau, seed=0))
         for words, tau in (("0.000001", 1e-6), ("0.001", 1e-3))
     ]
-    return [*rungs, Scenario(access, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3))]
+    noise = Scenario(access, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3), stochastic=True)
+    return [*rungs, noise]

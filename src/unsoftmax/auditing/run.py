@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -79,19 +79,22 @@ def audit(
     if not rungs:
         raise InvalidArgument("`scenarios` must hold at least one scenario (got none).")
     base = learner if learner is not None else _diagnosed(oracle, seed, home)
-    unknowns = _unknowns(oracle.spec, truth)
-    case = Case(oracle, base, truth, unknowns, limits, seed, home)
+    case = Case(oracle, base, truth, _unknowns(oracle.spec, truth), limits, seed, home)
     cells: list[Cell] = []
     undefended: Recovery | None = None
-    for scenario, (cell, recovery) in zip(rungs, _finished(case, rungs, executor), strict=True):
-        undefended = undefended if cells else recovery
-        cells.append(terms.applied(cell, scenario))
-        if progress is not None:
-            progress(cells[-1], len(cells), len(rungs))
+    for part in (rungs[:1], rungs[1:]):
+        for scenario, (cell, recovery) in zip(part, _finished(case, part, executor), strict=True):
+            undefended = undefended if cells else recovery
+            cells.append(terms.applied(cell, scenario))
+            if progress is not None:
+                progress(cells[-1], len(cells), len(rungs))
+        if undefended is not None and undefended.model is not None and truth is None:
+            # Without the truth, the first copy says how many numbers there are.
+            case = replace(case, unknowns=_unknowns(oracle.spec, undefended.model))
     return Audit(
         oracle.spec.name or "target",
         oracle.spec.dim,
-        unknowns,
+        case.unknowns,
         truth is not None,
         terms.rate,
         terms.currency,
@@ -168,8 +171,8 @@ def _usual(spec: OracleSpec) -> Learner:
     return learners.AttentionLayer() if spec.outputs else learners.SingleHead()
 
 
-def _unknowns(spec: OracleSpec, truth: Model | None) -> int:
-    """Numbers of the truth; an output constant that is 0 is part of no published class and is not counted."""
-    if truth is not None:
-        return sum(int(np.size(value)) for value in truth.parameters().values() if np.ndim(value) or np.any(value))
+def _unknowns(spec: OracleSpec, model: Model | None) -> int:
+    """Numbers of the model; an output constant that is 0 is part of no published class and is not counted."""
+    if model is not None:
+        return sum(int(np.size(value)) for value in model.parameters().values() if np.ndim(value) or np.any(value))
     return theory.single_head_unknowns(spec.dim)

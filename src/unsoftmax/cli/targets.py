@@ -31,6 +31,10 @@ def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
     if path.endswith(".py"):
         return _made(Path(path), factory, options), None
     file = Path(target)
+    if file.is_dir():
+        raise InvalidArgument(
+            f"{target or 'an empty name'} is a folder; TARGET is a file, module.py:factory, or a URL."
+        )
     if not file.exists():
         raise InvalidArgument(
             f"{target} does not exist; TARGET is a .safetensors or .onnx file, module.py:factory, or a URL."
@@ -98,8 +102,9 @@ def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
         made = make()
     except InvalidArgument:
         raise
-    except Exception as error:
-        raise OracleError(f"{path}:{factory} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        words = f"{path}:{factory} raised {type(error).__name__}: {error}".rstrip(" :.")
+        raise OracleError(f"{words}; mend the factory (--debug shows where it happened).") from error
     if isinstance(made, Oracle):
         _refuse(list(options), f"{path}:{factory}, which returns an oracle: set it there")
         return made

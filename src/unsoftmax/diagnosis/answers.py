@@ -46,9 +46,9 @@ class Answers:
         yield Finding("outputs", spec.outputs, f"Each answer is {width}.")
         kind = "labels" if self.labels or spec.kind == "membership" else "values"
         yield Finding("answers", kind, f"The answers are {kind}.")
-        word = "does" if self.deterministic else "does not"
+        word = "gets" if self.deterministic else "does not get"
         yield Finding(
-            "deterministic", self.deterministic, f"The same sequence {word} get the same answer.", 0.95,
+            "deterministic", self.deterministic, f"The same sequence {word} the same answer.", 0.95,
             {"sequences asked twice": _REPEATED},
         )  # fmt: skip
         yield Finding(

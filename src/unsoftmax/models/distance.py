@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import singledispatch
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_behind import AttentionBehind
@@ -87,6 +86,8 @@ def beside(a: Array, b: Array, matrix: Array) -> float:
 
 @distance.register
 def _(model: ReluNetwork, other: Model) -> float:
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     if not isinstance(other, ReluNetwork):
         raise InvalidArgument(f"a ReluNetwork cannot be compared with a {type(other).__name__}.")
     first, second = model.canonical(), other.canonical()
@@ -123,6 +124,8 @@ def _(model: MultiHeadTransformer, other: Model) -> float:
 
     A neuron seen from one head is w_k A_hk: free of the scale that w_o and A share; a linear part is compared as such.
     """
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     if not isinstance(other, MultiHeadTransformer):
         raise InvalidArgument(f"a MultiHeadTransformer cannot be compared with a {type(other).__name__}.")
     if model.heads != other.heads:
@@ -141,6 +144,8 @@ def _stacked(model: MultiHeadTransformer, order: Array | None = None) -> ReluNet
 
 def _matched(cost: list[list[float]], heads: int, others: int) -> float:
     """Worst cost of the best matching of heads; inf if their numbers differ."""
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     if heads != others:
         return float("inf")
     if heads == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -25,6 +24,8 @@ def layer_gaps(model: AttentionLayer, other: AttentionLayer) -> dict[str, float]
 
     An offset that should be 0 (c, constant) is measured against the matrix it stands beside.
     """
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     mine, true = model.canonical(), other.canonical()
     P, P2 = mine.P, true.P
     cost = np.array([[relative(a, b) for b in P2] for a in P])

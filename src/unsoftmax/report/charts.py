@@ -39,7 +39,7 @@ def ladder_chart(audit: Audit) -> Chart:
             "copy": c.leak,
             "error": _number(error_of(c)),
             "words": f"{c.queries:,} · {c.leak if c.leak != 'none' else 'no copy'}" if c.queries else "",
-            "refused": "" if c.queries else "not possible: refused before the first query",
+            "refused": "" if c.queries else "refused before the first query",
         }
         for c in audit.cells
     ]

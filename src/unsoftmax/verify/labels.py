@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import beta, binom
+from scipy.special import betaincinv
 
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.labels import FLIPS, SCORE_ERROR, VALUE_ERROR
@@ -48,8 +48,8 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
         wrong += int(np.sum((y > 0.5) != (f > 0)))
         near += int(np.sum(np.abs(f) <= 2.2 * _margin(model, tokens, errors, spec)))
     n = queries(spec)
-    allowed = int(binom.ppf(1 - _FALSE_ALARM, n, flip)) if flip else 0
-    above = 1.0 if wrong == n else float(beta.ppf(_CONFIDENCE, wrong + 1, n - wrong))
+    allowed = _most_flips(n, flip) if flip else 0
+    above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, _CONFIDENCE))
     epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
     return Certificate(
         (
@@ -164,3 +164,10 @@ def _margin(model: Model, tokens: Array, errors: tuple[float, float], spec: Orac
 def _values(model: Model, d: int) -> Array:
     """v of a single head; a model without one is compared along the first axis."""
     return np.asarray(model.v) if isinstance(model, (SingleHead, LowRankHead)) else np.eye(d)[0]
+
+
+def _most_flips(n: int, flip: float) -> int:
+    """Flips among n labels that chance exceeds with probability _FALSE_ALARM at most."""
+    from scipy.stats import binom  # a slow import, seldom needed
+
+    return int(binom.ppf(1 - _FALSE_ALARM, n, flip))

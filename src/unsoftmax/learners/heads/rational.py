@@ -7,7 +7,6 @@ heads apart along b; sums z_1 + z_l tell them apart along z: 2H (d^2 + d - 1) qu
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
@@ -117,6 +116,8 @@ def _separate(
 
 def _sorted_along_b(rows: list[list[Poles]]) -> tuple[Array, Array]:
     """t (d, d, H) and q (d, H): within one z the heads keep their q whatever b is."""
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     t, q = [], []
     for row in rows:
         reference = row[0].q
@@ -131,6 +132,8 @@ def _sorted_along_b(rows: list[list[Poles]]) -> tuple[Array, Array]:
 
 def _link(t0: Array, q0: Array, t1: Array, q1: Array, both: Poles) -> Array:
     """Order of the heads at z_l that makes z_1 + z_l add up: (t, q) of the sum are sums."""
+    from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
+
     H = len(t0)
     t_sum, q_sum = t0[:, None] + t1[None, :], q0[:, None] + q1[None, :]
     size = max(float(np.abs(both.q).max()), 1e-300)
