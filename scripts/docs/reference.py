@@ -104,7 +104,9 @@ def _member(name: str, value: Any) -> list[str]:
             lines.append(f"- `{shown}`" + (f": {_escaped(about)}" if about else ""))
         lines.append("")
     try:
-        path, line = Path(inspect.getsourcefile(value) or ""), inspect.getsourcelines(value)[1]
+        # A decorated function stands where it is written, not where its decorator is.
+        own = inspect.unwrap(value) if callable(value) else value
+        path, line = Path(inspect.getsourcefile(own) or ""), inspect.getsourcelines(own)[1]
     except (TypeError, OSError):
         return lines
     if PACKAGE in path.parents:

@@ -11,7 +11,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.evidence import Evidence, Picture, evidence_of
 from unsoftmax.models.base import Model
 from unsoftmax.report import charts
-from unsoftmax.report.html import bullets, code, document, facts, figure, figures, paragraph, section, table
+from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.result import Recovery
 
 _WORDS = (
