@@ -1,6 +1,6 @@
 """`python -m scripts.docs.collect FILE.json ...`: what was measured, kept for the tables of the docs.
 
-FILE is out/benchmarks.json (lines of peers and scaling) or what `unsoftmax experiments --json` printed (claims).
+FILE is out/benchmarks.json (peers, layers and scaling) or what `unsoftmax experiments --json` printed (claims).
 """
 
 from __future__ import annotations
@@ -13,6 +13,16 @@ from typing import Any
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 COLUMNS = {
     "peers": ["task", "method", "queries", "error", "seconds", "remark"],
+    "layers": [
+        "layer",
+        "preset",
+        "format",
+        "queries",
+        "numbers / unknowns",
+        "error of W",
+        "error of P",
+        "seconds",
+    ],
     "scaling": ["series", "size", "queries", "closed form", "seconds", "MiB"],
 }
 

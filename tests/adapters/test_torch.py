@@ -100,6 +100,31 @@ def test_recovered_module_equals_the_target(preset, dtype, error, gap, biases):
     assert float((got - wanted).abs().max() / wanted.abs().max()) < gap
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(11, 14))
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("dim", "heads", "lean"), [(64, 4, 1.6), (256, 8, 1.25)])
+def test_modules_of_both_sizes(dim, heads, lean, biases, seed):
+    """Default initialisation and perturbed biases; every preset at the ratio and precision it promises."""
+    for preset, dtype, error, gap, most in (
+        ("lean", torch.float64, 1e-7, 1e-6, lean),
+        ("robust", torch.float64, 1e-11, 1e-6, 3.4),
+        ("robust", torch.float32, 1e-2, 1e-3, 3.4),
+    ):
+        module = multihead(dim, heads, seed=seed, biases=biases, dtype=dtype, batch_first=True)
+        recovery = us.recover(us.adapters.torch_module(module), us.learners.AttentionLayer(preset=preset), seed=seed)
+        gaps = layer_gaps(recovery.model, truth(module))
+        assert (recovery.model.heads, recovery.model.head_dim) == (heads, dim // heads)
+        assert max(gaps["W"], gaps["c"]) <= error
+        unknowns = us.theory.attention_layer_unknowns(dim, heads, dim // heads)
+        assert recovery.usage.billed * dim / unknowns <= most
+        X = torch.randn(1000, 9, dim, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            wanted = module(X, X, X, need_weights=False)[0]
+            got = recovery.model.to_torch()(X, X, X, need_weights=False)[0]
+        assert float(((got - wanted).norm(dim=-1) / wanted.norm(dim=-1)).max()) <= gap
+
+
 def test_causal_and_padding_masks_leave_the_last_position_alone():
     module = multihead(16, 2, batch_first=True)
     causal = Twice(module, mask=lambda n: torch.triu(torch.full((n, n), -torch.inf, dtype=torch.float64), 1))

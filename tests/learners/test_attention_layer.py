@@ -8,6 +8,7 @@ import pytest
 import unsoftmax as us
 from tests.weights import minilm_layer
 from unsoftmax.learners.layer.presets import PRESETS
+from unsoftmax.learners.layer.ranges import moved_range
 from unsoftmax.models.layer_distance import layer_gaps
 
 Layer = us.models.AttentionLayer
@@ -129,20 +130,35 @@ def test_one_trained_layer():
     assert ratio(recovery, layer) < 1.25
 
 
+def test_moves_that_left_the_pick_are_not_a_range():
+    """Moves that leave the pick answer alike: with four of them the rank is the head's own, by accident."""
+    rng = np.random.default_rng(0)
+    R = rng.standard_normal((64, 16)) @ rng.standard_normal((16, 18))
+    assert moved_range(R, 1e-16, 16).clear
+    R[:, :3], R[:, 3] = 200 * rng.standard_normal((64, 1)), 190 * rng.standard_normal(64)
+    assert np.linalg.matrix_rank(R) == 16
+    assert not moved_range(R, 1e-16, 16).clear
+    assert not moved_range(R, 1e-16, None).clear
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("index", range(6))
 @pytest.mark.parametrize("seed", range(3))
-def test_every_trained_layer(index, seed):
+@pytest.mark.parametrize(
+    ("preset", "dtype", "error", "most", "after_a_restart"),
+    [
+        ("lean", "float64", 1e-7, 1.25, 1.6),
+        ("robust", "float64", 1e-11, 3.0, 3.0),
+        ("robust", "float32", 2e-3, 3.0, 3.0),
+    ],
+)
+def test_every_trained_layer(index, seed, preset, dtype, error, most, after_a_restart):
     layer = minilm_layer(index)
-    for preset, dtype, error, most in (
-        ("lean", "float64", 1e-7, 1.25),
-        ("robust", "float64", 1e-11, 3.0),
-        ("robust", "float32", 2e-3, 3.0),
-    ):
-        recovery = recovered(layer, preset, dtype, seed)
-        gaps = layer_gaps(recovery.model, layer)
-        assert gaps["W"] < error
-        assert dtype == "float32" or gaps["c"] < error
-        assert gaps["P"] < max(1e-9, 1e-2 * error)
-        # A scan in which two heads shared a token is drawn again.
-        assert ratio(recovery, layer) < most + (0.35 if recovery.usage.phases["pilot"] > 60 else 0.0)
+    recovery = recovered(layer, preset, dtype, seed)
+    gaps = layer_gaps(recovery.model, layer)
+    assert gaps["W"] <= error
+    assert dtype == "float32" or gaps["c"] <= error
+    assert gaps["P"] <= (1e-9 if dtype == "float64" else 1e-4)
+    # A scan in which two heads shared a token is drawn again, and what it was used for asked again.
+    restarted = recovery.usage.phases["main"] > PRESETS[preset].main_queries(layer.dim, layer.heads, layer.head_dim)
+    assert ratio(recovery, layer) <= (after_a_restart if restarted else most)

@@ -57,13 +57,14 @@ def test_signs_of_gamma(gamma):
 
 @pytest.mark.long
 @pytest.mark.parametrize("index", range(6))
-def test_every_trained_layer_before_its_norm(index):
+@pytest.mark.parametrize("seed", range(2))
+def test_every_trained_layer_before_its_norm(index, seed):
     layer = minilm_layer(index, "post")
-    recovery = recovered(layer, seed=index)
+    recovery = recovered(layer, seed=seed)
     gaps = layer_gaps(recovery.model, layer)
-    assert gaps["W"] < 2e-8
-    assert gaps["gamma"] < 1e-12
-    assert ratio(recovery, layer) < 1.5
+    assert gaps["W"] <= 2e-8
+    assert gaps["gamma"] <= 1e-12
+    assert ratio(recovery, layer) <= 1.5
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -130,12 +131,22 @@ def test_something_else_around_attention_is_refused():
 
 @pytest.mark.long
 @pytest.mark.parametrize("index", range(6))
-def test_every_trained_layer_behind_the_norm_before_it(index):
+@pytest.mark.parametrize(("preset", "error", "most"), [("lean", 5e-7, 1.4), ("balanced", 1e-8, 1.8)])
+def test_every_trained_layer_behind_the_norm_before_it(index, preset, error, most):
     layer = minilm_layer(index, "pre")
-    for preset, error, most in (("lean", 5e-7, 1.4), ("balanced", 1e-8, 1.8)):
-        recovery = recovered(layer, preset, seed=index)
-        gaps = layer_gaps(recovery.model, layer)
-        assert gaps["W"] < error
-        assert gaps["P"] < 1e-9
-        # A draw whose eigenvalues do not separate is repeated.
-        assert ratio(recovery, layer) < most + (0.6 if "repair" in recovery.usage.phases else 0.0)
+    recovery = recovered(layer, preset, seed=index)
+    gaps = layer_gaps(recovery.model, layer)
+    assert gaps["W"] <= error
+    assert gaps["P"] <= 1e-9
+    # A draw in which two heads nearly have one eigenvalue is repeated: d queries and what was built on it.
+    redrawn = recovery.usage.phases.get("repair", 0) >= layer.dim
+    assert ratio(recovery, layer) <= most + 0.6 * redrawn
+
+
+@pytest.mark.long
+def test_a_strong_head_behind_a_norm_is_not_cut_off():
+    """A head with |c| several times the others': its smallest attention weights are what its key direction shows in."""
+    layer = minilm_layer(0, "pre")
+    recovery = recovered(layer, "balanced", seed=302)
+    assert layer_gaps(recovery.model, layer)["W"] <= 1e-8
+    assert recovery.usage.phases.get("repair", 0) < layer.dim

@@ -82,7 +82,7 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         phase = "main" if draw == 0 else "repair"
         J, T = yield from _jacobian(at, P, rng, phase)
         found = find_clusters(J, P @ T.T, rng)
-        if found is None or found.contrast < (2.0 if ball.noise > 1e-12 else 15.0):
+        if found is None or found.contrast < (2.0 if ball.noise > 1e-12 else 8.0):
             continue
         left = annihilators(J, P @ T.T, found, max(1, found.rank - 1))
         u, data = yield from _rough_directions(left, found, at, preset, P, rng, phase)

@@ -85,7 +85,7 @@ def read_ranges(
     guess = max(1, min(outputs // H, spec.dim))
     asker = _Asker(picks, noise, spec, rng)
     ((a, R),) = yield from asker.move([0], preset.range_probes(guess), picks.reach, "main")
-    first = _range(R, noise, None)
+    first = moved_range(R, noise, None)
     if not first.clear:
         a, R, first = yield from asker.again(0, preset.range_probes(guess), None)
     if not first.clear:
@@ -100,7 +100,7 @@ def read_ranges(
     rest = yield from asker.move(list(range(1, H)), n, picks.reach, "main")
     for h, (a, R) in enumerate(rest, start=1):
         rank = None if unequal else s
-        seen = _range(R, noise, rank)
+        seen = moved_range(R, noise, rank)
         if not seen.clear:
             a, R, seen = yield from asker.again(h, n, rank)
         if not seen.clear and not unequal:
@@ -113,7 +113,7 @@ def read_ranges(
     return found
 
 
-def _range(R: Array, noise: float, rank: int | None) -> Range:
+def moved_range(R: Array, noise: float, rank: int | None) -> Range:
     """Range of the responses R (outputs, n), not clear if some of the moves left the pick.
 
     All moves that leave it answer alike, so several of them need not show in the rank; but they jump to another token,
@@ -145,7 +145,7 @@ class _Asker:
     def again(self, head: int, n: int, rank: int | None) -> Asking[tuple[Array, Array, Range]]:
         """A few moves may have left the pick: with moves a quarter as long only a shared token has too large a rank."""
         ((a, R),) = yield from self.move([head], n, self.picks.reach / 4, "repair")
-        return a, R, _range(R, 4 * self.noise, rank)
+        return a, R, moved_range(R, 4 * self.noise, rank)
 
     def grown(self, head: int, a: Array, R: Array) -> Asking[tuple[Array, Array, Range]]:
         """Add probes until the spectrum has a clear gap; the ones given were made at the same short reach."""
