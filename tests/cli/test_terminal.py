@@ -52,8 +52,9 @@ def test_progress_interrupt_and_resume(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(command(*arguments), stdin=follower, stdout=follower, stderr=follower)
     os.close(follower)
-    shown = read(leader, time.monotonic() + 60, enough="queries")
+    shown = read(leader, time.monotonic() + 60, enough="/s")
     assert "queries" in shown
+    assert "/s" in shown
     process.send_signal(signal.SIGINT)
     shown += read(leader, time.monotonic() + 30)
     assert process.wait(30) == 130

@@ -81,7 +81,8 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
         learner = attack(case.base, defended.spec)
         name = type(learner).__name__
         recovery = _recovered(case, scenario, defended, learner, watch)
-        reason = "; ".join(note for note in recovery.notes if not (scenario.stochastic and "asked again" in note))
+        notes = [note for note in recovery.notes if not (scenario.stochastic and "asked again" in note)]
+        reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
     except BudgetExceeded as refusal:
         recovery = refusal.recovery
         reason = f"the budget does not suffice: {str(refusal).partition(';')[0]}."
@@ -91,7 +92,8 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             raise
         reason, recovery = str(failure), failure.recovery
     except UnsoftmaxError as failure:
-        reason, recovery = str(failure), failure.recovery
+        # What a Python user may do with the rejected model says nothing to the reader of a page.
+        reason, recovery = str(failure).replace("; the rejected model is in .recovery", ""), failure.recovery
     cell = _judged(case, scenario, recovery, name, reason)
     if case.home is not None:
         if recovery is not None:

@@ -11,8 +11,6 @@ from unsoftmax.cli import audit, demo, diagnose, experiments, ledger, recover, r
 
 app = typer.Typer(
     name="unsoftmax",
-    help="Recover softmax-attention models from black-box queries, and price the leak.\n\n"
-    "Use it only on models you own or are permitted to test.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -36,6 +34,11 @@ def options(
     """Recover softmax-attention models from black-box queries, and price the leak.
 
     Use it only on models you own or are permitted to test.
+
+    Begin with `unsoftmax demo`, then `unsoftmax audit head.safetensors --price 0.001 --report page.html`.
+
+    Exit codes: 0 done, 2 wrong usage, 3 not recovered, 4 budget, 5 the target failed, 10 a copy is too cheap
+    (`audit --fail-if-cost-below`), 130 interrupted.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"

@@ -15,7 +15,7 @@ from unsoftmax.cli import exits, settings, targets
 
 
 def audit(
-    target: Annotated[str, typer.Argument(help=targets.HELP)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=targets.HELP)],
     learner: Annotated[
         str | None, typer.Option(help="The attack on exact answers; auto diagnoses the target and chooses it.")
     ] = None,

@@ -12,7 +12,7 @@ from unsoftmax.cli.exits import one_sentence, plain
 
 
 def diagnose(
-    target: Annotated[str, typer.Argument(help=targets.HELP)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=targets.HELP)],
     seed: settings.Seed = None,
     dim: settings.Dim = None,
     kind: settings.KindOption = None,

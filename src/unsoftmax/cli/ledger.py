@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look into ledgers: the answers that were paid for.", no_args_is_help=True)
 
-LedgerPath = Annotated[Path, typer.Argument(help="The ledger, as passed to recover(ledger=).")]
+LedgerPath = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger, as passed to recover --ledger.")]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from unsoftmax.cli.exits import one_sentence, plain
 
 
 def recover(
-    target: Annotated[str, typer.Argument(help=targets.HELP)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=targets.HELP)],
     learner: Annotated[str | None, typer.Option(help="auto, or a learner such as SingleHead or LowRank.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Learner parameter NAME=VALUE; repeatable.")] = None,
     seed: settings.Seed = None,
