@@ -22,8 +22,8 @@ from unsoftmax.models.distance import relative
 
 OURS = "unsoftmax"
 _ROUNDING = 1e-14
-_BRIEF, _PATIENCE = 0.01, 2.0
-"""Seconds: what counts as brief, and how long one brief method is repeated."""
+_BRIEF, _PATIENCE = 10.0, 2.0
+"""Seconds: what counts as brief, and how long a brief method is repeated."""
 Line = dict[str, Any]
 
 
@@ -56,12 +56,17 @@ def compared(task: str, lines: list[Line]) -> Iterator[Row]:
 
 
 def line(method: str, work: Callable[[], tuple[int, float]], remark: str = "") -> Line:
-    """`work` gives queries and error; a failure is a line too. The least of many times if it is brief."""
+    """`work` gives queries and error; a failure is a line too. If it is brief, the least of many times after the first.
+
+    The first call may import or warm up, and on a busy machine a few milliseconds without a pause are rare.
+    """
     try:
         seconds, (queries, error) = seconds_of(work)
-        # On a busy machine a few milliseconds without a pause are rare.
-        for _ in range(round(_PATIENCE / max(seconds, _BRIEF)) if seconds < _PATIENCE / 4 else 0):
-            seconds = min(seconds, seconds_of(work)[0])
+        if seconds < _BRIEF:
+            again = [seconds_of(work)[0]]
+            while sum(again) < _PATIENCE:
+                again.append(seconds_of(work)[0])
+            seconds = min(again)
     except us.errors.UnsoftmaxError as failure:
         asked = failure.recovery.usage.billed if failure.recovery else 0
         return {"method": method, "queries": asked, "error": None, "seconds": None, "remark": str(failure)[:100]}
