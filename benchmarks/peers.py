@@ -8,6 +8,7 @@ nuclear-norm program is CVXPY's, distillation is PyTorch, extraction of networks
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,14 +59,14 @@ def compared(task: str, lines: list[Line]) -> Iterator[Row]:
 def line(method: str, work: Callable[[], tuple[int, float]], remark: str = "") -> Line:
     """`work` gives queries and error; a failure is a line too. If it is brief, the least of many times after the first.
 
-    The first call may import or warm up, and on a busy machine a few milliseconds without a pause are rare.
+    Processor time: other work on the machine does not count. The first call may import or warm up.
     """
     try:
-        seconds, (queries, error) = seconds_of(work)
+        seconds, (queries, error) = seconds_of(work, time.process_time)
         if seconds < _BRIEF:
-            again = [seconds_of(work)[0]]
+            again = [seconds_of(work, time.process_time)[0]]
             while sum(again) < _PATIENCE:
-                again.append(seconds_of(work)[0])
+                again.append(seconds_of(work, time.process_time)[0])
             seconds = min(again)
     except us.errors.UnsoftmaxError as failure:
         asked = failure.recovery.usage.billed if failure.recovery else 0

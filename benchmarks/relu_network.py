@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,7 +131,7 @@ def ours(target: Callable[[Any], Any], dim: int, width: int, seed: int) -> dict[
             queries += recovery.usage.billed
         return max(errors), queries
 
-    seconds, (error, queries) = seconds_of(run)
+    seconds, (error, queries) = seconds_of(run, time.process_time)
     return {"error": error, "queries": queries, "seconds": seconds}
 
 
@@ -141,7 +143,8 @@ def theirs(target: Callable[[Any], Any], dim: int, width: int, seed: int) -> dic
     """ART with the number of neurons given and answers in float64; its failures are errors, wrong models or no end."""
     endings, best, queries, seconds = [], None, 0, 0.0
     for attempt in range(_ATTEMPTS):
-        took, (error, asked, ending) = seconds_of(lambda k=attempt: _attempt(target, dim, width, [seed, k]))
+        attempt_of = partial(_attempt, target, dim, width, [seed, attempt])
+        took, (error, asked, ending) = seconds_of(attempt_of, time.process_time)
         endings.append(ending)
         queries, seconds = queries + asked, seconds + took
         if error is not None and (best is None or error < best):
