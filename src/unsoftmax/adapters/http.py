@@ -123,7 +123,11 @@ class _Metadata:
 
         try:
             attempts = stamina.retry_context(
-                on=Unanswered, attempts=_ATTEMPTS, wait_initial=remote.backoff, timeout=None
+                on=Unanswered,
+                attempts=_ATTEMPTS,
+                wait_initial=remote.backoff,
+                wait_jitter=remote.backoff,
+                timeout=None,
             )
             for attempt in attempts:
                 with attempt:
