@@ -11,7 +11,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.arcs import complete, read_turns
-from unsoftmax.learners.heads.bounded import Room, fit_heads
+from unsoftmax.learners.heads.bounded import fit_heads, fit_scores
 from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
 from unsoftmax.learners.heads.flat import read_flat_value
 from unsoftmax.learners.heads.ground import Ground, read_ground
@@ -21,6 +21,7 @@ from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
+from unsoftmax.learners.heads.units import Room, fit_values
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.multi_head import MultiHead as Heads
@@ -32,7 +33,9 @@ T = TypeVar("T")
 _PLANES = 6
 _DEPENDENT = 1e-4
 _EQUAL = 1e-8
-_VANISHING = 1e-9
+_VANISHING = 1e-10
+_EXACT = 1e-13
+_LARGEST_FIT = 2200
 _LINE = 16.0
 _SPARE = 2.5
 _SPARE_NOISY = 1.6
@@ -101,7 +104,7 @@ class MultiHead:
         ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
         if bounded:
             radius = min(spec.domain.norm_limit, _LINE) if spec.dim == 1 else spec.domain.norm_limit
-            room = Room(radius, int(min(spec.domain.length_limit, 64)), spec.tolerance)
+            room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
             W, v = yield from fit_heads(ground, room, self.heads, records, rng)
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
@@ -111,8 +114,8 @@ class MultiHead:
             try:
                 W, v = yield from keep(self._saturation(ground, rng))
             except Entangled as error:
-                room = replace(room, radius=error.radius)
-                W, v = yield from fit_heads(ground, room, self.heads, records, rng)
+                room = Room(error.radius, room.longest, max(spec.tolerance, _rounding(ground, error.radius)))
+                W, v = yield from self._fitted(ground, room, error, records, rng)
                 notes = (f"{error}; all heads were fitted together instead.",)
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, records.asked)
@@ -126,15 +129,29 @@ class MultiHead:
         values = v if ground.zero is None else np.vstack([v, ground.zero])
         if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
             raise Entangled("the heads' values are (nearly) dependent or fill the space", circle)
-        reading = yield from read_heads(ground, v, self.rank, rng)
-        w = reading.W @ circle.b0
-        if separable(w):
-            v = yield from read_values_alone(ground, circle.b0, w, v)
-            reading = yield from settled(ground, v, reading.with_values(v))
-        W = reading.W
-        if ground.zero is not None:
-            W, v = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
-        return W, v
+        try:
+            reading = yield from read_heads(ground, v, self.rank, rng)
+            w = reading.W @ circle.b0
+            if separable(w):
+                v = yield from read_values_alone(ground, circle.b0, w, v)
+                reading = yield from settled(ground, v, reading.with_values(v))
+        except ModelMismatch as error:
+            if ground.noise > _EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _LARGEST_FIT:
+                raise
+            raise Entangled(str(error).rstrip("."), circle) from error
+        return _with_zero(ground, reading.W, v)
+
+    def _fitted(
+        self, ground: Ground, room: Room, error: Entangled, records: Records, rng: np.random.Generator
+    ) -> Asking[tuple[Array, Array]]:
+        """W, v where saturation does not part the heads: all fitted together."""
+        b0, units = yield from fit_values(ground, room, self.heads, records, rng)
+        if theory.multi_head_unknowns(ground.dim, len(units.v)) > _LARGEST_FIT:
+            raise ModelMismatch(
+                f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
+                f"together (more than {_LARGEST_FIT})."
+            ) from error
+        return (yield from fit_scores(ground, room, b0, units, self.heads, records, rng))
 
     def _checked(self, model: Heads) -> Heads:
         if self.heads is not None and model.heads > self.heads:
@@ -150,14 +167,32 @@ def _spare(H: int, spec: OracleSpec, asked: int) -> int:
     if spec.tolerance > 0:
         return int(_SPARE_NOISY * theory.multi_head_unknowns(d, H))
     room = theory.rational_queries(d, H) - asked - (_RESERVE + 6 * H)
-    return max(min(int(_SPARE * H * (H - 1) * d) + d, room), d)
+    wanted = int(_SPARE * H * (H - 1) * d) + d
+    # What a search in several planes cost beyond the usual is saved here, up to half.
+    late = max(asked - theory.multi_head_queries(d, H) - 2 * H * (d + 20), 0)
+    return max(min(max(wanted - late, wanted // 2), room), d)
 
 
 def canonical(W: Array, v: Array, room: Room) -> Heads:
-    """Equal W merged, v = 0 dropped; a W so small that no token allowed shows it is 0."""
-    sizes = np.linalg.norm(W, axis=(1, 2))
-    W = np.where((sizes <= _VANISHING * sizes.max(initial=0.0))[:, None, None], 0.0, W)
+    """Equal W merged, v = 0 dropped; a fitted W that no token allowed shows is 0."""
+    if np.isfinite(room.radius):
+        sizes = np.linalg.norm(W, axis=(1, 2)) * room.radius**2
+        seen = room.noise / np.maximum(room.radius * np.linalg.norm(v, axis=1), 1e-300)
+        W = np.where((sizes <= np.maximum(_VANISHING, seen))[:, None, None], 0.0, W)
     return Heads(W, v).canonical(_EQUAL)
+
+
+def _with_zero(ground: Ground, W: Array, v: Array) -> tuple[Array, Array]:
+    """W (H, d, d) in units of the target and v (H, d), a head with W = 0 added if there is one."""
+    W = W / ground.unit
+    if ground.zero is None:
+        return W, v
+    return np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
+
+
+def _rounding(ground: Ground, radius: float) -> float:
+    """Noise of an answer to tokens of this length, where it is coarser than float64."""
+    return ground.noise * radius * float(np.linalg.norm(ground.V)) if ground.noise > _EXACT else 0.0
 
 
 def _unwatched(program: Asking[T]) -> Asking[T]:
@@ -169,6 +204,7 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
     reason = ""
     for _ in range(_PLANES):
         circle, flat = yield from saturated_circle(ground, rng)
+        ground = circle.ground
         try:
             if flat:
                 ground = ground.with_zero((yield from read_flat_value(circle, rng)))

@@ -13,6 +13,7 @@ from scipy.special import expit
 from unsoftmax.probes.base import Array
 
 _PATIENCE = 12
+_ARRIVED = 1e-20
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,56 @@ def fit_units(
         if best.rms <= tolerance:
             break
     return best
+
+
+def extend_units(
+    z: Array, further: Array, shift: Array, y: Array, units: Units, rng: np.random.Generator, starts: int = 20
+) -> tuple[Array, Array]:
+    """One more coordinate of every w and v, (H,) each, from z (n, p) where units are known and `further` (n,)."""
+    H = len(units.v)
+    T, V = z @ units.w.T - shift[:, None], z @ units.v.T
+    typical = float(np.abs(units.w).mean())
+    order = np.argsort(np.abs(further))
+    best, cost = np.zeros((2, H)), np.inf
+    for start in range(starts):
+        found = rng.standard_normal((2, H)) * (typical if start else 0.0)
+        # Small steps along the new coordinate are nearly linear in it: from there to the long ones.
+        for share in (0.4, 0.7, 1.0):
+            rows = order[: max(2 * H, round(share * len(y)))]
+            found, left = _descend_coordinate(T[rows], V[rows], further[rows], y[rows], found[0])
+        if left < cost:
+            best, cost = found, left
+        if cost <= _ARRIVED * float(y @ y):
+            break
+    return best[0], best[1]
+
+
+def _descend_coordinate(T: Array, V: Array, further: Array, y: Array, a: Array) -> tuple[Array, float]:
+    """(w, v) coordinates (2, H) and the squared residual, by Levenberg-Marquardt from w = a."""
+    H = len(a)
+    S = expit(T + further[:, None] * a)
+    c = np.linalg.lstsq(S * further[:, None], y - (V * S).sum(axis=1), rcond=None)[0]
+    x, damping = np.concatenate([a, c]), 1e-3
+    r = y - ((V + further[:, None] * c) * S).sum(axis=1)
+    for _ in range(60):
+        values = V + further[:, None] * x[H:]
+        J = np.hstack([values * S * (1 - S), S]) * further[:, None]
+        normal, gradient = J.T @ J, J.T @ r
+        for _ in range(8):
+            step = np.linalg.lstsq(normal + damping * np.diag(np.diag(normal) + 1e-300), gradient, rcond=None)[0]
+            trial = x + step
+            S_new = expit(T + further[:, None] * trial[:H])
+            r_new = y - ((V + further[:, None] * trial[H:]) * S_new).sum(axis=1)
+            if r_new @ r_new < r @ r:
+                break
+            damping *= 4
+        else:
+            break
+        small = r_new @ r_new > 0.99 * (r @ r) and damping < 1e-6
+        x, S, r, damping = trial, S_new, r_new, damping / 6
+        if small:
+            break
+    return x.reshape(2, H), float(r @ r)
 
 
 def _project(z: Array, shift: Array, y: Array, w: Array) -> tuple[Array, Array, Array, Array]:

@@ -25,6 +25,7 @@ _TIES_PER_HEAD = 6
 _HIDDEN, _NARROW = 1e-6, 2e-9
 _FUNCTION = 1e-8
 _SILENT = 4
+_FAR = 1e9
 _HEARD = 1e-12
 _SCORES = 1e-8
 _UNVERIFIABLE = 0.1
@@ -113,7 +114,8 @@ def _ties(
     allowed = (rounding + hidden @ rates).reshape(model.heads, number)
     found = []
     for h in heads:
-        if not own[h].any():
+        if not model.W[h].any() and (model.c is None or not model.c[h].any()):
+            found.append((yield from _flat(model, int(h), spec, rng, noise)))
             continue
         rate = np.maximum(own[h], 1e-300)
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
@@ -124,6 +126,23 @@ def _ties(
             bound, seen = _UNVERIFIABLE, bound
         found.append(Claim(f"head {h + 1}", bound, seen, statement=statement))
     return found
+
+
+def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[Claim]:
+    """A head whose W is 0: long tokens that only this head answers to show scores that are not."""
+    length = min(_FAR / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
+    z = plain.sphere(rng, (_SILENT, spec.dim)) @ _free(model, h)
+    along = _free(model, h) @ model.v[h]
+    z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
+    z *= length / np.linalg.norm(z, axis=1, keepdims=True)
+    q = plain.sphere(rng, (_SILENT, spec.dim)) * length
+    tokens = plain.representable(np.stack([z + q, q], axis=1))
+    y = yield Probes(tokens, phase="verify")
+    gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - _LAST_DIGITS * noise * _size(model, tokens), 0)
+    # sigma(t) - 1/2 is t/4.
+    seen = 4 * float((gap / np.maximum(np.abs(z @ model.v[h]), 1e-300)).max())
+    statement = f"scores of head {h + 1}, whose W is 0, at {_SILENT} fresh pairs of tokens of length {length:.2g}"
+    return Claim(f"head {h + 1}", max(_SCORES, _ROUNDING * noise), seen, statement=statement)
 
 
 def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:

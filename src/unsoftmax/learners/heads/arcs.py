@@ -55,7 +55,9 @@ def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.r
     for k, jump in enumerate(jumps):
         v = (jump.sign or 1) * (C[k + 1] - C[k])
         size = float(np.linalg.norm(v))
-        error = max(errors[k], errors[k + 1]) / size if size else np.inf
+        if size == 0:
+            raise Unresolved("a jump shows no value: the answers are too coarse to tell")
+        error = max(errors[k], errors[k + 1]) / size
         turns.append(Turn(v, error, C[k], jump))
     return turns
 

@@ -6,7 +6,7 @@ a head that turns on and up for one that turns off. Any other shift is several h
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ _LINE = 5e3
 """Answers within this many units of noise of a line lie on it; further off they are part of a jump."""
 
 _GROW = 8.0
+_DEEP = 2.0**40
+_SHORTER, _SHORTENINGS = 2.0**-12, 8
 _SHARPEN = 32.0
 _SHARPENINGS = 3
 _MIXED = 4
@@ -39,7 +41,7 @@ class Entangled(ModelMismatch):
     def __init__(self, message: str, circle: Circle) -> None:
         super().__init__(message)
         # Tokens of this length give the weakest head scores of about 1.
-        self.radius = 4 * float(np.sqrt(circle.typical))
+        self.radius = 4 * float(np.sqrt(circle.typical * circle.ground.unit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,23 +121,36 @@ def saturated_circle(ground: Ground, rng: np.random.Generator) -> Asking[tuple[C
     b0 = rng.standard_normal(d)
     b0 /= np.linalg.norm(b0)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    circle = Circle(ground, b0, basis, 8.0, float(np.linalg.norm(ground.V)) / np.sqrt(d))
-    before = np.inf
+    start = Circle(ground, b0, basis, 8.0, float(np.linalg.norm(ground.V)) / np.sqrt(d))
+    circle, gap = yield from _shown_by_copies(start)
+    for _ in range(_SHORTENINGS):
+        if abs(gap) > circle.tolerance:
+            break
+        # Saturated from the start: strong heads, or none.
+        shorter = replace(circle.ground, unit=circle.ground.unit * _SHORTER)
+        circle, gap = yield from _shown_by_copies(replace(circle, ground=shorter))
+    else:
+        return replace(start, radius=start.radius * _SHARPEN, scale=circle.scale), False
     for _ in range(45):
-        z = circle.radius * np.repeat(basis[None, :, 0], 2, axis=0)
-        F = (yield from ground.pairs(z, b0, np.array([[1, 1], [1, 2]]), phase="discovery")) / circle.radius
-        scale = max(circle.scale, float(np.abs(F).max()))
-        gap = float(F[0] - F[1])
-        circle = Circle(ground, b0, basis, circle.radius, scale)
-        if abs(gap) <= circle.tolerance:
-            return Circle(ground, b0, basis, circle.radius * _SHARPEN, scale), False
-        if abs(gap - before) <= circle.tolerance:
-            return circle, True
         before = gap
-        circle = Circle(ground, b0, basis, circle.radius * _GROW, scale)
+        circle, gap = yield from _shown_by_copies(replace(circle, radius=circle.radius * _GROW))
+        if abs(gap) <= circle.tolerance:
+            return replace(circle, radius=circle.radius * _SHARPEN), False
+        if abs(gap - before) <= circle.tolerance:
+            deep, last = yield from _shown_by_copies(replace(circle, radius=circle.radius * _DEEP))
+            if abs(last - gap) <= deep.tolerance:
+                return circle, True
     raise ModelMismatch(
         "the answers keep changing with the size of the tokens: no sum of softmax heads does that at this size."
     )
+
+
+def _shown_by_copies(circle: Circle) -> Asking[tuple[Circle, float]]:
+    """The circle with its scale as seen now, and by how much doubling the copies of b moves F / R at angle 0."""
+    z = circle.radius * np.repeat(circle.basis[None, :, 0], 2, axis=0)
+    F = yield from circle.ground.pairs(z, circle.b0, np.array([[1, 1], [1, 2]]), phase="discovery")
+    F = F / circle.radius
+    return replace(circle, scale=max(circle.scale, float(np.abs(F).max()))), float(F[0] - F[1])
 
 
 def find_jumps(circle: Circle, rng: np.random.Generator) -> Asking[tuple[list[Piece], list[Jump]]]:
@@ -194,11 +209,10 @@ def _between(
         doubled = float((yield from circle.at([middle], radius, 2))[0])
         if abs(doubled - y) <= circle.tolerance:
             new = yield from _piece(circle, middle, radius, min(0.05, gap / 8), y)
-            if new is None:
-                continue
-            sides = [_between(circle, left, new, radius, rng), _between(circle, new, right, radius, rng)]
-            before, after = yield from together(sides)
-            return [*before, new, *after]
+            if new is not None:
+                sides = [_between(circle, left, new, radius, rng), _between(circle, new, right, radius, rng)]
+                before, after = yield from together(sides)
+                return [*before, new, *after]
         jump = right.value(middle) - left.value(middle)
         share, shifted = (y - left.value(middle)) / jump, (doubled - left.value(middle)) / jump
         sign = _turn(share, shifted, circle.tolerance / abs(jump))

@@ -23,13 +23,16 @@ class Ground:
 
     F(z, b, k) = sum_h (z.v_h) sigma(z'W_h b - log k) is the answer to n1 copies of z + b and n2 copies of b,
     k = n2/n1, less b.V. Tokens are sent as stretch z and b / stretch: the scores stay, b and any additive noise vanish
-    beside z. `axis` (d,): a direction of which every query token for W should have an equal share.
+    beside z. `unit`: query tokens are sent shorter by this factor, and what is learned is unit W: a strong W would
+    need z so short that it drowns in b. `axis` (d,): a direction of which every query token for W should have an equal
+    share.
     """
 
     spec: OracleSpec
     V: Array
     noise: float
     stretch: float = _STRETCH
+    unit: float = 1.0
     zero: Array | None = None
     axis: Array | None = None
 
@@ -41,9 +44,13 @@ class Ground:
         """The same ground with a head of W = 0 split off: F no longer shows it."""
         return replace(self, zero=value)
 
+    def query(self, b: Array) -> Array:
+        """The query token that is sent for b."""
+        return as_sent(b * (self.unit / self.stretch), self.spec)
+
     def tokens(self, z: Array, b: Array) -> Array:
         """[z + b ; b] stretched, (batch, 2, d), in numbers the target's format holds."""
-        query = as_sent(b / self.stretch, self.spec)
+        query = self.query(b)
         return np.stack([as_sent(z * self.stretch + query, self.spec), np.broadcast_to(query, z.shape)], axis=1)
 
     def pairs(self, z: Array, b: Array, copies: Array | None = None, *, phase: str) -> Asking[Array]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.heads.bounded import Room, unit_vectors
 from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.learners.heads.records import Records
+from unsoftmax.learners.heads.units import Room, unit_vectors
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.heads_fit import gauss_newton, linearised
 from unsoftmax.solvers.placement import choose, covariance, gains

@@ -37,7 +37,7 @@ class Check:
         z = rng.standard_normal((n, 2, ground.dim))
         size = np.array([heads[j % len(heads)].size for j in range(n)])
         z *= (2 * size[:, None] / np.linalg.norm(z, axis=2))[:, :, None]
-        query = as_sent(B / ground.stretch, ground.spec)[:, None]
+        query = ground.query(B)[:, None]
         return cls(np.concatenate([as_sent(z * ground.stretch + query, ground.spec), query], axis=1), np.zeros(n))
 
     def ask(self, ground: Ground) -> Asking[None]:
@@ -51,7 +51,7 @@ class Check:
             values = np.vstack([v, ground.zero])
             scores = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))])
         size = np.abs(self.tokens @ values.T).sum(axis=(1, 2))
-        gap = np.abs(MultiHead(scores, values)(self.tokens) - self.y)
+        gap = np.abs(MultiHead(scores / ground.unit, values)(self.tokens) - self.y)
         return np.flatnonzero(gap > max(explained, 1e4 * ground.noise) * size)
 
 

@@ -39,7 +39,7 @@ class Shares:
 
     def build(self, ground: Ground, B: Array, i: Array, j: Array) -> Array:
         """Write and return the sequences of directions i and columns j with the current sizes."""
-        query = as_sent(B[j] / ground.stretch, ground.spec)
+        query = ground.query(B[j])
         z1 = self.head.bound[i] * (self.size[i, j] * ground.stretch)[:, None]
         first, second = (as_sent(z + query, ground.spec) for z in (z1, self.second[j] * ground.stretch))
         self.tokens[i, j] = np.stack([first, second, query], axis=1)

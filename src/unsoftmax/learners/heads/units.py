@@ -1,0 +1,171 @@
+"""All heads at one query token: sum_h (z.v_h) sigma(z.w_h - log k) with w_h = W_h b0, a small nonlinear fit.
+
+H grows until nothing is left. In many dimensions random starts fail, so the fit begins in a few and every further one
+adds two unknowns per head to what is known already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.learners.heads.records import Records
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
+
+ATTEMPTS = 3
+_PILOT = 8
+_MOST_HEADS = 12
+_STARTS = 10
+_EXPLAINED = 2e-13
+_LAST = 1e-3
+_FEW, _SMALL = 8, 12
+"""Dimensions the fit begins with, and up to how many it is done in all of them at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """How long tokens and sequences may be: `radius` of x, `longest` sequence, and the noise of an answer."""
+
+    radius: float
+    longest: int
+    noise: float
+
+
+def fit_values(
+    ground: Ground, room: Room, heads: int | None, records: Records, rng: np.random.Generator
+) -> Asking[tuple[Array, Units]]:
+    """A query token b0 (d,) and what all heads show at it: W b0 and v."""
+    b0 = yield from _query_token(ground, room, records, rng)
+    for attempt in range(ATTEMPTS):
+        try:
+            return b0, (yield from read_units(ground, room, b0, heads, records, rng))
+        except ModelMismatch:
+            if attempt == ATTEMPTS - 1:
+                raise
+            b0 = b0 / 2
+    raise AssertionError
+
+
+def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Generator) -> Asking[Array]:
+    """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
+    direction = unit_vectors(rng, (1, ground.dim))[0]
+    x = unit_vectors(rng, (_PILOT, ground.dim)) * room.radius
+    length, before = room.radius, np.inf
+    for _ in range(60):
+        b = np.broadcast_to(direction * length, x.shape)
+        y = yield from records.ask(np.stack([x, b], axis=1), None, "pilot")
+        # What attention adds to the mean of the two tokens: proportional to b until it saturates.
+        apart = np.maximum(np.linalg.norm(x - b, axis=1), 1e-6 * room.radius)
+        tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / apart)) * room.radius
+        if before < np.inf and before > 2.2 * tilt:
+            return direction * length * 4
+        if tilt <= 1e2 * room.noise:
+            return direction * (room.radius if before == np.inf else length * 4)
+        before, length = tilt, length / 4
+    raise ModelMismatch("attention stays saturated however short the query token is; no softmax head does that.")
+
+
+def read_units(
+    ground: Ground, room: Room, b0: Array, heads: int | None, records: Records, rng: np.random.Generator
+) -> Asking[Units]:
+    """w = W b0 and v of all heads: H = 1, 2, ... until the answers at b0 are explained."""
+    d = ground.dim
+    few = d if d <= _SMALL else _FEW
+    # The query token lies in the first dimensions, so that z = x - b0 does too.
+    Q = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0]
+    seen = _Seen(ground, room, b0, records, rng)
+    for H in range(1 if heads is None else max(heads, 1), _MOST_HEADS + 1):
+        number = 5 * H * few + 20 - len(seen.F)
+        yield from seen.ask(unit_vectors(rng, (number, few)) @ Q[:, :few].T)
+        tolerance = seen.tolerance
+        if np.sqrt(np.mean(seen.F**2)) <= tolerance:
+            return Units(np.zeros((0, d)), np.zeros((0, d)), 0.0)
+        starts = 3 if H == 1 else _STARTS
+        found = fit_units(seen.z @ Q[:, :few], seen.shift, seen.F, H, tolerance, rng, starts=starts)
+        if found.rms <= tolerance:
+            found = _pruned(seen.z @ Q[:, :few], seen.shift, seen.F, found, tolerance, rng)
+            return (yield from _extended(seen, Q, found))
+    raise ModelMismatch(
+        f"up to {_MOST_HEADS} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
+        f"{tolerance:.1g}); the target is outside the class, noisier than declared, or has more heads."
+    )
+
+
+@dataclass(eq=False)
+class _Seen:
+    """Pairs [x ; b0] asked so far: z = x - b0 (n, d), shift = log k (n,), F (n,)."""
+
+    ground: Ground
+    room: Room
+    b0: Array
+    records: Records
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self.z, self.shift, self.F = np.zeros((0, self.ground.dim)), np.zeros(0), np.zeros(0)
+
+    @property
+    def tolerance(self) -> float:
+        """What a fit may leave, root mean square."""
+        return max(2 * self.room.noise, _EXPLAINED * float(np.abs(self.F).max()))
+
+    def ask(self, directions: Array) -> Asking[None]:
+        """x along the unit vectors (n, d), up to the radius long, with random numbers of copies."""
+        number, rng = len(directions), self.rng
+        x = directions * (self.room.radius * rng.uniform(0.5, 1.0, (number, 1)))
+        many = rng.integers(1, self.room.longest, number)
+        one = np.ones_like(many)
+        copies = np.where(rng.random((number, 1)) < 0.5, np.stack([many, one], 1), np.stack([one, many], 1))
+        y = yield from self.records.ask(np.stack([x, np.broadcast_to(self.b0, x.shape)], axis=1), copies, "discovery")
+        self.z = np.vstack([self.z, x - self.b0])
+        self.shift = np.append(self.shift, np.log(copies[:, 1] / copies[:, 0]))
+        self.F = np.append(self.F, y - self.b0 @ self.ground.V)
+
+
+def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
+    """Units in all dimensions from those in the first columns of Q (d, d): 6 H queries per further column."""
+    d, few = len(Q), units.w.shape[1]
+    H, rng = len(units.v), seen.rng
+    if few < d:
+        first, number = len(seen.F), 6 * H
+        lean = 10 ** rng.uniform(-1.3, -0.1, (number * (d - few), 1)) * rng.choice([-1.0, 1.0], (number * (d - few), 1))
+        inside = unit_vectors(rng, (len(lean), few)) @ Q[:, :few].T
+        outside = np.repeat(Q[:, few:].T, number, axis=0)
+        yield from seen.ask(np.sqrt(1 - lean**2) * inside + lean * outside)
+        w, v = (np.hstack([part, np.zeros((H, d - few))]) for part in (units.w, units.v))
+        for j in range(few, d):
+            rows = slice(first + (j - few) * number, first + (j - few + 1) * number)
+            z = seen.z[rows] @ Q
+            w[:, j], v[:, j] = extend_units(z[:, :few], z[:, j], seen.shift[rows], seen.F[rows], units, rng)
+        units = fit_units(seen.z @ Q, seen.shift, seen.F, H, _LAST * seen.tolerance, rng, starts=1, first=w)
+        if units.rms > seen.tolerance:
+            raise ModelMismatch(
+                f"{H} heads explain the answers in {few} dimensions but not in all (left: {units.rms:.1g}, allowed "
+                f"{seen.tolerance:.1g}); the target is outside the class, or noisier than declared."
+            )
+    return Units(units.w @ Q.T, units.v @ Q.T, units.rms)
+
+
+def _pruned(z: Array, shift: Array, F: Array, units: Units, tolerance: float, rng: np.random.Generator) -> Units:
+    """The same without heads that the fit does not need."""
+    while len(units.v) > 1:
+        for h in np.argsort(np.linalg.norm(units.v, axis=1)):
+            first = np.delete(units.w, h, axis=0)
+            fewer = fit_units(z, shift, F, len(first), tolerance, rng, starts=1, first=first)
+            if fewer.rms <= tolerance:
+                units = fewer
+                break
+        else:
+            break
+    return units
+
+
+def unit_vectors(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Random directions along the last axis."""
+    x = rng.standard_normal(shape)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
