@@ -1,4 +1,4 @@
-"""Bars of several heads on twenty models each, kept as they are measured so that a run can stop and go on.
+"""Bars of several heads on twenty models each (`--large`), kept as they are measured so that a run can stop and go on.
 
 `python -m benchmarks.multi_head_bars [--minutes 9] [PART OF A NAME...]` runs what is missing in
 out/multi_head_bars.jsonl (one line per model, dropped when the learner's code changes), then prints every bar.
@@ -33,10 +33,10 @@ class Bar:
     """`run(seed)` gives figures of one model; a limit is (statistic, figure, most it may be)."""
 
     name: str
-    run: Callable[[int], dict[str, float]]
+    run: Callable[[int], dict[str, Any]]
     limits: list[tuple[str, str, float]]
 
-    def rows(self, figures: list[dict[str, float]]) -> Iterator[Row]:
+    def rows(self, figures: list[dict[str, Any]]) -> Iterator[Row]:
         for statistic, figure, limit in self.limits:
             values = [one[figure] for one in figures]
             reached = median(values) if statistic == "median" else max(values)
@@ -56,14 +56,15 @@ def errors(found: MultiHead, target: MultiHead) -> tuple[float, float]:
 
 def measured(
     target: MultiHead, seed: int, oracle: Any = None, learner: Any = None, rank: int | None = None
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Errors and queries of one recovery; a refusal is an infinite error."""
     d, H = target.dim, target.heads
     learner = learner or us.learners.MultiHead()
     try:
         recovery = us.recover(us.oracle(target) if oracle is None else oracle, learner, seed=seed)
     except us.errors.UnsoftmaxError as error:
-        return {"seed": seed, "refused": str(error)[:200]} | dict.fromkeys(("W", "v", "dof", "published"), float("inf"))  # type: ignore[dict-item]
+        nothing = dict.fromkeys(("W", "v", "dof", "published"), float("inf"))
+        return {"seed": seed, "refused": str(error)[:200], **nothing}
     W, v = errors(recovery.model, target)
     billed = recovery.usage.billed
     dof = billed / us.theory.multi_head_unknowns(d, H, rank)
@@ -79,7 +80,7 @@ def generic(d: int, H: int, low: bool) -> Bar:
     elif rank == 8 or d >= 64:
         limits.append(("median", "dof", 1.4 if d >= 64 else 1.6))
 
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         return measured(MultiHead.random(d, H, rank=rank, seed=seed), seed, rank=rank)
 
     return Bar(f"d = {d}, H = {H}" + (f", r = {rank}" if low else ""), run, limits)
@@ -88,7 +89,7 @@ def generic(d: int, H: int, low: bool) -> Bar:
 def unequal(W_sizes: tuple[float, ...], v_sizes: tuple[float, ...], polish: bool, limits: Any) -> Bar:
     """Gaussian heads of given sizes, d = 16."""
 
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
         W = rng.standard_normal((3, 16, 16)) * np.array(W_sizes)[:, None, None]
         target = MultiHead(W, rng.standard_normal((3, 16)) * np.array(v_sizes)[:, None])
@@ -111,7 +112,7 @@ class Within:
 
 
 def bounded(norm: float, tau: float, size: float, most: float, dof: float) -> Bar:
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         target = MultiHead.random(8, 4, norm=size, seed=seed)
         oracle: Any = us.oracle(Within(target, norm, 8), max_norm=norm, max_length=8)
         return measured(target, seed, us.oracles.Perturbed(oracle, tau) if tau else oracle)
@@ -123,7 +124,7 @@ def bounded(norm: float, tau: float, size: float, most: float, dof: float) -> Ba
 def last_digits() -> Bar:
     """The published figure for this size is 2^-51 = 4.4e-16 in a metric it does not state."""
 
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
         target = MultiHead(rng.standard_normal((6, 8, 8)), rng.standard_normal((6, 8)))
         return measured(target, seed, learner=us.learners.MultiHead(polish=True))
@@ -134,7 +135,7 @@ def last_digits() -> Bar:
 
 
 def subspaces() -> Bar:
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
         bases = np.split(np.linalg.qr(rng.standard_normal((32, 32)))[0], 4, axis=1)
         W = [U @ rng.standard_normal((8, 8)) @ U.T for U in bases]
@@ -145,7 +146,7 @@ def subspaces() -> Bar:
 
 
 def rational(d: int, H: int) -> Bar:
-    def run(seed: int) -> dict[str, float]:
+    def run(seed: int) -> dict[str, Any]:
         target = MultiHead.random(d, H, norm=2.0, seed=seed)
         return measured(target, seed, learner=us.learners.MultiHead(method="rational"))
 
@@ -167,6 +168,11 @@ def bars() -> list[Bar]:
         found.append(bounded(norm, 0.0, 2.0, exact, 3.0))
         found.append(bounded(norm, 1e-9, 2.0, times * 1e-9, 4.5))
     return found
+
+
+def rows(large: bool) -> Iterator[Row]:
+    for bar in bars() if large else ():
+        yield from bar.rows([bar.run(seed) for seed in SEEDS])
 
 
 def version() -> str:

@@ -112,16 +112,8 @@ def test_near_ties_of_every_head_reveal_a_weak_head_that_is_wrong() -> None:
     W = target.W.copy()
     W[2] *= 1 + 1e-5 * np.sign(np.random.default_rng(0).standard_normal((16, 16)))
 
-    class Fixed:
-        def forecast(self, spec):
-            return us.learners.Forecast(verification=0)
-
-        def program(self, spec, seed):
-            yield Probes(np.zeros((1, 1, 16)))
-            return us.learners.Outcome(MultiHead(W, target.v))
-
     with pytest.raises(us.errors.ModelMismatch, match="head 3") as error:
-        us.recover(us.oracle(target), Fixed())
+        us.recover(us.oracle(target), Fixed(MultiHead(W, target.v)))
     claims = {claim.name: claim for claim in error.value.recovery.certificate.claims}
     assert claims["random sequences"].holds
     assert claims["head 1"].holds
@@ -130,18 +122,93 @@ def test_near_ties_of_every_head_reveal_a_weak_head_that_is_wrong() -> None:
 def test_a_head_that_the_model_lacks_is_heard_however_weak() -> None:
     target = unequal([1.0, 1.0, 1.0], [1e4, 1.0, 1e-5], 7)
 
-    class Fixed:
-        def forecast(self, spec):
-            return us.learners.Forecast(verification=0)
-
-        def program(self, spec, seed):
-            yield Probes(np.zeros((1, 1, 16)))
-            return us.learners.Outcome(MultiHead(target.W[:2], target.v[:2]))
-
     with pytest.raises(us.errors.ModelMismatch, match="no other head") as error:
-        us.recover(us.oracle(target), Fixed())
+        us.recover(us.oracle(target), Fixed(MultiHead(target.W[:2], target.v[:2])))
     claims = {claim.name: claim for claim in error.value.recovery.certificate.claims}
     assert claims["random sequences"].holds
+
+
+class Fixed:
+    """A learner that has made up its mind."""
+
+    def __init__(self, model: MultiHead) -> None:
+        self.model = model
+
+    def forecast(self, spec):
+        return us.learners.Forecast(verification=0)
+
+    def program(self, spec, seed):
+        yield Probes(np.zeros((1, 1, self.model.dim)))
+        return us.learners.Outcome(self.model)
+
+
+def beside_a_strong_head(ratio: float, seed: int) -> MultiHead:
+    target = MultiHead.random(8, 2, seed=seed)
+    return MultiHead(target.W * np.array([1.0, ratio])[:, None, None], target.v)
+
+
+@pytest.mark.parametrize("ratio", [1e-9, 1e-10, 1e-11])
+def test_weak_scores_beside_strong_ones_are_not_called_zero(ratio: float) -> None:
+    target = beside_a_strong_head(ratio, 500)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=500)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+
+
+def test_a_head_said_to_score_nothing_is_asked_far_out() -> None:
+    target = beside_a_strong_head(1e-10, 501)
+    silent = MultiHead(target.W * np.array([1.0, 0.0])[:, None, None], target.v)
+    with pytest.raises(us.errors.ModelMismatch, match="head 2"):
+        us.recover(us.oracle(target), Fixed(silent))
+    certificate = us.recover(us.oracle(silent), us.learners.MultiHead()).certificate
+    assert any("whose W is 0" in claim.statement for claim in certificate.claims)
+
+
+@pytest.mark.parametrize("size", [1e-15, 1e-12, 1e8, 1e16])
+def test_scores_of_any_size(size: float) -> None:
+    """A strong W needs short query tokens, not short differences that drown in them."""
+    target = MultiHead.random(8, 3, norm=size, seed=301)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=301)
+    assert us.models.distance(recovery.model, target) <= 1e-11
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values_that_cancel_are_found_wherever_the_search_begins(seed: int) -> None:
+    """With v and -v nothing answers where both heads are on or both off."""
+    target = degenerate(5, 9000)["dependent values"]
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=9000 + seed)
+    assert us.models.distance(recovery.model, target.canonical()) <= 1e-9
+
+
+def test_a_jump_between_two_readings_does_not_cost_a_plane() -> None:
+    """A point in a jump's tail, off both lines by little, is a bound for the jump and not asked for ever."""
+    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], 7004)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=7004)
+    assert errors(recovery.model, target)[0] <= 1e-10
+    assert recovery.usage.billed <= 1.5 * us.theory.multi_head_unknowns(16, 3)
+
+
+@pytest.mark.long
+def test_proportional_heads_in_more_dimensions_than_random_starts_can_fit() -> None:
+    rng = np.random.default_rng(21)
+    A, v = rng.standard_normal((20, 20)) / np.sqrt(5), rng.standard_normal((2, 20))
+    target = heads([A, 1.3 * A], [*v])
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead())
+    assert us.models.distance(recovery.model, target.canonical()) <= 1e-9
+    assert any("together" in note for note in recovery.notes)
+
+
+def test_answers_too_coarse_to_tell_are_refused() -> None:
+    target = MultiHead.random(8, 2, norm=2.0, seed=400)
+
+    def six_digits(tokens: np.ndarray) -> np.ndarray:
+        return np.array([float(f"{y:.6g}") for y in target(tokens)])
+
+    try:
+        recovery = us.recover(us.oracle(six_digits, 8), us.learners.MultiHead(), seed=400)
+    except us.errors.ModelMismatch:
+        return
+    stated = [claim.bound for claim in recovery.certificate.claims if claim.name.startswith("head")]
+    assert errors(recovery.model, target)[0] <= max(stated) <= 0.1
 
 
 @pytest.mark.parametrize(("d", "H"), [(1, 1), (2, 2), (3, 3), (3, 4)])

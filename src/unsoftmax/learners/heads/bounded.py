@@ -6,6 +6,8 @@ queries and a joint fit of everything that was asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
@@ -22,6 +24,7 @@ from unsoftmax.solvers.sigmoid_units import Units
 _ISOLATED_LOGIT = 1.0
 _DEPENDENT = 1e-4
 _ROUNDS = 2
+_COMPLETIONS, _WORK = 30, 6000
 
 
 def fit_heads(
@@ -47,30 +50,28 @@ def fit_scores(
             break
         try:
             W, unseen = yield from _isolated(ground, room, b0, units, records, rng)
-            length = float(np.linalg.norm(b0))
-            return (yield from _joint(ground, room, W, units.v, length, unseen, records, rng))
+            return (yield from _joint(room, W, units.v, b0, unseen, records, rng))
         except ModelMismatch:
             if attempt == ATTEMPTS - 1:
                 raise
-            b0 = b0 / 2
+            b0 = b0 / 4
             units = yield from read_units(ground, room, b0, heads, records, rng)
     return np.zeros((0, ground.dim, ground.dim)), np.zeros((0, ground.dim))
 
 
 def _isolated(
     ground: Ground, room: Room, b0: Array, units: Units, records: Records, rng: np.random.Generator
-) -> Asking[tuple[Array, int]]:
-    """W (H, d, d): exact along free directions, elsewhere what w = W b0 tells; and how many entries that leaves."""
+) -> Asking[tuple[Array, Array]]:
+    """W (H, d, d): exact along free directions, elsewhere what w = W b0 tells; projectors (H, d, d) on elsewhere."""
     d = ground.dim
     base = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0].T
     longest = float(np.linalg.norm(b0))
     W = np.zeros((len(units.v), d, d))
-    unseen = 0
+    unseen = np.tile(np.eye(d), (len(units.v), 1, 1))
     for h, (w, v) in enumerate(zip(units.w, units.v, strict=True)):
         others = np.delete(units.v, h, axis=0)
         if len(others) >= d or independence(np.vstack([v, others])) < _DEPENDENT:
             W[h] = np.outer(w, b0) / longest**2
-            unseen += d * d
             continue
         head = isolate(v, others)
         reach = room.radius / np.sqrt(2)
@@ -79,7 +80,7 @@ def _isolated(
         bound = np.outer(head.bound @ w, b0) / longest**2
         basis = np.vstack([head.bound, head.free])
         W[h] = np.linalg.solve(basis, np.vstack([bound, T @ base]))
-        unseen += len(others) * d
+        unseen[h] = head.bound.T @ head.bound
     return W, unseen
 
 
@@ -108,26 +109,20 @@ def _entries(
 
 
 def _joint(
-    ground: Ground,
-    room: Room,
-    W: Array,
-    v: Array,
-    length: float,
-    unseen: int,
-    records: Records,
-    rng: np.random.Generator,
+    room: Room, W: Array, v: Array, b0: Array, unseen: Array, records: Records, rng: np.random.Generator
 ) -> Asking[tuple[Array, Array]]:
     """Random three-token queries for what isolation cannot see, then one fit of everything."""
     H, d = v.shape
+    entries = round(float(np.trace(unseen, axis1=1, axis2=2).sum())) * d
     # Rounding of rough models is overstated a little, so that the fit is not led by its own last digits.
     noise = max(0.6 * room.noise, 1e-12 * room.radius * float(np.linalg.norm(v, axis=1).max()))
     for _ in range(_ROUNDS):
-        number = int(1.5 * unseen) + 20
-        tokens = three_tokens(room, length, number, d, rng)
+        number = int(1.5 * entries) + 20
+        tokens = three_tokens(room, float(np.linalg.norm(b0)), number, d, rng)
         copies = rng.integers(1, 3, (number, 3)) if room.longest >= 6 else None
         yield from records.ask(tokens, copies, "main")
         data = records.data()
-        for start in (W, 0 * W):
+        for start in _starts(W, b0, unseen, rng):
             found = levenberg(start, v, data, noise)
             if found[2] < 3:
                 found = levenberg(found[0], found[1], data, 0.6 * room.noise, 30, 1e-9)
@@ -136,6 +131,17 @@ def _joint(
         f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise); "
         "the target is outside the class, or noisier than declared."
     )
+
+
+def _starts(W: Array, b0: Array, unseen: Array, rng: np.random.Generator) -> Iterator[Array]:
+    """W as it is, nothing, then random completions of what isolation and b0 have not shown: more of them for few."""
+    yield W
+    yield 0 * W
+    length = float(np.linalg.norm(b0))
+    across = np.eye(len(b0)) - np.outer(b0, b0) / length**2
+    size = np.linalg.norm(W @ b0, axis=1)[:, None, None] / (length * np.sqrt(len(b0)))
+    for _ in range(min(_COMPLETIONS, _WORK // W.size)):
+        yield W + unseen @ (size * rng.standard_normal(W.shape)) @ across
 
 
 def three_tokens(room: Room, length: float, number: int, d: int, rng: np.random.Generator) -> Array:

@@ -41,13 +41,16 @@ def fit_values(
 ) -> Asking[tuple[Array, Units]]:
     """A query token b0 (d,) and what all heads show at it: W b0 and v."""
     b0 = yield from _query_token(ground, room, records, rng)
+    if np.isinf(ground.spec.domain.norm_limit):
+        # Only bounded tokens need it as long as can be.
+        b0 = b0 / 4
     for attempt in range(ATTEMPTS):
         try:
             return b0, (yield from read_units(ground, room, b0, heads, records, rng))
         except ModelMismatch:
             if attempt == ATTEMPTS - 1:
                 raise
-            b0 = b0 / 2
+            b0 = b0 / 4
     raise AssertionError
 
 
@@ -55,17 +58,19 @@ def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Ge
     """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
     direction = unit_vectors(rng, (1, ground.dim))[0]
     x = unit_vectors(rng, (_PILOT, ground.dim)) * room.radius
-    length, before = room.radius, np.inf
+    length, before, falling = room.radius, np.inf, False
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)
         y = yield from records.ask(np.stack([x, b], axis=1), None, "pilot")
         # What attention adds to the mean of the two tokens: proportional to b until it saturates.
         apart = np.maximum(np.linalg.norm(x - b, axis=1), 1e-6 * room.radius)
         tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / apart)) * room.radius
-        if before < np.inf and before > 2.2 * tilt:
-            return direction * length * 4
         if tilt <= 1e2 * room.noise:
             return direction * (room.radius if before == np.inf else length * 4)
+        # Heads that are saturated and cancel may fall once by accident, not twice.
+        if before > 2.2 * tilt and falling:
+            return direction * length * 16
+        falling = before < np.inf and before > 2.2 * tilt
         before, length = tilt, length / 4
     raise ModelMismatch("attention stays saturated however short the query token is; no softmax head does that.")
 
