@@ -232,8 +232,11 @@ def _between(
                 before, after = yield from together(sides)
                 return [*before, new, *after]
         jump = right.value(middle) - left.value(middle)
-        share, shifted = (y - left.value(middle)) / jump, (doubled - left.value(middle)) / jump
-        sign = _turn(share, shifted, circle.tolerance / abs(jump))
+        # Where the lines cross, an answer off them is no single turn.
+        share, sign = 0.5, 0
+        if abs(jump) > circle.tolerance:
+            share, shifted = (y - left.value(middle)) / jump, (doubled - left.value(middle)) / jump
+            sign = _turn(share, shifted, circle.tolerance / abs(jump))
         if sign:
             return [Jump(middle, sign, radius)]
         if abs(share) < _TAIL:
