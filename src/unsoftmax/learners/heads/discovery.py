@@ -23,6 +23,8 @@ _LINE = 5e3
 _GROW = 8.0
 _DEEP = 2.0**40
 _SHORTER, _SHORTENINGS = 2.0**-12, 8
+_SIZES = 12
+_PIECES = 200
 _SHARPEN = 32.0
 _SHARPENINGS = 3
 _MIXED = 4
@@ -122,6 +124,11 @@ def saturated_circle(ground: Ground, rng: np.random.Generator) -> Asking[tuple[C
     b0 /= np.linalg.norm(b0)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
     start = Circle(ground, b0, basis, 8.0, float(np.linalg.norm(ground.V)) / np.sqrt(d))
+    if not ground.V.any():
+        # Values that cancel show their size only where some heads are on and others off.
+        z = start.radius * np.linalg.qr(rng.standard_normal((d, d)))[0][:_SIZES]
+        F = yield from ground.pairs(z, b0, phase="discovery")
+        start = replace(start, scale=float(np.abs(F).max()) / start.radius)
     circle, gap = yield from _shown_by_copies(start)
     for _ in range(_SHORTENINGS):
         if abs(gap) > circle.tolerance:
@@ -168,7 +175,7 @@ def find_jumps(circle: Circle, rng: np.random.Generator) -> Asking[tuple[list[Pi
     if np.abs(start.c - end.c).max() <= circle.tolerance:
         found = yield from _cancelling(circle, start, end, rng)
     else:
-        found = yield from _between(circle, start, end, circle.radius, rng)
+        found = yield from _between(circle, start, end, circle.radius, rng, [])
     pieces = [start, *(item for item in found if isinstance(item, Piece)), end]
     jumps = [item for item in found if isinstance(item, Jump)]
     return pieces, jumps
@@ -183,7 +190,7 @@ def _cancelling(circle: Circle, start: Piece, end: Piece, rng: np.random.Generat
             middle = yield from _piece(circle, angle, circle.radius, 0.05, answer)
             if middle is None:
                 raise Unresolved("a jump lies where heads that cancel are looked for")
-            sides = [_between(circle, a, b, circle.radius, rng) for a, b in ((start, middle), (middle, end))]
+            sides = [_between(circle, a, b, circle.radius, rng, [middle]) for a, b in ((start, middle), (middle, end))]
             before, after = yield from together(sides)
             return [*before, middle, *after]
     return []
@@ -203,9 +210,9 @@ def _piece(circle: Circle, angle: float, radius: float, step: float, answer: flo
 
 
 def _between(
-    circle: Circle, left: Piece, right: Piece, radius: float, rng: np.random.Generator
+    circle: Circle, left: Piece, right: Piece, radius: float, rng: np.random.Generator, known: list[Piece]
 ) -> Asking[list[Piece | Jump]]:
-    """Jumps and pieces strictly between two pieces, in order."""
+    """Jumps and pieces strictly between two pieces, in order; `known` gathers all pieces, wherever they were found."""
     low, high = left.last, right.first
     if np.abs(left.c - right.c).max() <= circle.tolerance:
         return []
@@ -228,7 +235,10 @@ def _between(
         if abs(doubled - y) <= circle.tolerance:
             new = yield from _piece(circle, middle, radius, min(0.05, gap / 8), y)
             if new is not None:
-                sides = [_between(circle, left, new, radius, rng), _between(circle, new, right, radius, rng)]
+                known.append(new)
+                if len(known) > _PIECES:
+                    raise ModelMismatch("the answers bend everywhere where a sum of softmax heads is linear in pieces.")
+                sides = [_between(circle, a, b, radius, rng, known) for a, b in ((left, new), (new, right))]
                 before, after = yield from together(sides)
                 return [*before, new, *after]
         jump = right.value(middle) - left.value(middle)
