@@ -11,6 +11,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.spec import Link
 
 _DISTINCT = 12
+_LAST_PLACES = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +126,18 @@ def rounding_unit(y: Array) -> float:
             if (y.astype(name).astype(np.float64) == y).all():
                 return float(np.finfo(name).eps)
     return float(np.finfo(np.float64).eps)
+
+
+def few_digits(y: Array) -> float:
+    """Rounding error, as a share of the largest, of answers that all have at most 9 decimals or 9 digits; else 0."""
+    largest = float(np.abs(y).max(initial=0.0))
+    for k in range(1, 10):
+        # Digits kept by arithmetic, not by printing, are off by a rounding of their own.
+        if np.allclose(np.round(y, k), y, rtol=_LAST_PLACES, atol=0.0):
+            return 0.5 * 10.0**-k / largest if largest else 0.0
+        if np.allclose([float(f"{number:.{k}g}") for number in y], y, rtol=_LAST_PLACES, atol=0.0):
+            return 0.5 * 10.0 ** (1 - k)
+    return 0.0
 
 
 def decimal_error(y: Array) -> float:

@@ -85,3 +85,29 @@ def test_the_error_is_what_the_noise_floor_predicts_on_more_heads(make, of, decl
     for dim in (4, 8, 16, 32):
         for seed in range(10):
             check(make, of, declared, limit, dim, 1000 + seed)
+
+
+def check_low_rank(make, of, declared, limit, dim, seed):
+    rng = np.random.default_rng(seed)
+    W, v = rng.standard_normal((dim, 2)) @ rng.standard_normal((2, dim)), rng.standard_normal(dim)
+    head = us.models.SingleHead(W * (W_NORM / np.linalg.norm(W)), v / np.linalg.norm(v))
+    recovery = us.recover(make(head, limit, of, declared), us.learners.LowRank(), seed=seed)
+    stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
+    bound = stated.get("error of W", W_NORM * stated.get("relative parameter error", 0.0))
+    assert errors(recovery, head)[0] <= bound
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(("make", "of"), FORMATS)
+def test_low_rank_states_what_a_format_leaves(make, of, declared):
+    check_low_rank(make, of, declared, 1.0, 8, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("limit", [1.0, None])
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(("make", "of"), FORMATS)
+def test_low_rank_states_what_a_format_leaves_on_more_heads(make, of, declared, limit):
+    for dim in (6, 12, 20):
+        for seed in range(6):
+            check_low_rank(make, of, declared, limit, dim, 100 + seed)

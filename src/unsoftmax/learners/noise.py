@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, rounding_unit
+from unsoftmax.inversion import Noise, few_digits, rounding_unit
 from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
@@ -47,6 +47,9 @@ ROUNDINGS = 4.0
 _EXACT = 1e-11
 _EXACT_BEHIND_LINK = 1e-5
 _OTHER_CLASS = 0.05
+_COARSE = 1e-4
+"""Rounding unit above which a number format is treated as noise: float16's."""
+
 _CONFIRMING = 24
 _INSIDE = 8.0
 """How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
@@ -129,12 +132,11 @@ def undeclared_noise(
 ) -> Asking[bool]:
     """Whether an oracle of exact answers gives noisy ones: three one-row queries, the third the sum of the others.
 
-    With a `constant` in every answer a fourth, [0], shows it. Only answers that use all digits of float64 are judged:
-    short formats are known by their rounding. Noise counts if it is `above` this share of the answers; a misfit as
-    large as they are is no noise, but another class of target.
+    With a `constant` in every answer a fourth, [0], shows it. float32 is no noise: it is known by its rounding. Noise
+    counts if it is `above` this share of the answers; a misfit as large as they are is no noise, but another class.
     """
     if spec.dtype != "float64" or spec.tolerance > 0:
-        return False
+        return spec.dtype == "float16" and spec.tolerance == 0
     g = rng.standard_normal((2, spec.dim))
     g = _few_digits(g * (0.45 * min(1.0, spec.domain.norm_limit) / np.linalg.norm(g, axis=1, keepdims=True)), 18)
     rows = np.vstack([g, g.sum(axis=0), *([np.zeros(spec.dim)] if constant else [])])
@@ -147,7 +149,10 @@ def undeclared_noise(
     if spec.link is not None:
         # Undone links hide the format of the answer and stretch its rounding.
         return bool(misfit > max(above, _EXACT_BEHIND_LINK) * size)
-    return bool(rounding_unit(y) < 1e-12 and above * size < misfit < _OTHER_CLASS * size)
+    if rounding_unit(y) > 1e-12:
+        return rounding_unit(y) > _COARSE
+    # A sum of rounded answers is often right: few digits tell them too.
+    return bool(above * size < misfit < _OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
 
 
 @dataclass(frozen=True, eq=False)
