@@ -74,10 +74,18 @@ class Declared:
         return self.inner(probes)
 
 
-@pytest.mark.parametrize(("dim", "norm", "gain"), [(16, 4.0, 250), (64, 8.0, 2000)])
-def test_default_beats_the_published_probes_at_equal_queries(dim, norm, gain):
+@pytest.mark.parametrize(
+    ("dim", "norm", "gain", "seeds"),
+    [
+        (16, 4.0, 250, range(20)),
+        (64, 8.0, 2000, range(5)),
+        pytest.param(16, 4.0, 250, range(500, 520), marks=pytest.mark.long),
+        pytest.param(64, 8.0, 2000, range(500, 520), marks=pytest.mark.long),
+    ],
+)
+def test_default_beats_the_published_probes_at_equal_queries(dim, norm, gain, seeds):
     ratios = []
-    for seed in range(20 if dim == 16 else 5):
+    for seed in seeds:
         head = gaussian_head(dim, norm, seed)
         oracle = us.oracles.Perturbed(us.oracle(head, max_norm=1.0), 1e-5, seed=seed, adversarial=True)
         paper = us.learners.Approximate(method="paper", W_bound=norm, margin=float(np.abs(head.v).min()))
