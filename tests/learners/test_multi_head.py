@@ -59,3 +59,11 @@ def test_float32_target() -> None:
     oracle = us.oracle(target.astype("float32"), dtype="float32")
     recovery = us.recover(oracle, us.learners.MultiHead(), seed=1)
     assert max(errors(recovery.model, target)) <= 1e-3
+
+
+@pytest.mark.parametrize(("d", "H", "seed", "declared"), [(16, 3, 401, "float32"), (8, 2, 410, "float64")])
+def test_float32_columns_that_come_out_wrong_are_asked_with_shorter_tokens(d, H, seed, declared) -> None:
+    target = us.models.MultiHead.random(d, H, norm=2.0, seed=seed)
+    oracle = us.oracle(target.astype("float32"), d, dtype=declared)
+    recovery = us.recover(oracle, us.learners.MultiHead(), seed=seed)
+    assert max(errors(recovery.model, target)) <= 1e-3

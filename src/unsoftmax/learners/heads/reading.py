@@ -105,7 +105,7 @@ def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPL
             wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained)
             if len(wrong) == 0:
                 return replace(reading, columns=columns, W=W)
-            ask, again = [lengthened(s, wrong) for s in shares], set(wrong.tolist())
+            ask, again = [lengthened(ground, s, wrong) for s in shares], set(wrong.tolist())
         for U in columns:
             U[[j for j in again if j < len(U)]] = np.nan
         reading = replace(reading, columns=columns)

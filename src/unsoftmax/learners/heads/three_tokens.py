@@ -19,6 +19,7 @@ from unsoftmax.probes.base import Array, Probes
 
 _LONGER = 32.0
 _LENGTHEN = 4.0
+_COARSE, _SHORTEN = 1e-11, 0.6
 _SHORT = 0.5
 _READABLE = 3.5
 _SOLVED = 1e-9
@@ -94,10 +95,13 @@ def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
     return i, j
 
 
-def lengthened(share: Shares, columns: Array) -> tuple[Array, Array]:
-    """All directions of these columns with a longer z2, which leaves less room for a second solution."""
+def lengthened(ground: Ground, share: Shares, columns: Array) -> tuple[Array, Array]:
+    """All directions of these columns with a longer z2, which leaves less room for a second solution.
+
+    Coarse answers lose in a long z2 what it gains: there it is turned and shortened.
+    """
     columns = columns[columns < share.y.shape[1]]
-    share.second[columns] *= -_LENGTHEN
+    share.second[columns] *= -_LENGTHEN if ground.noise < _COARSE else -_SHORTEN
     i, j = np.indices((len(share.y), len(columns))).reshape(2, -1)
     return i, columns[j]
 
