@@ -19,7 +19,8 @@ TOKENS = 1024
 
 _WIDEST = 0.25
 _NARROWEST = 2.0**-8
-_PAIRS = 5
+_PAIRS, _FEW = 5, 3
+"""Pairs of opposite moves that must agree; directions take fewer, a head whose moves left the pick is asked again."""
 _FAIR, _WIDE = 0.015, 0.03
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 8
@@ -219,7 +220,7 @@ def _reach(
     tried = _WIDEST * size
     while tried > _NARROWEST * size and tried / 3 > best:
         # One pair first: most moves that are too wide show at once.
-        for pairs in (1, _PAIRS - 1):
+        for pairs in (1, (_PAIRS if readout.linear else _FEW) - 1):
             moves = on_grid(rng.standard_normal((pairs, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
             both = np.repeat(tokens[None], 2 * pairs, axis=0)
             both[:, :-1] += np.concatenate([moves, -moves])
