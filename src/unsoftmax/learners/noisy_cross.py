@@ -152,7 +152,7 @@ def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None, left: li
     hidden = overlooked(space, X2[:k], left, setting.rng) if left else 0.0
     bound = _SURE * float(np.linalg.norm(errors)) + norm_by_value(by_value) * setting.values.radius
     bound *= float(np.linalg.norm(np.linalg.inv(X2), 2))
-    precision = Precision(math.hypot(bound, hidden), setting.values.radius, setting.noise, "measured")
+    precision = Precision(bound + hidden, setting.values.radius, setting.noise, "measured")
     given = f"at this noise, if the rank is {k} and errors of different answers are independent"
     claims = (
         Claim("error of W", precision.W, None, "measured", statement=f"||W^ - W||_F {given}"),

@@ -150,7 +150,7 @@ def overlooked(space: ColumnSpace, measured: Array, left: list[Left], rng: np.ra
         sides.append(g / np.linalg.norm(g, axis=1, keepdims=True))
     A, B = sides
     shown = np.abs((A @ np.array([part.probe for part in left]).T) * (B @ np.array([part.x2 for part in left]).T))
-    limits = np.array([part.size + part.deviation for part in left])
+    limits = np.array([part.size + 2 * part.deviation for part in left])
     return float(np.quantile((limits / shown).min(axis=1), 1 - _OVERLOOKED))
 
 
