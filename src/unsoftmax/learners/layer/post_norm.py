@@ -115,10 +115,10 @@ def ranges_at(
     for h in range(H):
         n = preset.range_probes(s)
         found = yield from _one_head(h, n, s if h else None, picks, shell, spec, rng, "main")
-        if found is None and h:
+        if found is None:
             # A few moves may have left the pick: much shorter ones only fail if the token serves two heads.
             short = replace(picks, reach=picks.reach / 4)
-            found = yield from _one_head(h, n, s, short, shell, spec, rng, "repair")
+            found = yield from _one_head(h, n, s if h else None, short, shell, spec, rng, "repair")
         if found is None:
             raise Shared
         basis, a, response, reduced = found
@@ -166,7 +166,14 @@ def _one_head(
         seen = column_range(np.vstack([base, z]).T, noise)
     if not seen.clear or seen.rank < 2:
         return None
-    response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng, phase)
+    try:
+        response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng, phase)
+    except ModelMismatch:
+        # A combined move may have left the pick; on a target that is no such layer short ones fail too.
+        try:
+            response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng, "repair", 1)
+        except ModelMismatch:
+            return None
     found = column_range(response, noise, rank=min(seen.rank - 1, d - 1))
     if found.beyond > 0.2 * found.weakest:
         return None
@@ -183,11 +190,15 @@ def _calibrated(
     shell: Shell,
     rng: np.random.Generator,
     phase: str,
+    eighths: int = 3,
 ) -> Asking[tuple[Array, float]]:
-    """P_h a (d, n) in units of the base, scales removed, and by what an error of the answers is multiplied in them."""
+    """P_h a (d, n) in units of the base, scales removed, and by what an error of the answers is multiplied in them.
+
+    A combination takes up to `eighths` eighths of every move.
+    """
     n = len(a)
     # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
-    mix = rng.integers(1, 4, (_COMBINED, n)) * rng.choice([-1, 1], (_COMBINED, n)) / 8
+    mix = rng.integers(1, eighths + 1, (_COMBINED, n)) * rng.choice([-1, 1], (_COMBINED, n)) / 8
     y = yield picks.moved(head, mix @ a, phase)
     combined = shell.direction(y)
     weights = np.column_stack([1 - mix.sum(axis=1), mix])
