@@ -211,6 +211,15 @@ def test_answers_too_coarse_to_tell_are_refused() -> None:
     assert errors(recovery.model, target)[0] <= max(stated) <= 0.1
 
 
+def test_values_known_to_ten_digits_do_not_make_every_repair_worse() -> None:
+    """Longer tokens show their errors larger; the first reading is only as good as the values it used."""
+    rng = np.random.default_rng(7016)
+    target = MultiHead(rng.standard_normal((6, 8, 8)), rng.standard_normal((6, 8)))
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=7016)
+    assert max(errors(recovery.model, target)) <= 1e-10
+    assert recovery.usage.billed <= us.theory.rational_queries(8, 6)
+
+
 @pytest.mark.parametrize(("d", "H"), [(1, 1), (2, 2), (3, 3), (3, 4)])
 def test_as_many_heads_as_dimensions_and_more(d: int, H: int) -> None:
     target = MultiHead.random(d, H, norm=2.0, seed=1)

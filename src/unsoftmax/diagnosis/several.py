@@ -73,5 +73,5 @@ def _count(spec: OracleSpec, seed: int) -> Asking[int]:
     """Heads found as jumps; inside each, doubling the copies moved the logit by log 2 as softmax must."""
     rng = np.random.default_rng(seed)
     ground = yield from read_ground(spec, rng)
-    _, v = yield from discover(ground, rng)
+    _, v, _ = yield from discover(ground, rng)
     return len(v)

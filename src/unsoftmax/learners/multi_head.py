@@ -35,7 +35,9 @@ _DEPENDENT = 1e-4
 _EQUAL = 1e-8
 _VANISHING = 1e-10
 _EXACT = 1e-13
-_LARGEST_FIT = 2200
+_LARGEST_FIT, _SMALL_FIT = 2200, 450
+"""Unknowns that are fitted together where nothing else parts the heads, and where isolation did not come out."""
+
 _LINE = 16.0
 _SPARE = 2.5
 _SPARE_NOISY = 1.6
@@ -124,19 +126,19 @@ class MultiHead:
 
     def _saturation(self, ground: Ground, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
         """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""
-        circle, v = yield from discover(ground, rng)
+        circle, v, error_of_v = yield from discover(ground, rng)
         ground = circle.ground
         values = v if ground.zero is None else np.vstack([v, ground.zero])
         if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
             raise Entangled("the heads' values are (nearly) dependent or fill the space", circle)
         try:
-            reading = yield from read_heads(ground, v, self.rank, rng)
+            reading = yield from read_heads(ground, v, self.rank, rng, error_of_v)
             w = reading.W @ circle.b0
             if separable(w):
                 v = yield from read_values_alone(ground, circle.b0, w, v)
                 reading = yield from settled(ground, v, reading.with_values(v))
         except ModelMismatch as error:
-            if ground.noise > _EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _LARGEST_FIT:
+            if ground.noise > _EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
                 raise
             raise Entangled(str(error).rstrip("."), circle) from error
         return _with_zero(ground, reading.W, v)
@@ -199,8 +201,8 @@ def _unwatched(program: Asking[T]) -> Asking[T]:
     return program
 
 
-def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array]]:
-    """The values v (H, d) of all heads, in a plane that separates them."""
+def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array, float]]:
+    """The values v (H, d) of all heads, in a plane that separates them, and their largest relative error."""
     reason = ""
     for _ in range(_PLANES):
         circle, flat = yield from saturated_circle(ground, rng)
@@ -219,7 +221,8 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
             reason = str(error)
             continue
         if (yield from complete(circle, turns, rng)):
-            return circle, np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+            v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+            return circle, v, max((turn.error for turn in turns), default=0.0)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
         f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads."

@@ -24,7 +24,7 @@ from unsoftmax.solvers.sigmoid_units import Units
 _ISOLATED_LOGIT = 1.0
 _DEPENDENT = 1e-4
 _ROUNDS = 2
-_COMPLETIONS, _WORK = 30, 6000
+_COMPLETIONS, _WORK = 30, 3000
 
 
 def fit_heads(

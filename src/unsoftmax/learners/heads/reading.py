@@ -21,6 +21,7 @@ from unsoftmax.probes.scales import on_grid
 
 _REPAIRS = 12
 _ROUGHLY, _EXPLAINED = 1e-8, 1e-10
+_AMPLIFIED = 1e4
 """What a check may be off: while values are as the arcs show them, and once they are known to the last digits."""
 
 
@@ -70,8 +71,10 @@ class Reading:
         return replace(self, measured=[m.with_value(x) for m, x in zip(self.measured, v, strict=True)])
 
 
-def read_heads(ground: Ground, v: Array, rank: int | None, rng: np.random.Generator) -> Asking[Reading]:
-    """Heads with values v (H, d), one query per entry (or per degree of freedom)."""
+def read_heads(
+    ground: Ground, v: Array, rank: int | None, rng: np.random.Generator, error_of_v: float = 0.0
+) -> Asking[Reading]:
+    """Heads with values v (H, d) known to a relative `error_of_v`, one query per entry (or per degree of freedom)."""
     others = [_others(ground, v, h) for h in range(len(v))]
     d = ground.dim
     B = np.linalg.qr(rng.standard_normal((d, d)))[0] if ground.axis is None else householder_basis(ground.axis)
@@ -91,13 +94,13 @@ def read_heads(ground: Ground, v: Array, rank: int | None, rng: np.random.Genera
     yield from check.ask(ground)
     yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
     reading = Reading(measured, check, B, None, np.zeros((len(v), d, d)))
-    return (yield from settled(ground, v, reading, _ROUGHLY))
+    return (yield from settled(ground, v, reading, max(_ROUGHLY, _AMPLIFIED * error_of_v)))
 
 
 def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     shares = [m.shares for m in reading.measured]
-    for _ in range(_REPAIRS):
+    for repair in range(_REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
         again = {int(j) for _, part in ask for j in part}
@@ -105,7 +108,7 @@ def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPL
             wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained)
             if len(wrong) == 0:
                 return replace(reading, columns=columns, W=W)
-            ask, again = [lengthened(ground, s, wrong) for s in shares], set(wrong.tolist())
+            ask, again = [lengthened(ground, s, wrong, repair) for s in shares], set(wrong.tolist())
         for U in columns:
             U[[j for j in again if j < len(U)]] = np.nan
         reading = replace(reading, columns=columns)
