@@ -124,3 +124,28 @@ def test_a_trained_model_from_a_wheel(tmp_path, index):
     X = np.random.default_rng(1).standard_normal((200, 12, 56)).astype(np.float32).astype(np.float64)
     wanted = oracle(Probes(X))
     assert np.abs(recovery.model(X) - wanted).max() < 1e-2 * np.abs(wanted).max()
+
+
+def test_one_number_per_sequence_is_a_scalar_oracle(tmp_path):
+    """y = (last token . v): an output of shape (batch,)."""
+    v = np.arange(1.0, 5.0)
+    helper, double = onnx.helper, onnx.TensorProto.DOUBLE
+    nodes = [
+        helper.make_node("Gather", ["x", "last"], ["token"], axis=1),
+        helper.make_node("MatMul", ["token", "v"], ["y"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(np.array(-1), "last"),
+        onnx.numpy_helper.from_array(v, "v"),
+    ]
+    entry = helper.make_tensor_value_info("x", double, ["b", "n", 4])
+    result = helper.make_tensor_value_info("y", double, ["b"])
+    graph = helper.make_graph(nodes, "scalar", [entry], [result], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, str(tmp_path / "scalar.onnx"))
+    oracle = us.adapters.onnx_session(tmp_path / "scalar.onnx")
+    assert oracle.spec.outputs is None
+    X = np.random.default_rng(0).standard_normal((12, 3, 4))
+    assert np.allclose(oracle(Probes(X)), X[:, -1] @ v)
+    with pytest.raises(us.errors.InvalidArgument, match="one number per sequence"):
+        us.adapters.onnx_session(tmp_path / "scalar.onnx", outputs=1)

@@ -224,3 +224,12 @@ def test_unknowns_are_those_of_the_class(result) -> None:
 )
 def test_times_are_for_people(hours, words) -> None:
     assert duration(hours) == words
+
+
+def test_labels_are_judged_without_the_scale_they_do_not_show() -> None:
+    head = us.models.SingleHead(HEAD.W, 7 * HEAD.v)
+    rungs = [s for s in ladder(us.oracle(head).spec) if s.access == "labels only"]
+    for truth in (head, None):
+        result = audit(us.oracle(head), truth, learner=us.learners.SingleHead(), scenarios=rungs)
+        assert [c.leak for c in result.cells] == ["exact", "exact"]
+        assert all("scale of v" in c.reason for c in result.cells)

@@ -37,9 +37,10 @@ def onnx_session(
 ) -> Oracle:
     """An oracle of an ONNX file (a path) or an onnxruntime.InferenceSession.
 
-    `input` takes tokens (batch, length, dim) with batch and length free, `output` gives (batch, length, outputs) or
-    (batch, outputs); both may be omitted when there is one. `feeds` fills further inputs; boolean ones without a feed
-    are masks and get True everywhere. `position`: the answering position, last by default.
+    `input` takes tokens (batch, length, dim) with batch and length free, `output` gives (batch, length, outputs),
+    (batch, outputs) or one number per sequence (batch,); both may be omitted when there is one. `feeds` fills further
+    inputs; boolean ones without a feed are masks and get True everywhere. `position`: the answering position, last by
+    default.
     """
     name = name or (Path(session).name if isinstance(session, (str, Path)) else "onnx session")
     runner = _session(session)
@@ -65,7 +66,16 @@ def onnx_session(
         size = fixed_batch or max(1, _SCORES // tokens.shape[1] ** 2)
         return np.concatenate([run(tokens[i : i + size]) for i in range(0, len(tokens), size)])
 
-    width = outputs or _width(result) or int(run(np.zeros((1, 2, own))).shape[-1])
+    one = run(np.zeros((1, 2, own)))
+    if one.ndim not in (1, 2):
+        raise InvalidArgument(
+            f"output {result.name!r} answers one sequence with shape {one.shape}; (batch, length, outputs), "
+            "(batch, outputs) or (batch,) is required."
+        )
+    width = None if one.ndim == 1 else int(one.shape[1])
+    if outputs is not None and outputs != width:
+        found = "one number per sequence" if width is None else f"{width} numbers"
+        raise InvalidArgument(f"`outputs` is {outputs} but output {result.name!r} gives {found}; omit it.")
     return oracle(
         ask,
         own,
@@ -150,8 +160,3 @@ def _rest(values: list[Any], entry: str, feeds: dict[str, Feed]) -> dict[str, Fe
         # A mask in which every token may be attended to; free axes broadcast.
         feeds[key] = np.ones([n if isinstance(n, int) else 1 for n in value.shape or []], dtype=bool)
     return feeds
-
-
-def _width(result: Any) -> int | None:
-    last = (result.shape or [None])[-1]
-    return last if isinstance(last, int) else None

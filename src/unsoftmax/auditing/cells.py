@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners
+from unsoftmax import learners, models
 from unsoftmax import verify as verification
 from unsoftmax.audit_result import Cell, leak_of
 from unsoftmax.auditing.keeping import Remembered, write_cell
@@ -31,6 +31,8 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.recovery import recover
 from unsoftmax.result import Recovery
 from unsoftmax.spec import OracleSpec
+
+_SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,10 @@ def _judged(case: Case, scenario: Scenario, recovery: Recovery | None, learner: 
     tokens = recovery.usage.tokens if recovery else 0
     model = recovery.model if recovery else None
     functional = None if model is None else functional_error(model, case.oracle, scenario, case.seed)
-    parameter = None if model is None or case.truth is None else _parameter_error(model, case.truth)
+    labels = scenario.access == "labels only" or case.oracle.spec.kind == "membership"
+    if labels and model is not None:
+        reason = f"{reason} {_SCALE}".strip()
+    parameter = None if model is None or case.truth is None else _parameter_error(model, case.truth, labels)
     errors = [e for e in (functional, parameter) if e is not None]
     return Cell(
         access=scenario.access,
@@ -188,7 +193,12 @@ def _fresh(model: Model, spec: OracleSpec, seed: int) -> Asking[tuple[Array, Arr
     return model(tokens), answered
 
 
-def _parameter_error(model: Model, truth: Model) -> float | None:
+def _parameter_error(model: Model, truth: Model, labels: bool) -> float | None:
+    """Distance of the parameters; from labels modulo the scale of v, which they do not show."""
+    heads = (models.SingleHead, models.LowRankHead)
+    if labels and isinstance(model, heads) and isinstance(truth, heads) and np.any(model.v):
+        scale = float(np.linalg.norm(truth.v)) / float(np.linalg.norm(model.v))
+        model = replace(model, v=scale * model.v, constant=scale * model.constant)
     try:
         return distance(model, truth)
     except InvalidArgument:
