@@ -9,6 +9,7 @@ import pytest
 
 from unsoftmax.errors import FileFormatError
 from unsoftmax.experiments import available, run
+from unsoftmax.experiments.base import Figure, Verdict
 from unsoftmax.experiments.theorem_4_1 import EXPERIMENT
 
 
@@ -74,10 +75,43 @@ def test_interrupted_torn_or_parallel_the_files_are_the_same(small, tmp_path) ->
         assert (tmp_path / "parallel" / name).read_bytes() == whole, name
 
 
+def test_text_is_plain_and_reads_as_it_was(tmp_path) -> None:
+    names = [
+        "householder",
+        "by hand, twice",
+        'a "word"',
+        "true",
+        "NaN",
+        "12",
+        "",
+        "\u00e9t\u00e9",
+        "two\nlines",
+        None,
+        0.1,
+    ]
+    points = [{"seed": n, "name": name, "d": 1} for n, name in enumerate(names)]
+    told = Verdict(True, "it is")
+    plain = replace(
+        EXPERIMENT,
+        points=lambda quick: points,
+        row=lambda p: {"y": 1.0},
+        judge=lambda rows: told,
+        figure=Figure("d", "y"),
+    )
+    assert [row["name"] for row in run(plain, tmp_path).rows] == names
+    written = (tmp_path / "rows.csv").read_bytes()
+    assert b"0,householder,1,1.0" in written
+    again = []
+    found = run(replace(plain, row=lambda p: again.append(p) or {"y": 1.0}), tmp_path)
+    assert not again
+    assert [row["name"] for row in found.rows] == names
+    assert (tmp_path / "rows.csv").read_bytes() == written
+
+
 def test_a_damaged_file_is_named(small, tmp_path) -> None:
     run(small, tmp_path)
     path = tmp_path / "rows.csv"
-    path.write_text(path.read_text().replace("householder", "house\\holder", 1))
+    path.write_text(path.read_text().replace("householder", "[house", 1))
     with pytest.raises(FileFormatError, match=r"rows\.csv is damaged"):
         run(small, tmp_path)
 

@@ -166,7 +166,9 @@ def test_a_budget_holds_for_each_cell() -> None:
     found = audit(oracle(), HEAD, scenarios=ladder(oracle().spec)[:2], budget=20)
     assert [c.leak for c in found.cells] == ["none", "none"]
     assert [c.verdict for c in found.cells] == ["refused"] * 2
-    assert "budget does not suffice" in found.cells[0].reason
+    assert found.cells[0].reason.startswith("not within the budget you set; it needs at least ")
+    assert "budget you set" in found.recommendations[0]
+    assert not any("No learner" in text or "no learner" in text for text in found.recommendations)
 
 
 def test_limits_of_the_target_hold_on_every_rung() -> None:

@@ -74,6 +74,7 @@ def test_a_factory_is_a_target(factory) -> None:
         (["{tmp}/target.py"], 2, "needs a factory"),
         (["{tmp}/target.py:absent"], 2, "no function"),
         (["{tmp}/target.py:fails"], 5, "ZeroDivisionError"),
+        (["{tmp}/target.py:two_lines"], 5, "ValueError: one two; mend"),
         (["{tmp}/target.py:breaks"], 5, "the target raised"),
         (["{tmp}/target.py:two_heads", "--learner", "SingleHead"], 3, "contradict"),
         (["{tmp}/target.py:zero"], 3, "0"),
@@ -89,6 +90,7 @@ def test_errors_are_one_sentence_with_the_right_code(arguments, code, words, tmp
     (tmp_path / "target.py").write_text(
         "import numpy as np\nimport unsoftmax as us\n"
         "def fails(): return 1 / 0\n"
+        "def two_lines(): raise ValueError('one\\ntwo')\n"
         "def breaks(): return us.oracle(lambda X: 1 / 0, 4)\n"
         "def two_heads(): return us.models.MultiHead.random(5, 2, norm=2.0)\n"
         "def zero(): return us.models.SingleHead(np.eye(4), np.zeros(4))\n"

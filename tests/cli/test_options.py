@@ -194,6 +194,10 @@ def test_a_recovery_page_beside_the_truth(head, tmp_path) -> None:
     assert "true W" not in (tmp_path / "copy.html").read_text()
     assert run("report", out, "--truth", head, "--force").exit_code == 0
     assert "true W" in (tmp_path / "copy.html").read_text()
+    us.models.SingleHead.random(4).save(tmp_path / "other.safetensors")
+    other = run("report", out, "--truth", tmp_path / "other.safetensors", "--force")
+    assert other.exit_code == 2
+    assert "dimension 4" in other.output
 
 
 def test_names_from_outside_do_not_move_the_cursor(tmp_path) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from unsoftmax.audit_result import Cell, duration, error_of
 
+OWN_LIMIT = "not within the budget you set"
+"""How the reason of a cell begins that the user's own limit ended."""
 _BETTER = ("exact", "close", "rough", "none")
 _DEARER, _SLOWER = 1.5, 2.0
 """From which factor on a defence is said to cost the attacker queries, or time."""
@@ -14,6 +16,11 @@ _DEARER, _SLOWER = 1.5, 2.0
 def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
     """Plain sentences, the most important first."""
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
+    limited = [c for c in cells if c.reason.startswith(OWN_LIMIT)]
+    held = next((c for c in limited if c.defence == "none"), None)
+    if not open_cells and held is not None:
+        yield f"Undefended, the attack was {held.reason} Raise the budget: this says nothing about the defences."
+        return
     if not open_cells:
         yield "Without any defence no learner of this version recovered the target; the ladder says why."
         return
@@ -26,14 +33,15 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
         which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
-        names = "; ".join(_subject(c) for c in useless)
-        yield f"{which}, the copy stays {base.leak} for about as many queries: {names}."
+        yield f"{which}, the copy stays {base.leak} for about as many queries: {_subjects(useless)}."
     yield from (_effect(c, base, currency) for c in leaking if c not in useless)
-    stopping = [c for c in cells if c.leak == "none"]
+    stopping = [c for c in cells if c.leak == "none" and c not in limited]
+    if limited:
+        yield f"Behind these the attack was {OWN_LIMIT}, which says nothing about them: {_subjects(limited)}."
     if stopping:
-        names = "; ".join(_subject(c) for c in stopping)
+        names = _subjects(stopping)
         yield f"No learner of this version got a usable copy behind: {names}. That is no proof that nothing can."
-    else:
+    elif not limited:
         yield (
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
             "or do not expose the layer."
@@ -56,6 +64,10 @@ def _subject(cell: Cell) -> str:
     if cell.access != "labels only":
         return "no defence" if cell.defence == "none" else cell.defence
     return "labels only" if cell.defence == "none" else f"labels only and {cell.defence}"
+
+
+def _subjects(cells: Sequence[Cell]) -> str:
+    return "; ".join(_subject(c) for c in cells)
 
 
 def _effect(cell: Cell, base: Cell, currency: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax import learners, models
 from unsoftmax import verify as verification
 from unsoftmax.audit_result import Cell, leak_of
+from unsoftmax.auditing.advice import OWN_LIMIT
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
 from unsoftmax.engine import Progress
@@ -87,7 +88,7 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
     except BudgetExceeded as refusal:
         recovery = refusal.recovery
-        reason = f"the budget does not suffice: {str(refusal).partition(';')[0]}."
+        reason = _beyond(case, scenario, refusal)
     except OracleError as failure:
         # A target that is down says nothing about the defence.
         if scenario.defence == "none" or of_source(case.oracle, "remote", False):
@@ -102,6 +103,15 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             recovery.save(case.home / f"{scenario.slug}.safetensors")
         write_cell(case.home / f"{scenario.slug}.json", cell)
     return cell, recovery
+
+
+def _beyond(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> str:
+    """Why the budget ended a cell: the user's own limit is no merit of the defence."""
+    own = case.budget
+    share = None if scenario.budget_share is None else floor(scenario.budget_share * case.unknowns)
+    if refusal.needed is None or own == Budget() or (share is not None and refusal.limit == share != own.queries):
+        return f"the budget does not suffice: {str(refusal).partition(';')[0]}."
+    return f"{OWN_LIMIT}; it needs at least {refusal.needed:,} queries."
 
 
 def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> Recovery:

@@ -39,7 +39,10 @@ def audit(
     ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF for code-scanning pages here.")] = None,
     fail_if_cost_below: Annotated[
-        float | None, typer.Option(help="Exit with code 10 if a close copy costs less than this.", min=0)
+        float | None,
+        typer.Option(
+            help="Exit with code 10 if a close copy costs less than this; its cost includes verification.", min=0
+        ),
     ] = None,
     seed: settings.Seed = None,
     workers: Annotated[int | None, typer.Option(help="Cells to run at the same time (default 1).", min=1)] = None,

@@ -47,7 +47,17 @@ def report(
         pages: dict[Path, str] = {}
         for file in files:
             audited = file.suffix == ".json"
-            html = audit_page(load_audit(file)) if audited else recovery_page(load(file), true_model)
+            if audited:
+                html = audit_page(load_audit(file))
+            else:
+                recovery = load(file)
+                found = None if recovery.model is None else recovery.model.dim
+                if true_model is not None and found not in (None, true_model.dim):
+                    raise InvalidArgument(
+                        f"`--truth` {truth} has dimension {true_model.dim} but {file} holds a model of dimension "
+                        f"{found}; name the model that was recovered."
+                    )
+                html = recovery_page(recovery, true_model)
             page = (output or file.parent) / f"{file.stem}.html"
             if page in pages:
                 raise InvalidArgument(f"two files would become {page}; give them different names.")

@@ -103,7 +103,7 @@ def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
     except InvalidArgument:
         raise
     except (Exception, SystemExit) as error:
-        words = f"{path}:{factory} raised {type(error).__name__}: {error}".rstrip(" :.")
+        words = f"{path}:{factory} raised {type(error).__name__}: {' '.join(str(error).split())}".rstrip(" :.")
         raise OracleError(f"{words}; mend the factory (--debug shows where it happened).") from error
     if isinstance(made, Oracle):
         _refuse(list(options), f"{path}:{factory}, which returns an oracle: set it there")

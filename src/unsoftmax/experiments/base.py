@@ -42,7 +42,7 @@ class Figure:
     labels: tuple[str | None, str | None] = (None, None)
 
     def middle(self, values: Sequence[float]) -> tuple[float, float, float]:
-        """The statistic of one point and its 95 % confidence interval."""
+        """The statistic of one point and its confidence interval."""
         return interval(values) if self.statistic == "median" else share(values)
 
 
@@ -67,7 +67,10 @@ class Experiment:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median and its distribution-free 95 % confidence interval (order statistics; the range for few values)."""
+    """Median and its distribution-free confidence interval, as near 95 % as order statistics of so few values allow.
+
+    The range of 3 values covers the median with 75 %, of 5 with 93.75 %.
+    """
     ordered = np.sort(np.asarray(values, dtype=float))
     n = len(ordered)
     half = 1.96 * math.sqrt(n) / 2

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unsoftmax.errors import FileFormatError
 from unsoftmax.experiments.base import Experiment, Row, Verdict, grouped
@@ -61,7 +62,7 @@ def run(
 
 
 def _summarise(experiment: Experiment, rows: tuple[Row, ...], path: Path) -> None:
-    """What the figure shows as numbers: runs, statistic and its 95 % confidence interval at every point of it."""
+    """What the figure shows as numbers: runs, statistic and its confidence interval at every point of it."""
     wanted = experiment.figure
     columns = [*wanted.group, wanted.x]
     with path.open("w", newline="") as file:
@@ -85,9 +86,25 @@ def _read(path: Path) -> list[Row]:
         path.write_bytes(text.encode())
     try:
         lines = csv.DictReader(text.splitlines(keepends=True))
-        return [{name: json.loads(value) for name, value in row.items()} for row in lines]
+        return [{name: _value(text) for name, text in row.items()} for row in lines]
     except (ValueError, TypeError) as error:
         raise FileFormatError(f"{path} is damaged ({error}); delete it to measure again.") from error
+
+
+def _cell(value: Any) -> str:
+    """Numbers as JSON, words as they are; a word that would read as something else is quoted."""
+    plain = isinstance(value, str) and value[:1].isalpha() and value.isprintable() and _value(value) == value
+    return str(value) if plain else json.dumps(value)
+
+
+def _value(text: Any) -> Any:
+    """Inverse of `_cell`."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text[:1].isalpha():
+            return text
+        raise
 
 
 def _append(path: Path, row: Row) -> None:
@@ -96,4 +113,4 @@ def _append(path: Path, row: Row) -> None:
         writer = csv.DictWriter(file, list(row))
         if fresh:
             writer.writeheader()
-        writer.writerow({name: json.dumps(value) for name, value in row.items()})
+        writer.writerow({name: _cell(value) for name, value in row.items()})

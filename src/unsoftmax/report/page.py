@@ -92,7 +92,7 @@ def _priced(audit: Audit) -> bool:
 def _ladder_table(audit: Audit) -> str:
     heads = [("way in", "wide title"), ("result", "verdict"), ("queries", "number"), ("time", "number")]
     heads += [("price", "number")] if _priced(audit) else []
-    heads += [("error", "number"), ("learner", "wide labelled")]
+    heads += [("error", "number"), ("details", "wide labelled")]
     rows = [(cell.leak, _ladder_row(cell, audit)) for cell in audit.cells]
     words = "Every way in: access, defence, and what the attacker has in the end"
     return table(f"{words} (error relative to the true {'weights' if audit.truth_given else 'answers'}).", heads, rows)
