@@ -72,3 +72,14 @@ def test_low_rank_heads_take_the_same_reduction(rank) -> None:
     assert recovery.model.rank == 3
     phases = recovery.usage.phases
     assert phases["values"] + phases["main"] == us.theory.low_rank_unknowns(24, 3) + 25
+
+
+@pytest.mark.parametrize(("offset", "constant"), [(1.0, 1e3), (1.0, 1e6), (1e3, 1.0)])
+def test_large_affine_terms_are_in_the_stated_error(offset, constant) -> None:
+    rng = np.random.default_rng(0)
+    target = us.models.SingleHead(
+        rng.standard_normal((8, 8)), rng.standard_normal(8), c=offset * rng.standard_normal(8), constant=constant
+    )
+    recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True))
+    stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, target) <= stated.bound <= 1e-4

@@ -151,3 +151,12 @@ def test_a_strong_head_behind_a_norm_is_not_cut_off():
     recovery = recovered(layer, "balanced", seed=302)
     assert layer_gaps(recovery.model, layer)["W"] <= 1e-8
     assert recovery.usage.phases.get("repair", 0) < layer.dim
+
+
+@pytest.mark.parametrize(("d", "heads", "head_dim"), [(12, 1, 3), (16, 3, 1), (24, 2, 3)])
+def test_heads_that_fill_little_of_the_space_behind_a_norm(d, heads, head_dim):
+    """Few dimensions bring few equations for the scales of answers: more combinations are asked."""
+    layer = us.models.AttentionLayer.random(d, heads=heads, head_dim=head_dim, residual=True, norm="post", seed=1)
+    recovery = recovered(layer, "robust", seed=0)
+    stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, layer) <= min(stated.bound, 1e-9)

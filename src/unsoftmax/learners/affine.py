@@ -46,7 +46,7 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     assert isinstance(head, SingleHead | LowRankHead)
     whole = replace(head, v=v, c=c, constant=constant)
     claim = Claim(
-        RELATIVE_ERROR, _rounding(head, limit, spec), statement="rounding, in tokens kept short by the offset"
+        RELATIVE_ERROR, _rounding(whole, limit, spec), statement="rounding, in tokens kept short by the offset"
     )
     if spec.tolerance > 0:
         bound = max(claim.bound, (yield from _left_by_tolerance(whole, limit, spec, rng)))
@@ -82,10 +82,15 @@ def _left_by_tolerance(
 
 
 def _rounding(head: SingleHead | LowRankHead, limit: float, spec: OracleSpec) -> float:
-    """What rounding leaves in W when tokens may only be `limit` long: logits are that much smaller than wished."""
-    size = _norm(head)
+    """What rounding leaves in W when tokens may only be `limit` long: logits are that much smaller than wished.
+
+    Answers are rounded at the size of the constant, and only their changes, as small as the tokens, tell anything.
+    """
+    size, longest = _norm(head), min(limit, _LONGEST) / 2
     wished = TYPICAL_LOGIT * spec.dim / size if size else 0.0
-    return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / (limit / 2) ** 2)
+    changes = min(longest, math.sqrt(wished) if wished else 1.0) * float(np.linalg.norm(head.v)) / math.sqrt(spec.dim)
+    coarser = max(1.0, abs(head.constant) / changes)
+    return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / longest**2) * coarser
 
 
 def _norm(head: SingleHead | LowRankHead) -> float:

@@ -40,6 +40,8 @@ def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[A
             f"the heads' ranges have {basis.shape[1]} dimensions in all and the answers {basis.shape[0]}; the sum of "
             "the value maps does not determine them."
         )
+    if basis.shape[1] == 0:
+        raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
     U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
     weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
     strong = len(sizes) - weak
@@ -89,6 +91,8 @@ def split_with_identity(
     """
     d = len(S)
     basis = np.hstack(O)
+    if basis.shape[1] == 0:
+        raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
     U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
     weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
     strong = len(sizes) - weak

@@ -13,6 +13,8 @@ def null_vector(M: Array) -> tuple[Array, float]:
 
     Clarity: the smallest singular value over the next, 0 if the null vector is exact, 1 if there are two.
     """
+    if len(M) < M.shape[1] - 1:
+        return np.zeros(M.shape[1]), 1.0
     sizes = np.linalg.norm(M, axis=0)
     sizes = np.where(sizes > 0, sizes, 1.0)
     R = np.linalg.qr(M / sizes, mode="r") if len(M) > M.shape[1] else M / sizes

@@ -196,9 +196,11 @@ def _calibrated(
 
     A combination takes up to `eighths` eighths of every move.
     """
-    n = len(a)
+    n, k = len(a), basis.shape[1]
+    # Each combination brings k equations and its own scale; few dimensions want more combinations.
+    combinations = max(_COMBINED, -(-(n + 2) // (k - 1)))
     # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
-    mix = rng.integers(1, eighths + 1, (_COMBINED, n)) * rng.choice([-1, 1], (_COMBINED, n)) / 8
+    mix = rng.integers(1, eighths + 1, (combinations, n)) * rng.choice([-1, 1], (combinations, n)) / 8
     y = yield picks.moved(head, mix @ a, phase)
     combined = shell.direction(y)
     weights = np.column_stack([1 - mix.sum(axis=1), mix])
@@ -208,8 +210,9 @@ def _calibrated(
     sizes = np.linalg.svd(response, compute_uv=False)
     weakest = sizes[min(basis.shape[1] - 1, len(sizes)) - 1]
     length = float(np.linalg.norm(base))
-    # Scales are as much worse than the answers as responses are smaller than the base, and then turn the weakest.
-    scales = 0.1 * length / max(float(np.sqrt((sizes**2).sum() / n)), 1e-300)
+    # Scales are as much worse than the answers as responses are smaller than the base, and then turn the weakest;
+    # with few equations for each scale, nothing averages out.
+    scales = 2.0 * max(1.0, 16 / k) * length / max(float(np.sqrt((sizes**2).sum() / n)), 1e-300)
     return response, (1 + scales) * length / max(float(weakest), 1e-300)
 
 

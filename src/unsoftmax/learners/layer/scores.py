@@ -93,8 +93,11 @@ class Reader:
         key = E.tobytes()
         if key not in self._known:
             Qr, R = np.linalg.qr(self.heads.written(E))
-            if np.abs(np.diag(R)).min() < 1e-14 * np.abs(np.diag(R)).max():
-                raise ModelMismatch("what the heads write along the probes is linearly dependent: ranges coincide.")
+            if not np.abs(np.diag(R)).min() > 1e-14 * np.abs(np.diag(R)).max():
+                raise ModelMismatch(
+                    "what the heads write along the probes is linearly dependent: their ranges coincide, or the tokens "
+                    "are so short against the answers (a large c) that rounding hides what is written."
+                )
             rows = np.linalg.norm(solve_triangular(R, np.eye(len(R))), axis=1)
             self._known[key] = (Qr, R, float(rows.max()))
         return self._known[key]
