@@ -250,3 +250,13 @@ def test_a_wrong_network_fails_verification() -> None:
     assert run(check(target, oracle.spec, 0, claim), Stack(oracle)).holds
     assert not run(check(missing, oracle.spec, 0, claim), Stack(oracle)).holds
     assert not run(check(slightly, oracle.spec, 0, claim), Stack(oracle)).holds
+
+
+def test_what_starts_far_out_is_no_network_without_biases() -> None:
+    """A bias of -10 on one neuron, or a ceiling at 6, is invisible beside the unit sphere."""
+    rng = np.random.default_rng(0)
+    A, w = rng.standard_normal((6, 12)), rng.standard_normal(12)
+    far = us.models.ReluNetwork(A, w, np.append(-10.0, np.zeros(11)))
+    for target in (us.oracle(far, max_length=1), us.oracle(lambda X: np.clip(X[:, 0] @ A, 0, 6) @ w, 6, max_length=1)):
+        with pytest.raises(us.errors.ModelMismatch, match="fresh vectors"):
+            us.recover(target, us.learners.ReluNetwork())

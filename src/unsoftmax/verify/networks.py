@@ -16,6 +16,8 @@ from unsoftmax.spec import OracleSpec
 
 _SLACK = 100.0
 _BESIDE = 1e-3
+_FACTORS = 2.0 ** np.array([0, 6, 12, 20])
+"""Sizes of fresh vectors for networks without biases: what starts far out, a bias or a ceiling, shows there."""
 
 
 def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
@@ -24,8 +26,10 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, 
     radius = _radius(model, spec)
     x = rng.standard_normal((FRESH, spec.dim))
     x = _representable(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
+    factor = np.append(_sizes(model, radius, spec), np.ones(NEAR_KINKS))
     beside = _representable(near_kinks(model, radius, rng))
-    y = yield Probes(np.concatenate([x, beside])[:, None, :], phase="verify")
+    asked = np.concatenate([x, beside]) * factor[:, None]
+    y = (yield Probes(asked[:, None, :], phase="verify")) / factor
     predicted = model.of(np.concatenate([x, beside]))
     # Few vectors may all lie where the network is off: its size is that of many of its own answers.
     many = model.of(rng.standard_normal((512, spec.dim)) * (radius / math.sqrt(spec.dim)))
@@ -51,6 +55,13 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, 
             Claim("one token decides", bound, gap, statement=f"{PAIRS} pairs of tokens answer as one of the two alone")
         )
     return Certificate(tuple(found))
+
+
+def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
+    """Factors (FRESH,) by which fresh vectors are longer than the radius; the answers of g grow alike without biases."""
+    inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
+    biased = model.b is not None or bool(model.b_o)
+    return np.ones(FRESH) if biased or spec.link is not None else np.resize(inside, FRESH)
 
 
 def near_kinks(model: ReluNetwork, radius: float, rng: np.random.Generator) -> Array:
