@@ -97,7 +97,7 @@ class MultiHead:
 
     def _learn(self, spec: OracleSpec, seed: int, axis: Array | None = None) -> Program:
         rng = np.random.default_rng(seed)
-        records = Records()
+        records, earlier = Records(), 0
         # In one dimension there is no circle: the fit that serves bounded tokens serves there too.
         bounded = spec.domain.max_norm is not None or spec.dim == 1
         rational = self.method == "rational"
@@ -117,10 +117,12 @@ class MultiHead:
                 W, v = yield from keep(self._saturation(ground, rng))
             except Entangled as error:
                 room = Room(error.radius, room.longest, max(spec.tolerance, _rounding(ground, error.radius)))
+                # Saturated probes lie far outside the room in which everything is fitted.
+                records, earlier = Records(), records.asked
                 W, v = yield from self._fitted(ground, room, error, records, rng)
                 notes = (f"{error}; all heads were fitted together instead.",)
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
-            spare = _spare(len(v), spec, records.asked)
+            spare = _spare(len(v), spec, earlier + records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
         return Outcome(self._checked(canonical(W, v, room)), notes)
 

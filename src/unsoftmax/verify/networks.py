@@ -58,7 +58,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, 
 
 
 def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
-    """Factors (FRESH,) by which fresh vectors are longer than the radius; the answers of g grow alike without biases."""
+    """Factors (FRESH,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
     inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
     biased = model.b is not None or bool(model.b_o)
     return np.ones(FRESH) if biased or spec.link is not None else np.resize(inside, FRESH)
