@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import OracleError
+from unsoftmax.errors import BudgetExceeded, OracleError
 from unsoftmax.learners.base import Asking
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -38,7 +38,13 @@ def run(program: Asking[T], stack: Stack, progress: ProgressCallback | None = No
     try:
         request = next(program)
         while True:
-            request = program.send(answer(request, stack, progress))
+            try:
+                answered = answer(request, stack, progress)
+            except BudgetExceeded as refusal:
+                # A program that knows what it still needs may say so; it cannot go on.
+                program.throw(refusal)
+                raise
+            request = program.send(answered)
     except StopIteration as stop:
         value: T = stop.value
         return value

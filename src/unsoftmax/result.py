@@ -39,7 +39,7 @@ _REMEDIES = {
     Status.RECOVERED: "Fresh queries agree with the model; nothing to do.",
     Status.UNVERIFIED: "The model was not checked; run again with verify=True before trusting it.",
     Status.MISMATCH: "Fresh queries contradict the model; choose a learner for a wider class, or diagnose the target.",
-    Status.BUDGET_EXHAUSTED: "Run again with the same ledger and a larger budget; paid answers are not paid twice.",
+    Status.BUDGET_EXHAUSTED: "Run again with a larger budget; with the same ledger, if any, nothing is paid twice.",
     Status.INTERRUPTED: "Run again with the same ledger to continue where it stopped.",
     Status.TARGET_FAILED: "Mend the target, then run again with the same ledger to continue.",
     Status.NOT_IDENTIFIABLE: "No further query of this kind can help; the message says what cannot be known.",

@@ -46,3 +46,14 @@ def test_a_token_head_needs_no_diagnosis() -> None:
     target = M.TokenHead.random(60, 3, seed=1)
     found = us.recover(us.token_oracle(target, 60))
     assert us.models.distance(found.model, target) <= 1e-10
+
+
+def test_a_budget_too_small_says_what_the_chosen_learner_needs() -> None:
+    head = us.models.SingleHead.random(20, norm=2.0, seed=3)
+    spent = us.diagnose(us.oracle(head)).usage.billed
+    with pytest.raises(us.errors.BudgetExceeded, match="chose SingleHead, which needs at least") as refused:
+        us.recover(us.oracle(head), budget=spent + 30)
+    assert refused.value.needed >= 20 + 20**2
+    assert refused.value.recovery.usage.billed <= spent + 30
+    with pytest.raises(us.errors.BudgetExceeded, match="within the diagnosis"):
+        us.recover(us.oracle(head), budget=20)
