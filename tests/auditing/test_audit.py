@@ -235,3 +235,10 @@ def test_labels_are_judged_without_the_scale_they_do_not_show() -> None:
         result = audit(us.oracle(head), truth, learner=us.learners.SingleHead(), scenarios=rungs)
         assert [c.leak for c in result.cells] == ["exact", "exact"]
         assert all("scale of v" in c.reason for c in result.cells)
+
+
+def test_labels_of_a_float32_target_are_tried_at_what_they_can_show() -> None:
+    target = us.oracle(lambda X: HEAD(X.astype(np.float32)).astype(np.float32), 6, dtype="float32")
+    rungs = [s for s in ladder(target.spec) if s.access == "labels only" and s.defence == "none"]
+    (found,) = audit(target, HEAD, learner=us.learners.SingleHead(), scenarios=rungs).cells
+    assert found.leak in ("exact", "close")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners, models
+from unsoftmax import learners, models, theory
 from unsoftmax import verify as verification
 from unsoftmax.audit_result import Cell, leak_of
 from unsoftmax.auditing.advice import OWN_LIMIT
@@ -223,7 +223,8 @@ def attack(base: Learner, spec: OracleSpec) -> Learner:
             return base
         if not single:
             raise InvalidArgument(f"no learner is known for labels of the class {type(base).__name__} learns.")
-        return learners.Membership(accuracy=LABEL_ACCURACY)
+        finest = theory.membership_finest_accuracy(spec.dim, spec.eps)
+        return learners.Membership(accuracy=max(LABEL_ACCURACY, finest))
     if single and (spec.kind == "approximate" or spec.dtype == "float16"):
         return base if isinstance(base, learners.Approximate) else learners.Approximate()
     return base
