@@ -87,3 +87,16 @@ def _nothing(d: int):
 def test_other_numbers_of_heads_are_invalid(learner) -> None:
     with pytest.raises(us.errors.InvalidArgument, match="heads"):
         learner.forecast(us.oracles.OracleSpec(4))
+
+
+def test_more_heads_than_dimensions_and_linear_networks_are_refused_in_words() -> None:
+    rng = np.random.default_rng(67)
+    crowded = us.models.MultiHeadTransformer(
+        rng.standard_normal((2, 1, 1)), rng.standard_normal((2, 1, 3)), rng.standard_normal(3)
+    )
+    with pytest.raises(us.errors.UnsoftmaxError):
+        us.recover(us.oracle(crowded), us.learners.Transformer(heads=None))
+    W, A, w = rng.standard_normal((2, 5, 5)), rng.standard_normal((2, 5, 6)), rng.standard_normal(6)
+    linear = us.models.MultiHeadTransformer(W, np.concatenate([A, -A], axis=2), np.append(w, -w))
+    with pytest.raises(us.errors.ModelMismatch, match="use MultiHead"):
+        us.recover(us.oracle(linear), us.learners.Transformer(heads=None))

@@ -55,3 +55,12 @@ def test_bases_must_be_orthonormal_and_orthogonal() -> None:
         us.learners.OrthogonalHeads([np.eye(4)[:, :2], np.eye(4)[:, 1:3]]).forecast(us.oracles.OracleSpec(4))
     with pytest.raises(us.errors.InvalidArgument, match="shape"):
         us.learners.OrthogonalHeads([np.eye(3)]).forecast(us.oracles.OracleSpec(4))
+
+
+@pytest.mark.parametrize("bases", [[], [np.full((4, 2), np.nan)]])
+def test_empty_or_undefined_bases_cost_nothing(bases) -> None:
+    asked = []
+    target = us.oracle(lambda X: asked.append(len(X)) or X[:, 0, 0], 4)
+    with pytest.raises(us.errors.InvalidArgument):
+        us.recover(target, us.learners.OrthogonalHeads(bases))
+    assert not asked

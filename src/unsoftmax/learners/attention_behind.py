@@ -42,6 +42,7 @@ class AttentionBehind:
             raise InvalidArgument(f"`heads` must be 1, or None to find them (got {self.heads!r}).")
         require_rays(spec, "AttentionBehind")
         if self.heads is None:
+            require_several(spec, "AttentionBehind(heads=None)")
             return Forecast({}, verification=0)
         return Forecast({"values": spec.dim}, None, verification=RAY_DIRECTIONS + RAY_CHECKS)
 
@@ -63,6 +64,13 @@ class AttentionBehind:
 def score_claim(scores: Scores) -> Claim:
     """What the noise of the answers leaves in W."""
     return Claim(RELATIVE_ERROR, _NOISE_TO_ERROR * scores.noise, statement="of W, from how exactly answers scale")
+
+
+def require_several(spec: OracleSpec, learner: str) -> None:
+    """Heads are told apart by directions."""
+    require_rays(spec, learner)
+    if spec.dim == 1:
+        raise InvalidArgument(f"{learner}: in one dimension heads cannot be told apart; pass heads=1.")
 
 
 def require_rays(spec: OracleSpec, learner: str) -> None:

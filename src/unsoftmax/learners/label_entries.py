@@ -68,7 +68,7 @@ class Entries:
         """|a| |b| for these levels: typical entries at TYPICAL_LOGIT, no level beyond LARGEST_SHARE_LOGIT."""
         with np.errstate(divide="ignore"):
             wanted = np.minimum(TYPICAL_LOGIT / self.size, LARGEST_SHARE_LOGIT / np.abs(levels))
-        return np.minimum(wanted, largest_product(spec.domain.norm_limit))
+        return np.minimum(wanted, largest_product(spec.domain.norm_limit, spec.dtype))
 
     def gain(self, spec: OracleSpec) -> Array:
         """Error of each entry per relative error of a.v / b.v, (n,): (1 + e^t) / (|a| |b|), t = |a| |b| M."""

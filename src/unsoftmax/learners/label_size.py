@@ -30,7 +30,7 @@ def visible_size(
     logits are small, so v is refined and the size found anew until what was found is not the error of v.
     """
     spec = labels.spec
-    limit = largest_product(spec.domain.norm_limit)
+    limit = largest_product(spec.domain.norm_limit, spec.dtype)
     while True:
         family = EntryThresholds(*random_bases(direction.v, labels.rng), direction.v, spec.dtype)
         size = yield from find_size(family, direction.error, labels)
@@ -51,7 +51,7 @@ def visible_size(
 def hidden_below(error: float, labels: Labels) -> float:
     """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
     spec = labels.spec
-    limit = largest_product(spec.domain.norm_limit)
+    limit = largest_product(spec.domain.norm_limit, spec.dtype)
     return _VISIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-EXPONENTS)
 
 
@@ -63,7 +63,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     spec, d = labels.spec, len(family.v)
     n = min(d, _PILOT) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
     rows, columns = np.arange(n) % d, (np.arange(n) + np.arange(n) // d) % d
-    limit, start = largest_product(spec.domain.norm_limit), 0.5 / math.sqrt(d)
+    limit, start = largest_product(spec.domain.norm_limit, spec.dtype), 0.5 / math.sqrt(d)
     smallest = hidden_below(error, labels)
 
     def most_above(exponents: list[int]) -> Asking[list[bool]]:

@@ -124,7 +124,11 @@ class MultiHead:
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, earlier + records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
-        return Outcome(self._checked(canonical(W, v, room)), notes)
+        model = self._checked(canonical(W, v, room))
+        if self.heads is not None and model.heads < self.heads:
+            promised = f"{self.heads} were promised: the others write nothing or share the W of one of these"
+            notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
+        return Outcome(model, notes)
 
     def _saturation(self, ground: Ground, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
         """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""

@@ -115,11 +115,13 @@ def _resumed(program: Program, answer: Array) -> Program:
 
 
 def _require_orthonormal(bases: Sequence[Array], d: int) -> None:
+    if not bases:
+        raise InvalidArgument("`bases` must hold at least one basis (got none); bases=None finds them.")
     for basis in bases:
         if np.ndim(basis) != 2 or np.shape(basis)[0] != d or not 1 <= np.shape(basis)[1] <= d:
             raise InvalidArgument(f"`bases`: every basis must have shape ({d}, d_h) (got {np.shape(basis)}).")
-    joined = np.hstack(list(bases)) if bases else np.zeros((d, 0))
-    if np.abs(joined.T @ joined - np.eye(joined.shape[1])).max(initial=0.0) > 1e-8:
+    joined = np.hstack(list(bases))
+    if not np.abs(joined.T @ joined - np.eye(joined.shape[1])).max() <= 1e-8:
         raise InvalidArgument(
             "the bases must be orthonormal, and orthogonal to each other (Assumption C.1); bases=None finds them."
         )

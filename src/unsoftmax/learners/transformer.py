@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.attention_behind import require_rays, score_claim
+from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.split import split_network
@@ -55,7 +55,7 @@ class Transformer:
                 f'`heads` must be 1, or None to find them by method="ray" (got {self.heads!r}, {self.method!r}).'
             )
         if self.heads is None:
-            require_rays(spec, "Transformer(heads=None)")
+            require_several(spec, "Transformer(heads=None)")
             return Forecast({}, verification=0)
         if self.network is not None and self.network.dim != spec.dim:
             raise InvalidArgument(f"`network` must have dim {spec.dim} like the target (got {self.network.dim}).")

@@ -67,8 +67,13 @@ class EntryThresholds:
         return LazyProbes(len(rows), 2 * self.A.shape[1] * 8, build, phase)
 
 
-def largest_product(norm_limit: float) -> float:
-    """The largest |a| |b| whose tokens stay inside the norm limit at every level with |t| <= LARGEST_SHARE_LOGIT."""
+def largest_product(norm_limit: float, dtype: str = "float64") -> float:
+    """The largest |a| |b| whose tokens stay inside the norm limit at every level with |t| <= LARGEST_SHARE_LOGIT.
+
+    Scores are products of tokens: in a short number format these must not overflow either.
+    """
+    if dtype != "float64":
+        norm_limit = min(norm_limit, float(np.finfo(dtype).max) ** 0.4)
     share = float(expit(-LARGEST_SHARE_LOGIT))
     # 1.01: a.v and -b.v are equal only as far as v is known.
     return (norm_limit / (1.01 * (share**-0.5 + share**0.5))) ** 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.far import Far
@@ -87,6 +87,11 @@ def _targets(w: Array, h: int) -> Array:
 def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
     """d independent rows at which only head h is on, with large amplitudes c."""
     H, d = w.shape
+    if d < H:
+        raise NotIdentifiable(
+            f"{H} heads in {d} dimensions: no token switches one of them on and the others off, so they are not read "
+            "apart."
+        )
     dual = np.linalg.pinv(w)
     centre = dual @ _targets(w, h)
     size = float(np.linalg.norm(centre)) if H > 1 else 2 / float(np.linalg.norm(w[h]))

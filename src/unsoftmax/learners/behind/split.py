@@ -62,6 +62,8 @@ def split_network(g: ReluNetwork, W: Array, rng: np.random.Generator) -> Asking[
 def _regions(g: ReluNetwork, W: Array, rng: np.random.Generator) -> list[Region]:
     """Roomy regions with independent activation patterns, by pivoted QR over random tokens."""
     d, m = g.dim, g.width
+    if m == 0:
+        raise ModelMismatch("the network behind the heads is linear: the target is a sum of heads; use MultiHead.")
     number = max(4000, 60 * m)
     x = rng.standard_normal((number, d))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
