@@ -364,3 +364,19 @@ def test_labels_choose_this_learner() -> None:
     recovery = us.recover(labels_of(target))
     assert us.models.distance(recovery.model, target) <= 1e-9
     assert any("Membership" in note for note in recovery.notes)
+
+
+@pytest.mark.parametrize("max_norm", [1.0, None])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_skew_matrix_in_the_plane(max_norm, seed) -> None:
+    """With v = e_1 the entries of A W B' would all vanish for the two bases whose products with v are equal."""
+    target = us.models.SingleHead(0.95 * np.array([[0.0, 1.0], [-1.0, 0.0]]), np.array([1.0, 0.0]))
+    oracle = us.oracle(target, kind="membership", max_norm=max_norm)
+    recovery = us.recover(oracle, us.learners.Membership(accuracy=1e-7), seed=seed)
+    assert np.linalg.norm(recovery.model.W - target.W) <= 1e-7 * np.linalg.norm(target.W)
+
+
+def test_no_scores_at_all_in_float32() -> None:
+    target = us.models.SingleHead(np.zeros((3, 3)), np.ones(3))
+    oracle = us.oracle(target, kind="membership", dtype="float32")
+    assert not us.recover(oracle, us.learners.Membership(accuracy=1e-3)).model.W.any()
