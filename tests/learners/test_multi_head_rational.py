@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import unsoftmax as us
@@ -20,4 +21,13 @@ def test_few_heads_within_the_published_count(d: int, H: int) -> None:
 def test_more_heads_than_poles_can_tell_are_refused() -> None:
     target = us.models.MultiHead.random(6, 6, norm=2.0, seed=1)
     with pytest.raises(us.errors.ModelMismatch, match="saturation"):
+        us.recover(us.oracle(target), us.learners.MultiHead(method="rational"))
+
+
+@pytest.mark.parametrize(("apart", "seed"), [(1e-4, 3), (1e-4, 7), (1e-5, 0)])
+def test_nearly_equal_heads_are_refused_not_blurred(apart, seed) -> None:
+    rng = np.random.default_rng(seed)
+    W, v = rng.standard_normal((2, 5, 5)) / 2, rng.standard_normal((2, 5))
+    target = us.models.MultiHead(np.stack([W[0], W[0] + apart * W[1]]), v)
+    with pytest.raises(us.errors.ModelMismatch):
         us.recover(us.oracle(target), us.learners.MultiHead(method="rational"))

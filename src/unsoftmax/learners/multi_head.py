@@ -111,6 +111,7 @@ class MultiHead:
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             W, v = yield from rational_heads(ground, self.heads, records, room.longest, rng)
+            _require_sum(v, ground)
         else:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             try:
@@ -167,6 +168,17 @@ class MultiHead:
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
             )
         return model
+
+
+def _require_sum(v: Array, ground: Ground) -> None:
+    """Single tokens answer with the sum of all values, read before any fit; nearly equal heads spoil it first."""
+    misfit = float(np.linalg.norm(v.sum(axis=0) - ground.V))
+    largest = float(np.abs(v).max(initial=0.0)) + float(np.abs(ground.V).max())
+    if misfit > max(1e-10, 1e3 * ground.noise) * largest + 1e2 * np.sqrt(ground.dim) * ground.spec.tolerance:
+        raise ModelMismatch(
+            f"the heads' values add up to what single tokens answer only within {misfit / largest:.1g}: heads with "
+            'nearly equal W are not told apart by rational interpolation; method="saturation" goes further.'
+        )
 
 
 def _spare(H: int, spec: OracleSpec, asked: int) -> int:
