@@ -13,6 +13,7 @@ from pathlib import Path
 import unsoftmax as us
 
 TARGET = """
+import os
 import time
 import unsoftmax as us
 
@@ -21,7 +22,7 @@ HEAD = us.models.SingleHead.random(24, norm=2.0, seed=0)
 
 def make():
     def slow(X):
-        time.sleep(0.02)
+        time.sleep(float(os.environ.get("PAUSE", "0")))
         return HEAD(X)
 
     return us.oracle(slow, 24, max_batch=4, name="slow head")
@@ -50,7 +51,9 @@ def test_progress_interrupt_and_resume(tmp_path: Path) -> None:
     ledger = tmp_path / "run.ledger"
     arguments = ("recover", f"{tmp_path}/target.py:make", "--learner", "SingleHead", "--ledger", str(ledger))
     leader, follower = pty.openpty()
-    process = subprocess.Popen(command(*arguments), stdin=follower, stdout=follower, stderr=follower)
+    # Slow enough that it cannot end before the interrupt, on any machine.
+    slow = os.environ | {"PAUSE": "0.3"}
+    process = subprocess.Popen(command(*arguments), stdin=follower, stdout=follower, stderr=follower, env=slow)
     os.close(follower)
     shown = read(leader, time.monotonic() + 60, enough="/s")
     assert "queries" in shown

@@ -23,8 +23,10 @@ def test_entries_above_their_levels_answer_one(seed: int, d: int, log_norm: floa
     head = us.models.SingleHead.random(d, norm=10.0**log_norm, sparsity=0.4 if d > 1 else 0.0, seed=seed)
     A, B = random_bases(head.v, rng)
     assert np.allclose(A @ A.T, np.eye(d))
-    assert np.allclose(A @ head.v, d**-0.5)
-    assert np.allclose(B @ head.v, -(d**-0.5))
+    # In the plane the bases are tilted a little: level ones would hide a skew W.
+    level = 0.03 if d == 2 else 1e-8
+    assert np.allclose(A @ head.v, d**-0.5, rtol=level, atol=0)
+    assert np.allclose(B @ head.v, -(d**-0.5), rtol=level, atol=0)
     rows, columns = (i.ravel() for i in np.indices((d, d)))
     M = (A @ head.W @ B.T).ravel()
     product = np.full(d * d, 1 / np.abs(M).max())
