@@ -33,6 +33,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from unsoftmax.cli import main; main()", *arguments]
 
 
+def _as_in_a_terminal() -> None:
+    """Tests started in the background inherit an ignored SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def read(fd: int, until: float, enough: str = "") -> str:
     shown = ""
     os.set_blocking(fd, False)
@@ -53,7 +58,9 @@ def test_progress_interrupt_and_resume(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     # Slow enough that it cannot end before the interrupt, on any machine.
     slow = os.environ | {"PAUSE": "0.3"}
-    process = subprocess.Popen(command(*arguments), stdin=follower, stdout=follower, stderr=follower, env=slow)
+    process = subprocess.Popen(
+        command(*arguments), stdin=follower, stdout=follower, stderr=follower, env=slow, preexec_fn=_as_in_a_terminal
+    )
     os.close(follower)
     shown = read(leader, time.monotonic() + 60, enough="/s")
     assert "queries" in shown
