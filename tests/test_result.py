@@ -25,8 +25,10 @@ def test_a_saved_recovery_reads_back_whole(recovery, tmp_path) -> None:
     assert loaded.usage == recovery.usage
     assert loaded.certificate == recovery.certificate
     assert loaded.status is us.Status.RECOVERED
+    assert loaded.provenance == recovery.provenance
     assert loaded.provenance["seed"] == 5
     assert loaded.provenance["configuration"]["learner"] == "SingleHead"
+    assert repr(loaded) == repr(recovery)
     assert np.array_equal(us.models.load(path).v, recovery.model.v)
 
 
@@ -57,6 +59,23 @@ def test_a_claim_fails_when_observed_exceeds_its_bound() -> None:
     assert not us.Claim("x", 1.0, 1.5).holds
     assert not us.Certificate(()).holds
     assert not us.Certificate((us.Claim("x", 1.0, None, basis="assumed"),)).holds
+
+
+def test_nothing_holds_that_was_only_stated() -> None:
+    """Without verification the bound of the learner stands alone: a wrong model has it as well."""
+    two_heads = us.models.MultiHead.random(5, 2, norm=2.0, seed=0)
+    unverified = us.recover(us.oracle(two_heads), us.learners.SingleHead(), verify=False)
+    assert unverified.status is us.Status.UNVERIFIED
+    assert len(unverified.certificate) > 0
+    assert not unverified.certificate.holds
+    assert "relative parameter error: stated" in repr(unverified)
+
+
+def test_provenance_with_arrays_reads_back_whole(tmp_path) -> None:
+    heads = us.models.MultiHead(np.stack([np.diag([2.0, 0.0]), np.diag([0.0, 1.0])]), np.eye(2))
+    recovery = us.recover(us.oracle(heads), us.learners.OrthogonalHeads(bases=[np.eye(2)[:, :1], np.eye(2)[:, 1:]]))
+    recovery.save(tmp_path / "r.safetensors")
+    assert us.load(tmp_path / "r.safetensors").provenance == recovery.provenance
 
 
 def test_a_header_that_lies_is_a_typed_error(recovery, tmp_path) -> None:

@@ -1,5 +1,6 @@
-"""`python -m unsoftmax`: the command line."""
+"""`python -m unsoftmax` is the command `unsoftmax`."""
 
-from unsoftmax.cli import main
+from unsoftmax_command import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Output links a service may put behind f: forward, inverse, and what an error of the answer does to f."""
+"""Output links a service may put behind f: the inverse, and what an error of the answer does to f."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from scipy.special import expit, logit
 from unsoftmax.spec import Link
 
 Array = NDArray[Any]
-
-FORWARD: dict[Link, Callable[[Array], Array]] = {"sigmoid": expit, "exp": np.exp, "log": np.log, "tanh": np.tanh}
 
 _INVERSE: dict[Link, Callable[[Array], Array]] = {"sigmoid": logit, "exp": np.log, "log": np.exp, "tanh": np.arctanh}
 

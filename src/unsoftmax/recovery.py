@@ -26,7 +26,7 @@ from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.result import Recovery
+from unsoftmax.result import Recovery, plain
 
 _REMOTE_FACTOR = 4
 """A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
@@ -126,12 +126,15 @@ def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner,
 
 
 def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
-    return {
-        "version": _version(),
-        "spec": asdict(oracle.spec),
-        "configuration": configuration(learner),
-        "seed": seed,
-    }
+    facts: dict[str, Any] = plain(
+        {
+            "version": _version(),
+            "spec": asdict(oracle.spec),
+            "configuration": configuration(learner),
+            "seed": seed,
+        }
+    )
+    return facts
 
 
 @cache

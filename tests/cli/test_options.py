@@ -35,7 +35,7 @@ def head(tmp_path):
 @contextmanager
 def serving(*options):
     """`unsoftmax serve --json` in a process of its own: what it says, once it listens."""
-    command = [sys.executable, "-c", "from unsoftmax.cli import main; main()", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-c", "from unsoftmax_command import main; main()", "serve", "--port", "0", "--json"]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield json.loads(process.stdout.readline()), process

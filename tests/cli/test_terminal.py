@@ -30,7 +30,7 @@ def make():
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from unsoftmax.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from unsoftmax_command import main; main()", *arguments]
 
 
 def _as_in_a_terminal() -> None:
@@ -77,6 +77,16 @@ def test_progress_interrupt_and_resume(tmp_path: Path) -> None:
     recovery = us.load(tmp_path / "r.safetensors")
     assert recovery.usage.billed < recovery.usage.asked
     assert us.models.distance(recovery.model, us.models.SingleHead.random(24, norm=2.0, seed=0)) < 1e-13
+
+
+def test_an_interrupt_while_loading_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command("theory"), capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode == 130
+    assert done.stdout + done.stderr == ""
 
 
 def test_no_progress_outside_a_terminal(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Server:
 
 @contextmanager
 def reference_server(*options: str) -> Iterator[Server]:
-    command = [sys.executable, "-c", "from unsoftmax.cli import main; main()", "serve", "--port", "0", *options]
+    command = [sys.executable, "-c", "from unsoftmax_command import main; main()", "serve", "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None

@@ -10,7 +10,7 @@ import typer
 
 from unsoftmax import errors
 
-DONE, USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, INTERRUPTED = 0, 2, 3, 4, 5, 10, 130
+USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, INTERRUPTED = 2, 3, 4, 5, 10, 130
 
 
 def code_of(error: errors.UnsoftmaxError) -> int:

@@ -30,12 +30,7 @@ def theory(
     known = {n: f for n, f in own.items() if not n.startswith("_")}
     with one_sentence(debug, as_json):
         if name is None:
-            about = {
-                f"{form}{inspect.signature(function)}".replace("'", ""): (inspect.getdoc(function) or "").splitlines()[
-                    0
-                ]
-                for form, function in known.items()
-            }
+            about = {f"{form}{_takes(function)}": _first_line(function) for form, function in known.items()}
             typer.echo(json.dumps(about) if as_json else "\n".join(f"{form}: {words}" for form, words in about.items()))
             return
         if name not in known:
@@ -43,9 +38,12 @@ def theory(
         try:
             value = known[name](**settings.parameters_from(arguments))
         except TypeError as error:
-            takes = str(inspect.signature(known[name])).replace("'", "")
-            raise InvalidArgument(f"{error}; it takes {takes}.".replace("()", "", 1)) from error
+            raise InvalidArgument(f"{error}; it takes {_takes(known[name])}.".replace("()", "", 1)) from error
         typer.echo(json.dumps({name: value}, default=str) if as_json else str(value))
+
+
+def _takes(function: Callable[..., object]) -> str:
+    return str(inspect.signature(function)).replace("'", "")
 
 
 def _first_line(function: Callable[..., object]) -> str:

@@ -48,7 +48,7 @@ class AttentionLayer:
                 f"AttentionLayer needs sequences of {_SHORTEST} tokens for heads to choose among and max_length is "
                 f"{spec.domain.max_length}."
             )
-        return Forecast({"values": spec.dim + 1}, extra=None, tokens_per_query=_SHORTEST)
+        return Forecast({"values": spec.dim + 1}, extra=None)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

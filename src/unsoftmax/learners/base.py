@@ -79,7 +79,6 @@ class Forecast:
 
     phases: dict[str, int] = field(default_factory=dict)
     extra: int | None = None
-    tokens_per_query: int = 2
     verification: int | None = None
     least_extra: int = 0
 

@@ -87,7 +87,7 @@ class MultiHead:
                 f"MultiHead(affine=True) sets its own token lengths and max_norm is {spec.domain.max_norm:g}; omit the "
                 "limit if the target allows longer tokens."
             )
-        return Forecast({"values": spec.dim + self.affine}, tokens_per_query=1, verification=0)
+        return Forecast({"values": spec.dim + self.affine}, verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

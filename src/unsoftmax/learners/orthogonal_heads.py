@@ -52,7 +52,7 @@ class OrthogonalHeads:
                     "finding the subspaces needs tokens of free length and max_norm is set; pass the bases, or use "
                     "MultiHead, which works inside a norm bound."
                 )
-            return Forecast({}, tokens_per_query=1, verification=0)
+            return Forecast({}, verification=0)
         _require_orthonormal(self.bases, spec.dim)
         dims = [basis.shape[1] for basis in self.bases]
         phases = {"values": sum(dims), "main": theory.orthogonal_heads_queries(dims) - sum(dims)}

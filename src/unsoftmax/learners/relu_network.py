@@ -57,7 +57,7 @@ class ReluNetwork:
                 "for a homogeneous network."
             )
         checks = FRESH + NEAR_KINKS + PAIRS * (spec.domain.length_limit >= 2)
-        return Forecast({"pilot": noise.queries(self.bias)}, None, tokens_per_query=1, verification=checks)
+        return Forecast({"pilot": noise.queries(self.bias)}, None, verification=checks)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

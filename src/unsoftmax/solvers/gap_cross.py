@@ -130,7 +130,3 @@ class Fit:
         """The bound of `errors` at entries (m,)."""
         left, right = self.errors
         return np.asarray(np.einsum("mp,mp->m", left[keys], right[queries]))
-
-    def condition(self) -> float:
-        """Largest weight: how much a reading's error can grow."""
-        return float(np.abs(self.weights).max())
