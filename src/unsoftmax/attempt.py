@@ -77,6 +77,7 @@ class Attempt:
         )
 
     def _once(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
+        self.stack.reserved = self.fresh if verify else 0
         outcome = run(learner.program(spec, self.seed), self.stack, self.watch)
         self._learned(outcome)
         rule = self.stack.recheck
@@ -86,6 +87,7 @@ class Attempt:
             self.stack.rechecker.check(rule.sample)
         if not verify:
             return self.recovery(Status.UNVERIFIED)
+        self.stack.reserved = 0
         checking = verification.check(outcome.model, spec, self.seed, outcome.claims, outcome.precision)
         certificate = run(checking, self.stack, self.watch)
         self.certificate = Certificate(outcome.claims + certificate.claims)

@@ -21,13 +21,17 @@ CHUNK_BYTES = 4 * 2**20
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a run as shown to people: in this phase, `done` of `size` sequences of the round are answered."""
+    """State of a run as shown to people: in this phase, `done` of `size` sequences of the round are answered.
+
+    `ahead` queries are known to be still to come (0 if the program cannot say).
+    """
 
     phase: str
     done: int
     size: int
     asked: int
     billed: int
+    ahead: int = 0
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -58,6 +62,7 @@ def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallbac
     outputs = stack.spec.outputs
     answers = np.empty(size if outputs is None else (size, outputs))
     meter = stack.meter
+    stack.admit(request.ahead)
     meter.rounds += 1
     done = 0
     for part in stack.ask(chunks(request, stack.spec.max_batch)):
@@ -65,7 +70,7 @@ def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallbac
         done += len(part)
         meter.asked += len(part)
         if progress is not None:
-            progress(Progress(request.phase, done, size, meter.asked, meter.billed))
+            progress(Progress(request.phase, done, size, meter.asked, meter.billed, max(0, request.ahead - done)))
     if stack.spec.link is not None and not request.saturable and not np.isfinite(answers).all():
         raise OracleError(
             f"{int((~np.isfinite(answers)).sum())} of {size} answers of phase {request.phase!r} are at an end of the "

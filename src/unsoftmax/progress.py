@@ -45,7 +45,7 @@ def watching(progress: bool | ProgressCallback, needed: int) -> Iterator[Progres
     def show(state: Progress) -> None:
         passed = time.monotonic() - started
         rate = f"{state.asked / passed:,.0f}/s" if passed > 0 else ""
-        bar.update(task, description=state.phase, completed=state.asked, total=max(needed, state.asked), rate=rate)
+        bar.update(task, description=state.phase, completed=state.asked, total=max(needed, state.asked + state.ahead), rate=rate)
         if not bar.live.is_started and passed > _PATIENCE:
             bar.start()
 
@@ -66,8 +66,8 @@ def _plain(write: Callable[[str], object], needed: int) -> ProgressCallback:
             return
         last = now
         rate = state.asked / (now - started)
-        left = max(0, needed - state.asked) / rate if rate else float("inf")
-        total = max(needed, state.asked)
+        total = max(needed, state.asked + state.ahead)
+        left = (total - state.asked) / rate if rate else float("inf")
         write(f"{state.phase}: {state.asked:,} of {total:,} queries, {rate:,.0f}/s, {left:,.0f} s left\n")
 
     return show

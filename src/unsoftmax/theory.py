@@ -72,11 +72,25 @@ def affine_head_queries(d: int) -> int:
 def averaging_blocks(d: int, tolerance: float, max_norm: float, value_norm: float, accuracy: float) -> float:
     """Blocks of d + d^2 queries after which independent noise of this deviation leaves ||W^ - W||_F <= accuracy.
 
-    `norm_budget_error` over sqrt(blocks), times `spread_of_error`, times 1.35 for logits that are not small.
+    `norm_budget_error` over sqrt(blocks), times `spread_of_error`: while logits are small. See `averaging_queries`.
     """
-    expected = norm_budget_error(d, tolerance, max_norm, value_norm)
-    ratio = 1.35 * spread_of_error(d) * expected / accuracy
+    ratio = spread_of_error(d) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
     return float(max(1, math.ceil(ratio**2))) if ratio < 1e150 else math.inf
+
+
+@checked
+def averaging_queries(
+    d: int, tolerance: float, max_norm: float, value_norm: float, accuracy: float, W_bound: float
+) -> float:
+    """Queries that suffice for every ||W||_F <= W_bound and |v| >= value_norm, whatever their directions.
+
+    Scores up to s = W_bound max_norm^2 must be brought to order one: the error grows by 1.5 + 2 s / sqrt d at most. To
+    this come first looks: at v, and at W for each fourth of the length of x2 that is tried.
+    """
+    scores, share = W_bound * max_norm**2, (tolerance / (max_norm * value_norm)) ** 2
+    blocks = averaging_blocks(d, tolerance, max_norm, value_norm, accuracy) * (1.5 + 2 * scores / math.sqrt(d)) ** 2
+    looks = (40 / (d * d + d) + 4 + 300 * share) * (2 + math.log(1 + scores, 4))
+    return (1.2 * blocks + looks) * approximate_queries(d) + 6400 * d * d * share
 
 
 @checked

@@ -12,10 +12,10 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners import approximate_paper
-from unsoftmax.learners.averaging import Averaging, planned_blocks
+from unsoftmax.learners.averaging import Averaging, averageable, most_queries, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import FREEDOM, confirmed, known_noise, sigmas
+from unsoftmax.learners.noise import FREEDOM, MEASURING, confirmed, known_noise, sigmas
 from unsoftmax.learners.pair_logits import read_pairs
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
@@ -32,11 +32,13 @@ class Approximate:
 
     method    "optimal": both tokens at the norm limit (or as long as rounding allows where there is none), no margin
               on v, no norm bound on W. "paper": Theorem 6.1 as published but for the wider clip its proof needs.
-    W_bound   "paper": the known bound on ||W||_F, at least 2.
+    W_bound   "paper": the known bound on ||W||_F, at least 2. "optimal" with `accuracy`: the forecast then bounds the
+              cost (`extra`), and the learner refuses to exceed it; without, the cost depends on W.
     margin    "paper": every nonzero |v_i| is at least this. "optimal" with `accuracy`: |v| is (1 if None).
     accuracy  the wanted bound on ||W^ - W||_F. "paper": refused up front if the tolerance is above the theorem's.
-              "optimal": where one pass does not reach it, noise is averaged over as many passes as the forecast says
-              (`tolerance` is then the size of a typical error, which need not be bounded by it).
+              "optimal": noise is averaged over as many blocks of d + d^2 queries as it takes (`tolerance` is then the
+              size of a typical error, which need not be bounded by it). The forecast states what a small W takes; what
+              this one takes is planned after a first look, and refused by a budget before it is spent.
 
     An oracle that declares no tolerance has its noise measured first, and the bounds rest on that measurement.
     """
@@ -63,12 +65,39 @@ class Approximate:
             )
         require_pairs(spec, "Approximate")
         d = spec.dim
-        paper = self.method == "paper"
-        blocks = 1 if paper else planned_blocks(spec, self.accuracy, self.margin or 1.0)
-        phases = {"values": blocks * d, "main": blocks * (theory.approximate_queries(d) - d)}
-        if paper:
+        if self.method == "paper":
             approximate_paper.check(spec, self.W_bound, self.margin, self.accuracy)
-        return Forecast(phases, extra=0 if paper else None)
+            return Forecast({"values": d, "main": d * d}, extra=0)
+        self._refuse_unused(spec)
+        averaged = self.accuracy is not None and averageable(spec)
+        blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0) if averaged else 1
+        phases = {"values": blocks * d, "main": blocks * d * d}
+        most = self._most(spec)
+        least = MEASURING if spec.tolerance == 0 and spec.link is None else 0
+        return Forecast(phases, None if most is None else most - sum(phases.values()), least_extra=least)
+
+    def _most(self, spec: OracleSpec) -> int | None:
+        """Queries that averaging takes at most, None if that depends on the target."""
+        if self.accuracy is None or self.W_bound is None:
+            return None
+        return most_queries(spec, self.accuracy, self.margin or 1.0, self.W_bound)
+
+    def _refuse_unused(self, spec: OracleSpec) -> None:
+        """Arguments without effect are refused by name."""
+        for name in ("W_bound", "margin"):
+            if getattr(self, name) is None:
+                continue
+            if self.accuracy is None:
+                raise InvalidArgument(
+                    f"`{name}` has no use with method='optimal', which needs no such bound; omit it, pass `accuracy` "
+                    "as well, whose cost it states, or choose method='paper'."
+                )
+            if spec.tolerance == 0 or not averageable(spec):
+                raise InvalidArgument(
+                    f"`{name}` states the cost of averaging, which needs a declared tolerance and max_norm and no "
+                    f"link; this oracle has tolerance {spec.tolerance:g}, max_norm {spec.domain.max_norm} and link "
+                    f"{spec.link!r}. Omit it."
+                )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -84,18 +113,10 @@ class Approximate:
 
     def _both_signs(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
         noise, length, farthest = yield from known_noise(spec, rng, typical=self.accuracy is not None)
-        blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
-        averageable = spec.link is None and math.isfinite(spec.domain.norm_limit)
-        if self.accuracy is None or not averageable:
+        if self.accuracy is None or not averageable(spec):
             return (yield from self._single_pass(spec, noise, length, farthest, rng))
-        if blocks == 1 and spec.tolerance > 0:
-            outcome = yield from self._single_pass(spec, noise, length, farthest, rng)
-            if outcome.precision is not None and self.accuracy >= outcome.precision.W:
-                return outcome
-            blocks = 0
-        averaging = Averaging(
-            spec, rng, self.accuracy, blocks, spec.domain.norm_limit, noise.absolute / sigmas(spec.dim)
-        )
+        blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
+        averaging = Averaging(spec, rng, self.accuracy, blocks, farthest, noise, self._most(spec))
         return (yield from averaging.learn())
 
     def _single_pass(

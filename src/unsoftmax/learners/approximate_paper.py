@@ -35,6 +35,10 @@ def check(spec: OracleSpec, W_bound: float | None, margin: float | None, accurac
         )
     if W_bound < 2:
         raise InvalidArgument(f"`W_bound` must be at least 2 (got {W_bound}); a larger bound than needed is allowed.")
+    if margin > 1:
+        raise InvalidArgument(
+            f"`margin` must be at most 1 (got {margin}): Theorem 6.1 supposes |v| <= 1, so no |v_i| is larger."
+        )
     if spec.link is not None:
         raise InvalidArgument("method='paper' knows no output link; method='optimal' carries noise through it.")
     if spec.domain.norm_limit < 1:

@@ -1,63 +1,87 @@
 """Noise that differs from sequence to sequence, averaged: K blocks of d + d^2 queries, no two sequences alike.
 
 Every block turns its tokens at random (a dense design), so that rounding errors differ too, and a ledger, which answers
-the same sequence with the same number, does not defeat the averaging.
+the same sequence with the same number, does not defeat the averaging. Half of the sequences are negated: a constant in
+the answers is found and removed. A few blocks show how large v, W and the noise are; with them the number of blocks is
+planned, the plan is held against the budget, and asked in rounds that grow up to eightfold.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import InvalidArgument
+from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.base import Asking, Outcome, Precision
-from unsoftmax.learners.noise import FREEDOM
+from unsoftmax.learners.noise import FREEDOM, sigmas
 from unsoftmax.learners.pair_logits import Values
 from unsoftmax.learners.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.probes.base import Array, one_row
-from unsoftmax.probes.norm_budget import representable, token_pairs
-from unsoftmax.solvers.blocks import Block, deviation_at_most, error_quantile, saturation, solve_blocks
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.norm_budget import representable, turned_pairs
+from unsoftmax.solvers.blocks import Blocks, Fit, Singles, Spread, deviation_at_most, fit, saturation, spread
 from unsoftmax.spec import OracleSpec
 
-_MOST_QUERIES = 10**9
+SUPPOSING = ", if errors of different sequences are independent and average to 0 or to a constant"
+MOST_QUERIES = 10**8
 _SATURATED = 0.06
 """Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
 
-_TOP_UPS = 4
-_LEAST_REDUNDANCY = 16
-"""Residuals of pair answers that must witness the noise inside: two blocks of few tokens would agree by chance."""
+_GROWTH = 8
+_STAGES = 24
+_TRIED = 12
+_AHEAD = 1.04
+"""Blocks are planned for this share of the wanted error, so that they mostly suffice."""
 
 
-def planned_blocks(spec: OracleSpec, accuracy: float | None, value_norm: float) -> int:
-    """Blocks for a declared tolerance under a norm limit; 1 where there is nothing to average."""
-    limit = spec.domain.norm_limit
-    if accuracy is None or spec.tolerance == 0 or spec.link is not None or math.isinf(limit):
-        return 1
-    blocks = theory.averaging_blocks(spec.dim, spec.tolerance, limit, value_norm, accuracy)
-    return _affordable(blocks, spec.dim, accuracy)
+def least_blocks(d: int) -> int:
+    """Blocks that leave 16 residuals as witnesses of the noise: two blocks of few tokens would agree by chance."""
+    return 1 + math.ceil(17 / (d * d + d))
+
+
+def averageable(spec: OracleSpec) -> bool:
+    """Whether more queries buy accuracy: without a norm limit longer tokens do, and behind a link noise is biased."""
+    return spec.link is None and math.isfinite(spec.domain.norm_limit)
+
+
+def planned_blocks(spec: OracleSpec, accuracy: float, value_norm: float) -> int:
+    """Blocks that even a small W takes, as far as the tolerance is declared."""
+    least = least_blocks(spec.dim)
+    if spec.tolerance == 0:
+        return least
+    blocks = theory.averaging_blocks(spec.dim, spec.tolerance, spec.domain.norm_limit, value_norm, accuracy)
+    return max(_affordable(blocks, spec.dim, accuracy), least)
+
+
+def most_queries(spec: OracleSpec, accuracy: float, value_norm: float, W_bound: float) -> int:
+    """Queries that suffice for every W up to `W_bound`; refused if nobody would ask so many."""
+    d, limit = spec.dim, spec.domain.norm_limit
+    most = theory.averaging_queries(d, spec.tolerance, limit, value_norm, accuracy, W_bound)
+    block = theory.approximate_queries(d)
+    return block * max(_affordable(most / block, d, accuracy), 2 * least_blocks(d))
 
 
 def _affordable(blocks: float, d: int, accuracy: float) -> int:
     """The number of blocks as an integer, or a refusal that says what it would cost."""
-    if not blocks * theory.approximate_queries(d) <= _MOST_QUERIES:
+    if not blocks * theory.approximate_queries(d) <= MOST_QUERIES:
         raise InvalidArgument(
             f"accuracy={accuracy:g} would take {blocks:.2g} blocks of {d + d * d} queries at this noise and length; "
             "ask for less accuracy, or allow longer tokens (the error falls with the cube of max_norm)."
         )
-    return int(blocks)
+    return math.ceil(blocks)
 
 
 @dataclass
 class Averaging:
-    """State of one averaged run: blocks asked so far, and where the next ones are billed.
+    """State of one averaged run: answers so far, and where the next ones are billed.
 
     `planned` blocks are billed as "values" and "main", what the target turns out to need beyond them as "repair".
-    `prior` is the deviation of an answer as declared or measured before, and is worth `prior_freedom` residuals.
+    `prior` is the deviation of an answer by the `noise` declared or measured before, and is worth FREEDOM residuals;
+    `rough` adds what one-token answers say. `most` queries are what the forecast allowed, None if it could not say.
     """
 
     spec: OracleSpec
@@ -65,102 +89,199 @@ class Averaging:
     accuracy: float
     planned: int
     length: float
-    prior: float
-    prior_freedom: int = FREEDOM
-    unexplained: float = 0.0
+    noise: Noise
+    most: int | None = None
     shorter: float = 0.0
-    values: list[Array] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    billed: int = 0
+    prior: float = 0.0
+    rough: float = 0.0
+    singles: list[Singles] = field(default_factory=list)
+    batches: list[Blocks] = field(default_factory=list)
 
     def learn(self) -> Asking[Outcome]:
-        """Ask what was planned, then as much more as the answers say is needed; solve; state what is left."""
+        """A first look, then as many blocks as it says are needed; solve; state what is left."""
         self.shorter = self.length
-        yield from self._ask_values(max(self.planned, 1))
-        v = self._mean()
-        while v.norm <= 2 * v.radius and len(self.values) < 256 * max(self.planned, 1):
-            yield from self._ask_values(3 * len(self.values))
-            v = self._mean()
-        distinguishable(v, self.length)
-        yield from self._settle(v.v)
-        # What blocks disagree by is the only witness of the noise inside.
-        least = 1 + math.ceil(_LEAST_REDUNDANCY / self.spec.dim**2)
-        wanted = max(self.planned if self.planned > 1 else self._needed(v.norm), least)
-        for _ in range(_TOP_UPS):
-            yield from self._ask_values(wanted - len(self.values))
-            v = self._mean()
-            yield from self._ask_blocks(wanted - len(self.blocks), v.v)
-            W, self.unexplained = solve_blocks(self.blocks, v.v)
-            v = self._mean()
-            deviation = self.deviation
-            bound = error_quantile(
-                self.blocks, v.v, W, deviation, deviation / math.sqrt(len(self.values)) / self.length
-            )
-            if bound <= self.accuracy:
+        start = max(least_blocks(self.spec.dim), self.planned // _GROWTH)
+        values = yield from self._first_values(start)
+        yield from self._settle(values, start)
+        found = fit(self._values, self.batches[-1:], values.v, np.zeros((self.spec.dim, self.spec.dim)))
+        looked = self.spent
+        for _ in range(_STAGES):
+            found = fit(self._values, self.batches, found.v, found.W)
+            wrong = spread(self._values, self.batches, found.v, found.W)
+            deviation = self._deviation(found)
+            bound = wrong.W * deviation
+            if bound <= self.accuracy and min(self.blocks, self.value_blocks) >= self.planned:
                 break
-            wanted = _affordable(
-                math.ceil(len(self.blocks) * (1.05 * bound / self.accuracy) ** 2), self.spec.dim, self.accuracy
+            more = self._plan(found, wrong)
+            yield from self._ask(*self._stage(more), found.v)
+        if not bound <= self.accuracy:
+            raise ModelMismatch(
+                f"after {self.blocks} blocks the error of W is bounded by {bound:.2g} and falls more slowly than "
+                f"independent errors would let it: accuracy={self.accuracy:g} is out of reach by averaging."
             )
-        noise = Noise(3 * self.deviation, 4 * self.spec.eps, measured=True)
-        precision = Precision(bound, v.radius, noise, "measured")
-        note = (
-            f"{len(self.blocks)} blocks averaged, a single answer deviates by at most {self.deviation:.2g}; the bounds "
-            "suppose that errors of different sequences are independent."
-        )
-        return Outcome(Head(W, v.v), (note,), precision.claims(), precision)
-
-    def _needed(self, value_norm: float) -> int:
-        """Blocks at the current lengths; the error grows as x2 is shortened."""
-        d, accuracy = self.spec.dim, self.accuracy * self.shorter / self.length
-        blocks = theory.averaging_blocks(d, self.deviation, self.length, value_norm, accuracy)
-        return _affordable(blocks, d, self.accuracy)
-
-    def _ask_values(self, count: int) -> Asking[None]:
-        """More blocks of d orthogonal one-row queries; the first is along the unit vectors."""
-        d = self.spec.dim
-        for _ in range(count):
-            Q = np.eye(d) if not self.values else np.linalg.qr(self.rng.standard_normal((d, d)))[0]
-            x = representable(Q * self.length, self.spec.dtype)
-            y = yield one_row(x, phase="values" if len(self.values) < self.planned else "repair")
-            self.values.append(np.linalg.solve(x, y))
+        return self._outcome(found, Precision(bound, wrong.v * deviation, self._noise(deviation), "measured", supposing=SUPPOSING), looked)
 
     @property
-    def deviation(self) -> float:
-        """Deviation of an answer, from everything that was seen more often than needed, and not likely below it."""
-        d = self.spec.dim
-        among_values = d * (len(self.values) - 1)
-        among_blocks = d * d * (len(self.blocks) - 1) if self.unexplained else 0
-        squares = self.prior_freedom * self.prior**2 + among_blocks * self.unexplained**2
-        if among_values > 0:
-            left = np.array(self.values) - np.mean(self.values, axis=0)
-            squares += float((left**2).sum()) * self.length**2
-        freedom = self.prior_freedom + max(among_values, 0) + among_blocks
-        return deviation_at_most(math.sqrt(squares / freedom), freedom)
+    def blocks(self) -> int:
+        """Blocks of pairs so far."""
+        return sum(len(batch.y) for batch in self.batches)
 
-    def _mean(self) -> Values:
-        """v and a radius its error rarely leaves."""
-        d = self.spec.dim
-        expected = math.sqrt(d / len(self.values)) * self.deviation / self.length
-        return Values(np.mean(self.values, axis=0), (1 + 3 / math.sqrt(d)) * expected)
+    @property
+    def value_blocks(self) -> int:
+        """Blocks of one-token queries so far."""
+        return sum(len(part.y) for part in self.singles) // self.spec.dim
 
-    def _settle(self, v: Array) -> Asking[None]:
+    @property
+    def spent(self) -> int:
+        """Queries so far."""
+        return (self.value_blocks + self.blocks * self.spec.dim) * self.spec.dim
+
+    @property
+    def _values(self) -> Singles:
+        parts = [(part.X, part.sign, part.y) for part in self.singles]
+        return Singles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _first_values(self, count: int) -> Asking[Values]:
+        """v from one-token queries, as many as it takes to tell it from 0."""
+        d = self.spec.dim
+        yield from self._ask_values(count, count)
+        while True:
+            part = self._values
+            rows = np.column_stack([part.X, part.sign])
+            solution = np.linalg.lstsq(rows, part.y, rcond=None)[0]
+            freedom = len(rows) - d - 1
+            self.prior = (self.noise.absolute + self.noise.relative * float(np.abs(part.y).max())) / sigmas(d)
+            squares = FREEDOM * self.prior**2 + float(((part.y - rows @ solution) ** 2).sum())
+            deviation = deviation_at_most(math.sqrt(squares / (FREEDOM + freedom)), FREEDOM + freedom)
+            radius = (1 + 3 / math.sqrt(d)) * math.sqrt(d * d / len(rows)) * deviation / self.length
+            values = Values(solution[:d], radius)
+            if values.norm > 4 * radius or len(rows) > 4096 * d * max(self.planned, 1):
+                self.rough = deviation
+                return distinguishable(values, self.length)
+            count = 3 * len(rows) // d
+            yield from self._ask_values(count, count)
+
+    def _settle(self, values: Values, start: int) -> Asking[None]:
         """Shorten x2 until the logits are not saturated on the whole; costs nothing where they are not."""
         d = self.spec.dim
-        span = 2 * self.length * float(np.linalg.norm(v)) / math.sqrt(3)
-        # The noise of alpha must not hide its spread: the mean over a block is off by this share of it.
-        unsure = (self.deviation / span) ** 2 * math.sqrt(2) / d
-        count = max(1, math.ceil((unsure / 0.02) ** 2))
+        share = self.rough / (2 * self.length * values.norm / math.sqrt(3))
+        # The noise of alpha must neither hide its spread, of which a block's mean is off by this, nor one logit.
+        count = max(start, math.ceil((share**2 * math.sqrt(2) / d / 0.02) ** 2), math.ceil((4 * share / 0.5) ** 2))
         for _ in range(60):
-            yield from self._ask_blocks(count, v)
-            if saturation(self.blocks, v, self.deviation) <= _SATURATED:
+            yield from self._ask_blocks(count, values.v, count)
+            if saturation(self.batches[-1:], values.v, self.rough) <= _SATURATED:
                 return
-            self.blocks.clear()
             self.shorter /= 4
 
-    def _ask_blocks(self, count: int, v: Array) -> Asking[None]:
+    def _plan(self, found: Fit, wrong: Spread) -> int:
+        """Blocks still to be asked, at the length of x2 that needs fewest; sets that length."""
         d = self.spec.dim
-        for _ in range(count):
-            design = token_pairs(v, self.length, self.shorter, self.spec.dtype, rng=self.rng)
-            y = yield design.columns(0, d, "main" if self.billed < self.planned else "repair")
-            self.billed += 1
-            self.blocks.append(Block(design, design.matrix(y)))
+        rng = np.random.default_rng(0)
+        best = math.inf
+        lengths = sorted({min(self.length, self.shorter * 2.0 ** (k / 2)) for k in range(-2, 6)}, reverse=True)
+        for length in lengths:
+            X1, X2 = turned_pairs(found.v, self.length, length, self.spec.dtype, _TRIED if d < 24 else 3, rng)
+            K = len(X1)
+            zeros = np.zeros((K, d, d))
+            one = np.tile(self.length * np.eye(d), (K, 1))
+            signs = (-1.0) ** np.arange(zeros.size)
+            batch = Blocks(X1, X2, signs.reshape(zeros.shape), zeros)
+            tried = spread(Singles(one, signs[: len(one)], np.zeros(len(one))), [batch], found.v, found.W)
+            if math.sqrt(K) * tried.W < best:
+                best, self.shorter = math.sqrt(K) * tried.W, length
+        # More answers will also tell the deviation better: it is planned with as it will then be known.
+        wanted, held = self._needed(found, best), (best / wrong.W) ** 2
+        total = self.blocks + max(wanted - held, 0.0)
+        more = max(_affordable(total, d, self.accuracy), self.planned) - self.blocks
+        total_queries = self.spent + more * theory.approximate_queries(d)
+        if self.most is not None and total_queries > self.most:
+            raise ModelMismatch(
+                f"accuracy={self.accuracy:g} takes {total_queries} queries here, and {self.most} would do for errors "
+                "of the declared tolerance, ||W||_F <= W_bound and |v| >= margin: one of the three does not hold. "
+                f"After {self.spent} queries nothing more was asked."
+            )
+        return max(more, 1 + self.blocks // 50)
+
+    def _needed(self, found: Fit, best: float) -> float:
+        """Blocks in all, if one block leaves `best` per deviation: a fixed point, since these tell the deviation."""
+        blocks = float(self.blocks)
+        for _ in range(8):
+            deviation = self._deviation(found, blocks * theory.approximate_queries(self.spec.dim))
+            blocks = (_AHEAD * best * deviation / self.accuracy) ** 2
+        return blocks
+
+    def _deviation(self, found: Fit, freedom: float | None = None) -> float:
+        """Deviation of an answer, from everything that was seen more often than needed, and not likely below it.
+
+        `freedom`: as it would be told by so many answers.
+        """
+        squares = FREEDOM * self.prior**2 + found.squares
+        estimate = math.sqrt(squares / (FREEDOM + found.freedom))
+        return deviation_at_most(estimate, FREEDOM + max(found.freedom, freedom or 0.0))
+
+    def _noise(self, deviation: float) -> Noise:
+        return Noise(3 * deviation, 4 * self.spec.eps, measured=True)
+
+    def _outcome(self, found: Fit, precision: Precision, looked: int) -> Outcome:
+        deviation = precision.noise.absolute / 3
+        notes = [
+            f"{looked} queries were a first look; {self.blocks} blocks of {theory.approximate_queries(self.spec.dim)} "
+            f"were then planned and averaged. A single answer deviates by at most {deviation:.2g}."
+        ]
+        if abs(found.constant) > 4 * deviation / math.sqrt(self.spent):
+            notes.append(f"a constant of {found.constant:.3g} in all answers was found and removed.")
+        return Outcome(Head(found.W, found.v), tuple(notes), precision.claims(), precision)
+
+    def _stage(self, more: int) -> tuple[int, int]:
+        """How many of the planned blocks to ask now, and how many to hold against the budget.
+
+        What few blocks say of many is rough: not more than eight times as many are asked in their light, and only half
+        of the plan where it is several times what was seen.
+        """
+        if more <= 2 * self.blocks:
+            return more, more
+        if more <= 2 * _GROWTH * self.blocks:
+            return more // 2, more
+        stage = (_GROWTH - 1) * self.blocks
+        return stage, max(stage, more // 4)
+
+    def _ask(self, count: int, ahead: int, v: Array) -> Asking[None]:
+        """`count` blocks, values and pairs; `ahead` blocks are what is still to come, these included."""
+        d = self.spec.dim
+        missing = max(0, self.blocks + count - self.value_blocks)
+        yield from self._ask_values(missing, missing, ahead * d * d)
+        yield from self._ask_blocks(count, v, ahead)
+
+    def _ask_values(self, count: int, ahead: int, more: int = 0) -> Asking[None]:
+        """Blocks of d orthogonal one-row queries, half of them negated."""
+        d = self.spec.dim
+        for size, phase in self._phases(self.value_blocks, count, "values"):
+            Q = np.linalg.qr(self.rng.standard_normal((size, d, d)))[0] * self.rng.uniform(0.97, 1.0, (size, 1, 1))
+            x = representable(Q.reshape(-1, d) * self.length, self.spec.dtype)
+            sign = self.rng.choice([-1.0, 1.0], len(x))
+            y = yield replace(one_row(x * sign[:, None], phase=phase), ahead=ahead * d + more)
+            self.singles.append(Singles(x, sign, sign * y))
+
+    def _ask_blocks(self, count: int, v: Array, ahead: int) -> Asking[None]:
+        d = self.spec.dim
+        for size, phase in self._phases(self.blocks, count, "main"):
+            X1, X2 = turned_pairs(v, self.length, self.shorter, self.spec.dtype, size, self.rng)
+            sign = self.rng.choice([-1.0, 1.0], (size, d, d))
+            y = yield replace(_pairs(X1, X2, sign, phase), ahead=ahead * d * d)
+            self.batches.append(Blocks(X1, X2, sign, sign * y.reshape(size, d, d)))
+
+    def _phases(self, asked: int, count: int, name: str) -> list[tuple[int, str]]:
+        """`count` blocks as a part that was planned and one that was not."""
+        inside = max(0, min(count, self.planned - asked))
+        return [(size, phase) for size, phase in ((inside, name), (count - inside, "repair")) if size > 0]
+
+
+def _pairs(X1: Array, X2: Array, sign: Array, phase: str) -> LazyProbes:
+    """Every x1 with every x2 of its block, times its sign, in the order of sign (K, d, d)."""
+    d = X1.shape[-1]
+
+    def build(start: int, stop: int) -> Probes:
+        k, l, j = np.unravel_index(np.arange(start, stop), sign.shape)
+        return Probes(np.stack([X1[k, l], X2[k, j]], axis=1) * sign[k, l, j][:, None, None])
+
+    return LazyProbes(sign.size, 2 * d * 8, build, phase)

@@ -33,19 +33,24 @@ it, so verification holds the network's answers against this bound and not again
 
 @dataclass(frozen=True)
 class Precision:
-    """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`."""
+    """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`.
+
+    `supposing` is said in the claims: what else the errors must be.
+    """
 
     W: float
     v: float
     noise: Noise
     basis: Basis = "proved"
     theorem: str | None = None
+    supposing: str = ""
 
     def claims(self) -> tuple[Claim, ...]:
         """The two bounds as claims of the certificate."""
         given = f"given |answer - f| <= {self.noise.absolute:.3g} and rounding"
         if self.basis == "measured":
             given = f"at the measured noise of {self.noise.absolute:.3g} + {self.noise.relative:.2g} x size"
+        given += self.supposing
         return (
             Claim("error of W", self.W, None, self.basis, self.theorem, f"||W^ - W||_F {given}"),
             Claim("error of v", self.v, None, self.basis, self.theorem, f"||v^ - v||_2 {given}"),

@@ -27,6 +27,9 @@ _QUERIES = 15
 FREEDOM = _QUERIES - _DIRECTIONS
 """Independent residuals behind a measured deviation."""
 
+MEASURING = 2 * _QUERIES
+"""Queries that measuring the noise takes at least."""
+
 _SMALL = 2.0**-6
 SIGMAS = 3.0
 """A measured radius is about this many deviations; see `sigmas`."""

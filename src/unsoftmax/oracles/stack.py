@@ -8,7 +8,8 @@ With an executor answers arrive in any order: each is recorded on arrival, and s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ class Stack:
     recheck: Recheck | None = None
     meter: Meter = field(default_factory=Meter)
     in_flight: int = 8
+    reserved: int = 0
+    """Queries that follow the program: its verification."""
 
     def __post_init__(self) -> None:
         dispatched = Dispatched(
@@ -51,6 +54,18 @@ class Stack:
 
     def _again(self, queries: int, tokens: int) -> None:
         self.meter.again(self.budget, queries, tokens)
+
+    def admit(self, ahead: int) -> None:
+        """Refuse a plan that does not fit the budget, before any of it is sent; what is recorded costs nothing."""
+        if ahead > 0:
+            recorded = len(self.store) - self.meter.asked if isinstance(self.store, Sized) else 0
+            more = max(0, ahead - max(0, recorded)) + self.reserved
+            self.budget.refuse(
+                self.meter.billed + more,
+                self.meter.tokens + more,
+                f"what the answers show to be needed, {ahead} queries more and {self.reserved} to verify,",
+                time.perf_counter() - self.meter.started,
+            )
 
     @property
     def spec(self) -> OracleSpec:

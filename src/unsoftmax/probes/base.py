@@ -27,6 +27,8 @@ class Probes:
     token. `phase` names the line of the bill ("values", "pilot", "main", "repair", "verify").
     `offset` is the position of the first sequence in its round, for error messages. `saturable`: the program
     understands +-inf, the answer of a service whose output link is saturated; else such an answer is an error.
+    `ahead`: queries that the program knows it will ask from here on, this round included, held against the budget
+    before the first of them is sent (0 if it does not know).
     `again` numbers the times the very same sequences are asked on purpose: a ledger keeps an answer for each.
     """
 
@@ -36,6 +38,7 @@ class Probes:
     offset: int = 0
     saturable: bool = False
     again: int = 0
+    ahead: int = 0
 
     def __post_init__(self) -> None:
         if self.tokens.ndim not in (2, 3) or self.tokens.shape[1] < 1:
@@ -87,6 +90,7 @@ class LazyProbes:
     build: Callable[[int, int], Probes]
     phase: str = "main"
     saturable: bool = False
+    ahead: int = 0
 
     def __len__(self) -> int:
         return self.size

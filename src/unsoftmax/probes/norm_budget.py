@@ -21,6 +21,8 @@ import numpy as np
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.bases import householder_basis
 
+_TILT = 0.12
+_SHORTEN = 0.03
 _SHRINK = {"float64": 1 - 2.0**-22, "float32": 1 - 2.0**-22, "float16": 1 - 2.0**-9}
 
 
@@ -126,3 +128,29 @@ def token_pairs(
     X1 = longer * (c1 * n + math.sqrt(1 - c1 * c1) * w)
     X2 = shorter * (-c2 * n + math.sqrt(1 - c2 * c2) * w)
     return TokenPairs(representable(X1, dtype), representable(X2, dtype))
+
+
+def turned_pairs(
+    v: Array, longer: float, shorter: float, dtype: str, count: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """`count` designs X1, X2 (count, d, d) as above, each turned around n, of which no two share a token.
+
+    Angles and lengths vary a little as well: in the plane nothing is left to turn. The error of W is stationary in the
+    angles, so that this costs next to nothing.
+    """
+    d = len(v)
+    n, w = simplex(v)
+    c1, c2 = best_cosines(shorter / longer, d)
+    corners = w @ np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    X = []
+    for length, cosine, side in ((longer, c1, 1.0), (shorter, c2, -1.0)):
+        angle = math.acos(cosine) + rng.uniform(-_TILT, _TILT, (count, d, 1))
+        size = length * rng.uniform(1 - _SHORTEN, 1.0, (count, d, 1))
+        if d == 1:
+            x = size * side * n
+        else:
+            frames = rng.standard_normal((count, d, d - 1))
+            frames = np.linalg.qr(frames - n[:, None] * (n @ frames)[:, None, :])[0]
+            x = size * (side * np.cos(angle) * n + np.sin(angle) * (corners @ frames.transpose(0, 2, 1)))
+        X.append(representable(x, dtype))
+    return X[0], X[1]
