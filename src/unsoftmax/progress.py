@@ -45,7 +45,13 @@ def watching(progress: bool | ProgressCallback, needed: int) -> Iterator[Progres
     def show(state: Progress) -> None:
         passed = time.monotonic() - started
         rate = f"{state.asked / passed:,.0f}/s" if passed > 0 else ""
-        bar.update(task, description=state.phase, completed=state.asked, total=max(needed, state.asked + state.ahead), rate=rate)
+        bar.update(
+            task,
+            description=state.phase,
+            completed=state.asked,
+            total=max(needed, state.asked + state.ahead),
+            rate=rate,
+        )
         if not bar.live.is_started and passed > _PATIENCE:
             bar.start()
 

@@ -72,9 +72,9 @@ def affine_head_queries(d: int) -> int:
 def averaging_blocks(d: int, tolerance: float, max_norm: float, value_norm: float, accuracy: float) -> float:
     """Blocks of d + d^2 queries after which independent noise of this deviation leaves ||W^ - W||_F <= accuracy.
 
-    `norm_budget_error` over sqrt(blocks), times `spread_of_error`: while logits are small. See `averaging_queries`.
+    `norm_budget_error` over sqrt(blocks), times what a sum of d^2 squares spreads (4 deviations): while logits are small.
     """
-    ratio = spread_of_error(d) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
+    ratio = (1.1 + 3 / (d + 1)) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
     return float(max(1, math.ceil(ratio**2))) if ratio < 1e150 else math.inf
 
 
@@ -88,15 +88,10 @@ def averaging_queries(
     this come first looks: at v, and at W for each fourth of the length of x2 that is tried.
     """
     scores, share = W_bound * max_norm**2, (tolerance / (max_norm * value_norm)) ** 2
-    blocks = averaging_blocks(d, tolerance, max_norm, value_norm, accuracy) * (1.5 + 2 * scores / math.sqrt(d)) ** 2
+    small = (1.1 + 3 / (d + 1)) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
+    blocks = (small * (1.5 + 2 * scores / math.sqrt(d))) ** 2
     looks = (40 / (d * d + d) + 4 + 300 * share) * (2 + math.log(1 + scores, 4))
     return (1.2 * blocks + looks) * approximate_queries(d) + 6400 * d * d * share
-
-
-@checked
-def spread_of_error(d: int) -> float:
-    """How far ||W^ - W||_F, a sum of d^2 independent squares, may lie above its root mean square (4 deviations)."""
-    return 1.1 + 3 / (d + 1)
 
 
 @checked

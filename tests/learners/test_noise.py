@@ -153,6 +153,70 @@ def test_large_scores_are_averaged_too():
     assert errors(recovery, head)[0] <= bounds(recovery)[0] <= 3.0
 
 
+PLANE = us.models.SingleHead(100 * np.eye(2) + 0.1, np.array([0.6, -0.8]))
+
+
+@pytest.mark.parametrize("head", [gaussian_head(4, 3.0, 0), gaussian_head(2, 10.0, 1), PLANE], ids=["4", "2", "large"])
+def test_what_averaging_costs_is_bounded_in_advance_by_a_bound_on_W(head):
+    for seed in range(2):
+        target = Counting(head, 1e-3, seed)
+        oracle = us.oracle(target, head.dim, max_norm=1.0, kind="approximate", tolerance=1e-3)
+        accuracy = 0.05 if head is not PLANE else 0.5
+        learner = us.learners.Approximate(accuracy=accuracy, W_bound=1.01 * float(np.linalg.norm(head.W)), margin=0.99)
+        forecast = learner.forecast(oracle.spec)
+        recovery = us.recover(oracle, learner, seed=seed)
+        assert_within(recovery, head)
+        spent = recovery.usage.billed - recovery.usage.phases["verify"]
+        assert forecast.minimum <= spent <= forecast.minimum + forecast.extra
+        assert recovery.usage.rounds < 30
+        assert bounds(recovery)[0] <= accuracy
+        assert "first look" in recovery.notes[0]
+
+
+def test_a_plan_beyond_the_budget_is_refused_before_it_is_spent():
+    target = Counting(PLANE, 1e-3, 0)
+    oracle = us.oracle(target, 2, max_norm=1.0, kind="approximate", tolerance=1e-3)
+    learner = us.learners.Approximate(accuracy=0.05)
+    assert learner.forecast(oracle.spec).extra is None
+    with pytest.raises(us.errors.BudgetExceeded, match="answers show to be needed") as refused:
+        us.recover(oracle, learner, budget=5000)
+    assert refused.value.needed > 5000
+    assert target.received < 1000
+    seen = []
+    us.recover(oracle, us.learners.Approximate(accuracy=1.0), progress=seen.append)
+    assert max(state.ahead for state in seen) > 50
+
+
+def test_a_target_beyond_its_stated_bounds_is_refused_before_they_are_exceeded():
+    for learner in (
+        us.learners.Approximate(accuracy=0.05, W_bound=3.0),
+        us.learners.Approximate(accuracy=0.05, W_bound=150.0, margin=30.0),
+    ):
+        target = Counting(PLANE, 1e-3, 0)
+        oracle = us.oracle(target, 2, max_norm=1.0, kind="approximate", tolerance=1e-3)
+        forecast = learner.forecast(oracle.spec)
+        with pytest.raises(us.errors.ModelMismatch, match="one of the three"):
+            us.recover(oracle, learner)
+        assert target.received <= forecast.minimum + forecast.extra
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("dim", [1, 2, 6])
+def test_a_constant_in_all_answers_is_removed(dim, declared):
+    head = gaussian_head(dim, 2.0, dim)
+    rng = np.random.default_rng(dim)
+
+    def service(tokens):
+        return head(tokens) + 1e-2 + 1e-4 * rng.standard_normal(len(tokens))
+
+    oracle = us.oracle(service, dim, "approximate", max_norm=1.0, tolerance=1e-2 if declared else 0.0)
+    recovery = us.recover(oracle, us.learners.Approximate(accuracy=0.05))
+    assert_within(recovery, head)
+    assert bounds(recovery)[0] <= 0.05
+    assert "constant of 0.01" in recovery.notes[1] or "constant of 0.0099" in recovery.notes[1]
+    assert "independent" in recovery.certificate.claims[0].statement
+
+
 def test_an_accuracy_out_of_reach_is_refused_before_the_first_query():
     target = Counting(gaussian_head(6, 2.0, 0), 0.1, 0)
     oracle = us.oracle(target, 6, max_norm=0.1, tolerance=0.1)

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners import approximate_paper
@@ -69,8 +68,9 @@ class Approximate:
             approximate_paper.check(spec, self.W_bound, self.margin, self.accuracy)
             return Forecast({"values": d, "main": d * d}, extra=0)
         self._refuse_unused(spec)
-        averaged = self.accuracy is not None and averageable(spec)
-        blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0) if averaged else 1
+        blocks = 1
+        if self.accuracy is not None and averageable(spec):
+            blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
         phases = {"values": blocks * d, "main": blocks * d * d}
         most = self._most(spec)
         least = MEASURING if spec.tolerance == 0 and spec.link is None else 0

@@ -119,7 +119,10 @@ class Averaging:
                 f"after {self.blocks} blocks the error of W is bounded by {bound:.2g} and falls more slowly than "
                 f"independent errors would let it: accuracy={self.accuracy:g} is out of reach by averaging."
             )
-        return self._outcome(found, Precision(bound, wrong.v * deviation, self._noise(deviation), "measured", supposing=SUPPOSING), looked)
+        # Single answers still have the constant.
+        noise = Noise(3 * deviation + abs(found.constant), 4 * self.spec.eps, measured=True)
+        precision = Precision(bound, wrong.v * deviation, noise, "measured", None, SUPPOSING)
+        return Outcome(Head(found.W, found.v), self._notes(found, deviation, looked), precision.claims(), precision)
 
     @property
     def blocks(self) -> int:
@@ -219,18 +222,14 @@ class Averaging:
         estimate = math.sqrt(squares / (FREEDOM + found.freedom))
         return deviation_at_most(estimate, FREEDOM + max(found.freedom, freedom or 0.0))
 
-    def _noise(self, deviation: float) -> Noise:
-        return Noise(3 * deviation, 4 * self.spec.eps, measured=True)
-
-    def _outcome(self, found: Fit, precision: Precision, looked: int) -> Outcome:
-        deviation = precision.noise.absolute / 3
+    def _notes(self, found: Fit, deviation: float, looked: int) -> tuple[str, ...]:
         notes = [
             f"{looked} queries were a first look; {self.blocks} blocks of {theory.approximate_queries(self.spec.dim)} "
             f"were then planned and averaged. A single answer deviates by at most {deviation:.2g}."
         ]
         if abs(found.constant) > 4 * deviation / math.sqrt(self.spent):
             notes.append(f"a constant of {found.constant:.3g} in all answers was found and removed.")
-        return Outcome(Head(found.W, found.v), tuple(notes), precision.claims(), precision)
+        return tuple(notes)
 
     def _stage(self, more: int) -> tuple[int, int]:
         """How many of the planned blocks to ask now, and how many to hold against the budget.

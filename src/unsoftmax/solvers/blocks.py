@@ -242,7 +242,8 @@ def _conjugate_gradients(at: Linearised, g: Array, damping: float, exact: float 
     lengths = sum(float((b.X1**2).sum() + (b.X2**2).sum()) for b in at.batches) * d + float((at.singles.X**2).sum())
     scale[1 : d + 1] = math.sqrt(2 * d / lengths)
     moved = sum(
-        float(((weight**2).sum(axis=1) * (b.X2**2).sum(axis=2)).sum()) for b, weight in zip(at.batches, at.weight, strict=True)
+        float(((weight**2).sum(axis=1) * (b.X2**2).sum(axis=2)).sum())
+        for b, weight in zip(at.batches, at.weight, strict=True)
     )
     longest = max(float((b.X1**2).sum(axis=2).max()) for b in at.batches)
     scale[d + 1 :] = d / math.sqrt(max(moved * longest, 1e-300))
