@@ -72,7 +72,7 @@ def affine_head_queries(d: int) -> int:
 def averaging_blocks(d: int, tolerance: float, max_norm: float, value_norm: float, accuracy: float) -> float:
     """Blocks of d + d^2 queries after which independent noise of this deviation leaves ||W^ - W||_F <= accuracy.
 
-    `norm_budget_error` over sqrt(blocks), times what a sum of d^2 squares spreads (4 deviations): while logits are small.
+    `norm_budget_error` over sqrt(blocks), times what a sum of d^2 squares spreads: while logits are small.
     """
     ratio = (1.1 + 3 / (d + 1)) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
     return float(max(1, math.ceil(ratio**2))) if ratio < 1e150 else math.inf
