@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,6 +235,48 @@ def test_a_float32_target_is_recovered_to_its_own_precision() -> None:
     target = Network.random(8, 8, seed=3).astype("float32")
     recovery = recovered(target, dtype="float32")
     assert error(recovery.model, target, 8) <= min(1e-3, stated(recovery))
+
+
+def softplus(sharpness):
+    return lambda u: np.logaddexp(0, sharpness * u) / sharpness
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [np.tanh, scipy.special.expit, *(softplus(k) for k in (1, 10, 50, 300, 1e4, 1e6))],
+    ids=["tanh", "sigmoid", *(f"softplus-{k}" for k in (1, 10, 50, 300, "1e4", "1e6"))],
+)
+@pytest.mark.parametrize(("dim", "width"), [(3, 4), (8, 10), (20, 30)])
+def test_smooth_networks_are_refused_early(activation, dim, width) -> None:
+    """However sharp: a smooth function has kinks without end, each of which would cost queries."""
+    for seed in range(3):
+        net = Network.random(dim, width, bias=True, seed=seed)
+        with pytest.raises(us.errors.ModelMismatch) as refusal:
+            recovered(lambda X, net=net: activation(X[:, -1] @ net.A + net.b) @ net.w_o, bias=True, dim=dim)
+        assert refusal.value.recovery.usage.billed < 3000
+
+
+def test_a_smooth_network_is_refused_early_in_float32() -> None:
+    net = Network.random(20, 30, bias=True, seed=0)
+    with pytest.raises(us.errors.ModelMismatch, match="bend") as refusal:
+        recovered(lambda X: softplus(1)(X[:, -1] @ net.A + net.b) @ net.w_o, bias=True, dim=20, dtype="float32")
+    assert refusal.value.recovery.usage.billed < 3000
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-150, 1e150, 1e200])
+@pytest.mark.parametrize("bias", [False, True])
+def test_answers_whose_squares_are_no_numbers_are_refused_in_words(size, bias) -> None:
+    net = Network.random(6, 5, bias=bias, seed=0)
+    target = Network(net.A, net.w_o * size, net.b, net.b_o * size)
+    with pytest.raises(us.errors.OracleError, match="Multiply the answers"):
+        recovered(target, bias)
+
+
+@pytest.mark.parametrize("size", [1e-60, 1e60])
+def test_answers_of_unusual_size(size) -> None:
+    net = Network.random(6, 5, seed=0)
+    target = Network(net.A, net.w_o * size)
+    assert us.models.distance(recovered(target).model, target) < 1e-11
 
 
 def test_a_wrong_network_fails_verification() -> None:

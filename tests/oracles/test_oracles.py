@@ -108,22 +108,31 @@ def test_the_domain_is_enforced_before_anything_is_billed() -> None:
     assert stack.meter.billed == 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (lambda X: np.zeros(len(X) + 1), "shape"),
-        (lambda X: np.zeros((len(X), 2)), "shape"),
-        (lambda X: np.full(len(X), np.inf), "inf"),
-        (lambda X: np.full(len(X), 1j), "complex"),
-        (lambda X: np.array(["a"] * len(X)), "dtype"),
-        (lambda X: 1 / 0, "ZeroDivisionError"),
-    ],
-)
-def test_malformed_answers_name_the_probe(answer, words) -> None:
-    stack = Stack(us.oracle(answer, 4))
+MALFORMED = [
+    (lambda X: np.zeros(len(X) + 1), "shape"),
+    (lambda X: np.zeros((len(X), 2)), "shape"),
+    (lambda X: np.full(len(X), np.nan), "nan"),
+    (lambda X: np.full(len(X), 1j), "complex"),
+    (lambda X: np.array(["a"] * len(X)), "dtype"),
+    (lambda X: None, "answered with None"),
+    (lambda X: [None] * len(X), "dtype object"),
+    (lambda X: 1 / 0, "ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize("declared", [{}, {"kind": "membership"}, {"link": "tanh"}], ids=["value", "labels", "link"])
+@pytest.mark.parametrize(("answer", "words"), MALFORMED, ids=[words for _, words in MALFORMED])
+def test_malformed_answers_name_the_probe(answer, words, declared) -> None:
+    stack = Stack(us.oracle(answer, 4, **declared))
     with pytest.raises(us.errors.OracleError, match=words) as error:
         list(stack.ask([some(5)]))
     assert "phase 'main'" in str(error.value)
+
+
+def test_an_infinite_answer_is_refused() -> None:
+    """Behind a link it would be a saturated one."""
+    with pytest.raises(us.errors.OracleError, match="answered inf"):
+        list(Stack(us.oracle(lambda X: np.full(len(X), np.inf), 4)).ask([some(5)]))
 
 
 @pytest.mark.parametrize(

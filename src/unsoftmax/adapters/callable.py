@@ -12,7 +12,7 @@ from unsoftmax import links
 from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.semantic import Thresholded
 from unsoftmax.probes.base import Array, Probes
@@ -64,6 +64,9 @@ class CallableOracle:
 
 def _unlinked(answer: Array, link: Link) -> Array:
     """f from link(f); +-inf where the answer is saturated. Two columns under "sigmoid" are class probabilities."""
+    if not is_real(answer):
+        # The stack refuses it by name.
+        return answer
     if link == "sigmoid" and answer.ndim == 2 and answer.shape[1] == 2:
         return links.from_probabilities(answer)
     return links.inverse(link, answer)

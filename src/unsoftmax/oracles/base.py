@@ -29,6 +29,11 @@ def of_source(oracle: Oracle, name: str, default: Any) -> Any:
     return default
 
 
+def is_real(answer: Array) -> bool:
+    """Whether an answer holds numbers or booleans: not complex numbers, text or None."""
+    return answer.dtype.kind in "fiub"
+
+
 class Stage(Protocol):
     """One stage of the metered stack: consumes chunks in order, gives their answers in the same order.
 

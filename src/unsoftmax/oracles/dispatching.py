@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unsoftmax.errors import BudgetExceeded, OracleError, UnsoftmaxError
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -195,13 +195,16 @@ def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
     wanted = (len(probes),) if spec.outputs is None else (len(probes), spec.outputs)
     if spec.outputs is None and y.shape == (len(probes), 1):
         y = y[:, 0]
+    if not is_real(y):
+        kind = f"dtype {y.dtype}" if y.shape else repr(y.item())[:40]
+        raise OracleError(
+            f"the target answered with {kind} on {where(probes)}; real numbers (or labels 0 and 1) are required."
+        )
     if y.shape != wanted:
         raise OracleError(
             f"the target answered with shape {y.shape} where {wanted} was required on {where(probes)}; "
             "return one number per sequence, or declare outputs=."
         )
-    if y.dtype.kind not in "fiub":
-        raise OracleError(f"the target answered with dtype {y.dtype} on {where(probes)}; real numbers are required.")
     y = y.astype(np.float64, copy=False)
     # Behind a link +-inf is what a saturated answer says of f; whether that is of use is the program's to know.
     bad = ~np.isfinite(y) if spec.link is None else np.isnan(y)

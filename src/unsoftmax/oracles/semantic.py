@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -161,5 +161,7 @@ class Thresholded:
 
     def __call__(self, probes: Probes) -> Array:
         y = np.asarray(self.inner(probes))
-        # What is not a number has no sign: it passes, and the stack refuses it by name.
+        # What is not a real number has no sign: it passes, and the stack refuses it by name.
+        if not is_real(y):
+            return y
         return np.where(np.isfinite(y), y > 0, y).astype(np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.relu.chain import Chain
-from unsoftmax.learners.relu.kinks import SIGMAS
+from unsoftmax.learners.relu.search import SIGMAS
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.circle import Circle
 

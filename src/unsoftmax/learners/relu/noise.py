@@ -6,14 +6,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, OracleError
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 
 DIRECTIONS = 4
+
 _STRETCH = 1.2345678
+"""No power of two: a stretch by one would show no rounding."""
+
 _STEP = 1e-4
+"""Short beside the distance of kinks, long beside the rounding of tokens in float32."""
+
 _MORE = 32
+"""Vectors asked where the first few are all answered 0, before the target is taken for zero."""
+
+_DOUBTFUL = 12
+"""Further vectors looked at where some of the first bend and some do not."""
+
+_ABOVE_ROUNDING = 100.0
+"""Second differences this far above rounding are noise or curvature: a few more queries tell which."""
+
+_SMALLEST, _LARGEST = 1e-100, 1e100
+"""Sizes of answers whose squares, and squares of their differences, stay inside float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +66,28 @@ def size_and_noise(dim: int, upper: bool, floor: float, eps: float, rng: np.rand
     """
     if upper:
         x = directions(DIRECTIONS, dim, upper, rng)
-        step = _STEP * unit(rng.standard_normal((DIRECTIONS, dim)) * (np.arange(dim) < dim - 1))
+        step = _level_steps(x, rng)
         y = yield one_row(np.vstack([x, x + step, x - step]), phase="pilot")
         values, ahead, behind = y.reshape(3, -1)
+        _require_size(values)
+        second = ahead + behind - 2 * values
         # The median: a kink inside one of the steps must not count as noise.
-        gap = float(np.median(np.abs(ahead + behind - 2 * values))) / 1.65
+        gap = float(np.median(np.abs(second))) / 1.65
+        if gap > max(_ABOVE_ROUNDING * eps * float(np.abs(values).max()), floor):
+            yield from _look_for_curvature(x, step, values, second, rng)
     else:
         half = directions(DIRECTIONS // 2, dim, upper, rng)
         # Both signs: no neuron is off at a vector and at its antipode.
         x = np.vstack([half, -half])
         y = yield one_row(np.vstack([x, x * _STRETCH]), phase="pilot")
         values, stretched = y.reshape(2, -1)
+        _require_size(values)
         gap = float(np.sqrt(np.mean((stretched / _STRETCH - values) ** 2)))
     scale = float(np.sqrt(np.mean(values**2)))
     if scale == 0:
         more = directions(_MORE, dim, upper, rng)
         y = yield one_row(more, phase="residual")
+        _require_size(y)
         x, values = np.vstack([x, more]), np.concatenate([values, y])
         scale = float(np.sqrt(np.mean(values**2))) or 1.0
     if not upper and gap > max(1e-3 * scale, 10 * floor):
@@ -75,3 +97,35 @@ def size_and_noise(dim: int, upper: bool, floor: float, eps: float, rng: np.rand
             "try bias=True."
         )
     return Answers(max(1.5 * max(gap, eps * scale), floor), scale, x, values)
+
+
+def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng: np.random.Generator) -> Asking[None]:
+    """Refuse a smooth target: answers `values` (n,) at x (n, d) had second differences `second` over `step` (n, d)."""
+    y = yield one_row(np.vstack([x + step / FINER, x - step / FINER]), phase="curvature")
+    ahead, behind = y.reshape(2, -1)
+    bent = bending(second, ahead + behind - 2 * values)
+    if 0 < bent.sum() < DIRECTIONS:
+        # Sharp activations bend beside their kinks only.
+        x = directions(_DOUBTFUL, x.shape[1], True, rng)
+        step = _level_steps(x, rng)
+        shorter = step / FINER
+        y = yield one_row(np.vstack([x, x + step, x - step, x + shorter, x - shorter]), phase="curvature")
+        values, ahead, behind, near_ahead, near_behind = y.reshape(5, -1)
+        more = bending(ahead + behind - 2 * values, near_ahead + near_behind - 2 * values)
+        bent = np.concatenate([bent, more])
+    refuse_if_smooth(bent)
+
+
+def _level_steps(x: Array, rng: np.random.Generator) -> Array:
+    """Short random steps (n, d) from x that leave the last coordinate alone."""
+    n, dim = x.shape
+    return _STEP * unit(rng.standard_normal((n, dim)) * (np.arange(dim) < dim - 1))
+
+
+def _require_size(values: Array) -> None:
+    size = float(np.abs(values).max())
+    if size and not _SMALLEST <= size <= _LARGEST:
+        raise OracleError(
+            f"the target answers unit vectors with numbers of size {size:.1g}; sizes between {_SMALLEST:g} and "
+            f"{_LARGEST:g} are required, for their squares must be float64. Multiply the answers by a constant."
+        )
