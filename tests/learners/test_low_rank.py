@@ -154,13 +154,14 @@ def test_every_real_trained_head(layer: int) -> None:
         real_head(layer, head)
 
 
+@pytest.mark.parametrize("runs", [6, pytest.param(20, marks=pytest.mark.long)])
 @pytest.mark.parametrize("method", ["nuclear", "altmin"])
-def test_the_papers_random_probes(method: str) -> None:
+def test_the_papers_random_probes(method: str, runs: int) -> None:
     d, r = 32, 2
     m = us.theory.nuclear_norm_measurements(d, r)
     assert m == 4 * r * (2 * d - r)
     recovered = 0
-    for seed in range(20):
+    for seed in range(runs):
         head = us.models.LowRankHead.random(d, r, seed=seed)
         try:
             recovery = us.recover(us.oracle(head), us.learners.LowRank(rank=r, method=method), seed=seed)
@@ -168,7 +169,7 @@ def test_the_papers_random_probes(method: str) -> None:
             continue
         assert recovery.usage.phases["main"] == m
         recovered += us.models.distance(recovery.model, head) <= 1e-6
-    assert recovered >= 19
+    assert recovered >= runs - 1
 
 
 def test_nuclear_norm_needs_no_rank() -> None:

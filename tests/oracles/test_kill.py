@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(("kills", "seed"), [(25, 0), pytest.param(200, 1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("kills", "seed"), [(12, 0), pytest.param(200, 1, marks=pytest.mark.long)])
 def test_killed_runs_resume(kills, seed, tmp_path):
     command = [sys.executable, "-m", "tests.oracles.kill_driver", str(kills), str(seed), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -14,17 +14,18 @@ def test_lemma_1_packing(dim, eps) -> None:
     rng = np.random.default_rng(0)
     points = rng.uniform(-1, 1, (20000, dim))
     points = points[np.linalg.norm(points, axis=1) <= 1]
-    kept: list[np.ndarray] = []
-    for x in points:
-        if all(np.linalg.norm(x - y) > 2 * eps for y in kept):
-            kept.append(x)
-    assert len(kept) >= (1 / (2 * eps)) ** dim
+    kept = 0
+    while len(points):
+        # The first that is left is kept, and what is near to it is not.
+        points = points[np.linalg.norm(points - points[0], axis=1) > 2 * eps]
+        kept += 1
+    assert kept >= (1 / (2 * eps)) ** dim
 
 
 def test_lemma_2_transcripts() -> None:
     """Different models come from different labels, and there are no more of them than labels can tell."""
     learner, outcomes = us.learners.Membership(accuracy=0.05), {}
-    for seed in range(25):
+    for seed in range(12):
         head, seen = us.models.SingleHead.random(2, norm=1.0, seed=seed), []
 
         def target(X, head=head, seen=seen):
@@ -37,7 +38,7 @@ def test_lemma_2_transcripts() -> None:
         model = (found.model.W.tobytes(), found.model.v.tobytes())
         assert outcomes.setdefault(key, model) == model
     assert len(outcomes) <= 2 ** max(len(key) for key in outcomes)
-    assert len(set(outcomes.values())) == len(outcomes) == 25
+    assert len(set(outcomes.values())) == len(outcomes) == 12
 
 
 @pytest.mark.parametrize("d", [2, 4])
