@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
-from unsoftmax.models import MultiHead, ReluNetwork, SingleHead, Transformer, equivalent
+from unsoftmax.models import AttentionLayer, MultiHead, ReluNetwork, SingleHead, TokenHead, Transformer, equivalent
 
 
 def sequences(d: int, length: int, seed: int = 0, batch: int = 40) -> np.ndarray:
@@ -107,3 +109,66 @@ def test_transformers_need_equal_scores_unless_the_network_is_constant() -> None
     assert not equivalent(t, Transformer(t.W + 0.1, t.A, t.w_o))
     flat = np.zeros((3, 5))
     assert equivalent(Transformer(t.W, flat, t.w_o), Transformer(t.W + 0.1, flat, t.w_o))
+
+
+def rebuilt(layer: AttentionLayer, seed: int) -> AttentionLayer:
+    """The same function: heads reordered, one split in three, other factors, a head that does nothing."""
+    rng = np.random.default_rng(seed)
+    order = [*rng.permutation(layer.heads), 0, 0]
+    K, Q, c, O, V = (part[order] for part in (layer.K, layer.Q, layer.c, layer.O, layer.V))
+    change = rng.standard_normal((K.shape[1],) * 2)
+    K, Q = np.linalg.inv(change).T @ K, change @ Q
+    O = O.copy()
+    O[-2:] = 0.25 * layer.O[0]
+    O[order.index(0)] = 0.5 * layer.O[0]
+    ghost = rng.standard_normal(Q[:1].shape)
+    parts = ((K, K[:1]), (Q, ghost), (c, c[:1]), (O, 0 * O[:1]), (V, V[:1]))
+    return replace(layer, **dict(zip("KQcOV", (np.concatenate(pair) for pair in parts), strict=True)))
+
+
+@pytest.mark.parametrize("norm", [None, "pre"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_layers_rebuilt_answer_alike(norm, residual) -> None:
+    layer = AttentionLayer.random(6, heads=3, residual=residual, norm=norm, seed=2)
+    other = rebuilt(layer, 3)
+    assert other.heads == 6
+    assert np.allclose(layer(sequences(6, 5)), other(sequences(6, 5)), atol=1e-12)
+    assert equivalent(layer, other)
+    assert equivalent(other, layer)
+
+
+@pytest.mark.parametrize("name", ["K", "c", "O", "constant"])
+def test_layers_that_differ_in_a_parameter_are_told_apart(name) -> None:
+    layer = AttentionLayer.random(6, heads=3, seed=2)
+    assert not equivalent(layer, replace(layer, **{name: getattr(layer, name) * 1.001}))
+    assert not equivalent(layer, replace(layer, residual=True))
+    assert not equivalent(layer, replace(layer, norm="pre"))
+
+
+def test_layers_that_look_at_nothing_may_be_normed_in_any_way() -> None:
+    layer = AttentionLayer.random(6, heads=2, residual=True, seed=2)
+    blind = replace(layer, O=0 * layer.O)
+    assert equivalent(blind, replace(blind, norm="pre", eps=1e-5))
+    with pytest.raises(us.errors.InvalidArgument, match=r"us\.models\.distance"):
+        equivalent(layer, replace(layer, norm="post"))
+
+
+def test_token_heads_modulo_shifts_of_columns() -> None:
+    head = TokenHead.random(9, 3, seed=1)
+    K, Q = head.scores
+    shift = np.random.default_rng(0).standard_normal((9, 1))
+    shifted = TokenHead((np.hstack([K, np.ones((9, 1))]), np.hstack([Q, shift])), head.values)
+    ids = np.random.default_rng(1).integers(0, 9, (30, 4))
+    assert np.allclose(head(ids), shifted(ids), atol=1e-12)
+    assert equivalent(head, shifted)
+    assert not equivalent(head, TokenHead((1.001 * K, Q), head.values))
+    assert not equivalent(head, TokenHead((K, Q), 1.001 * head.values))
+    assert not equivalent(head, TokenHead((K, Q), head.values, forbidden=np.array([2])))
+    flat = np.ones(9)
+    assert equivalent(TokenHead((K, Q), flat), TokenHead((2 * K, Q), flat))
+
+
+def test_what_is_not_decided_is_said() -> None:
+    behind = us.models.AttentionBehind(np.eye(3))
+    with pytest.raises(us.errors.InvalidArgument, match=r"us\.models\.distance"):
+        equivalent(behind, behind)

@@ -1,5 +1,6 @@
 """Reference models: frozen callables on (batch, N, d), their files, and their distance modulo symmetries."""
 
+from unsoftmax.models import layer_distance, layer_equivalence  # noqa: F401  (they register what they compare)
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
@@ -8,7 +9,6 @@ from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
-from unsoftmax.models.layer_distance import layer_gaps as _layer_gaps  # noqa: F401  (registers the distance of layers)
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork

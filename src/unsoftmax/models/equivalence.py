@@ -21,7 +21,10 @@ def equivalent(a: Model, b: Model, tolerance: float = 1e-9) -> bool:
     Heads, one or many: f_a - f_b is itself a multi-head model; by partial fractions in the number of repetitions it
     vanishes on all sequences iff its canonical form has no head. O(H^2 d^2) operations.
     """
-    raise InvalidArgument(f"no equivalence is decided for {type(a).__name__}.")
+    raise InvalidArgument(
+        f"equivalence is decided for heads, ReLU networks, Transformers, attention layers and token heads (got "
+        f"{type(a).__name__}); compare parameters with us.models.distance."
+    )
 
 
 @equivalent.register(SingleHead)
@@ -37,7 +40,7 @@ def _heads(a: Model, b: Model, tolerance: float = 1e-9) -> bool:
     gap = MultiHead(
         np.concatenate([first.W, second.W]), np.concatenate([first.v, -second.v]), np.concatenate(c)
     ).canonical(tolerance)
-    return gap.heads == 0 and _same(np.array(first.constant), np.array(second.constant), tolerance)
+    return gap.heads == 0 and same(np.array(first.constant), np.array(second.constant), tolerance)
 
 
 def as_multi_head(model: Model) -> MultiHead:
@@ -65,7 +68,7 @@ def _(a: Transformer, b: Model, tolerance: float = 1e-9) -> bool:
     constant = ReluNetwork(np.zeros((a.dim, 0)), np.zeros(0), None, float(a.network.of(np.zeros(a.dim))))
     if equivalent(a.network, constant, tolerance):
         return True
-    return a.residual == b.residual and _same(a.W, b.W, tolerance)
+    return a.residual == b.residual and same(a.W, b.W, tolerance)
 
 
 def _difference(a: ReluNetwork, b: ReluNetwork) -> ReluNetwork:
@@ -108,5 +111,6 @@ def _vanishes(g: ReluNetwork, tolerance: float) -> bool:
     return flat and float(np.linalg.norm(affine)) <= tolerance * float(np.linalg.norm(size))
 
 
-def _same(a: Array, b: Array, tolerance: float) -> bool:
+def same(a: Array, b: Array, tolerance: float) -> bool:
+    """Whether arrays of one shape agree within `tolerance` times the larger norm."""
     return bool(np.linalg.norm(a - b) <= tolerance * max(np.linalg.norm(a), np.linalg.norm(b)))
