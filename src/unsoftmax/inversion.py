@@ -11,7 +11,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.spec import Link
 
 _DISTINCT = 12
+"""Fewer different answers than this do not tell a grid of decimals from chance."""
+
 _LAST_PLACES = 1e-15
+"""Decimals are not binary: a rounded number is off by a few units of its last place."""
 
 
 @dataclass(frozen=True, eq=False)

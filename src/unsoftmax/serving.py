@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _DATATYPES = {"float64": "FP64", "float32": "FP32", "float16": "FP16"}
 _FORMATS = {datatype: name for name, datatype in _DATATYPES.items()}
 _LARGEST_BODY = 64 * 2**20
+"""A request of 256 long sequences is far below; larger ones are refused before they are read."""
+
 _HEADER = "Inference-Header-Content-Length"
 
 

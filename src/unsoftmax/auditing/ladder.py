@@ -12,6 +12,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import Domain, OracleSpec
 
 LABEL_ACCURACY = 1e-6
+"""Accuracy that attacks through labels aim at: what counts as an exact copy."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import typer
 from unsoftmax import errors
 
 USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, INTERRUPTED = 2, 3, 4, 5, 10, 130
+"""0 is success; 1 is left to crashes, and what lies above 2 is what scripts may want to tell apart."""
 
 
 def code_of(error: errors.UnsoftmaxError) -> int:

@@ -15,9 +15,13 @@ from unsoftmax.spec import OracleSpec
 PHASE = "diagnosis"
 _ROUNDING = 1e3
 _NOISE = 20.0
+"""What counts as equal: so many units of rounding, and so many deviations of the noise that was measured."""
+
 _REPEATED = 6
 _LINE = 9
 _STEP = 2.0**-14
+"""Steps of a line so short that fourth differences of a smooth answer are below rounding; exact in float32."""
+
 QUERIES = 2 * _REPEATED + _LINE
 
 

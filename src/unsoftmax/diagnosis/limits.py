@@ -15,6 +15,7 @@ from unsoftmax.probes.base import Array, Probes
 _NORMS = (1e2, 1e4, 1e6)
 _LENGTHS = (16, 64, 256)
 QUERIES = len(_NORMS) + len(_LENGTHS)
+"""Each step is a sequence that services refuse for a reason of their own; farther than this no learner goes."""
 
 
 def input_limits(stack: Stack) -> Iterator[Finding]:

@@ -17,10 +17,15 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _COPIES = (1, 3, 7)
+"""Copies of the first token: three readings on the way from a half to nearly all of the attention."""
+
 _SCALES = (1.0, 2.0**-3, 2.0**-5, 2.0**-10)
 _SMALL = 0.03
 _FINE = 3e-3
 _OFF = 0.03
+"""Shares by which copies move the answer: small enough to be linear in the weights, fine enough to be so to a percent;
+and how far the law may be off."""
+
 MIXING_QUERIES = len(_SCALES) * (3 + len(_COPIES) + 1)
 
 

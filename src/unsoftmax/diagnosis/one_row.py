@@ -14,6 +14,8 @@ from unsoftmax.spec import OracleSpec
 
 _VECTORS = 4
 _SMALL = 2.0**-10
+"""Step of the second differences, exact in every number format."""
+
 _LARGE = (2.0**12, 2.0**13)
 
 

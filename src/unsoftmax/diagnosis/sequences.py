@@ -13,6 +13,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _SEQUENCES = 5
+"""Random sequences for each question: a coincidence at all of them does not happen."""
 
 
 @dataclass(frozen=True)

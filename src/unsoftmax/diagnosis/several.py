@@ -19,6 +19,7 @@ from unsoftmax.spec import OracleSpec
 
 _DIMENSIONS = 6
 _AFFINE_DIMENSIONS = 4
+"""Subspaces in which heads are counted: large enough to part them, small enough for a few hundred queries."""
 
 
 def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:

@@ -16,8 +16,13 @@ from unsoftmax.learners.base import Asking, Learner
 from unsoftmax.spec import OracleSpec
 
 _SMALL = 4
+"""Dimensions of the first sketch: one head of them costs twenty queries and few other classes pass for it."""
+
 _NOISY = 1e-6
+"""Relative noise above which the rank is not decided by a larger sketch."""
+
 _OVERHEAD = 110
+"""Queries of a sketch beside its unknowns: pilot and verification."""
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,14 @@ from unsoftmax.verify.values import near_ties
 
 T = TypeVar("T")
 _TIES = 24
+"""Fresh near ties and random sequences that a sketch is held against."""
+
 _NOISE = 6.0
+"""Deviations of the measured noise that a gap may have without speaking against the sketch."""
+
 _LENGTHS = (2, 5, 12, 24)
 _PER_LENGTH = 3
+"""Random sequences, long ones among them: what differs from softmax often shows only there."""
 
 
 class TooDearError(Exception):

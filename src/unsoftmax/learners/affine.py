@@ -26,10 +26,15 @@ from unsoftmax.result import Claim
 from unsoftmax.spec import Domain, OracleSpec
 
 _TYPICAL_OFFSET = 1.5
+"""Logit that c makes in the readings of c, as a root mean square: far above noise, far from saturation."""
+
 _PILOT = 6
 _LONGEST = 2.0**40
+"""Tokens are lengthened up to this where c does not show; products of two stay far from overflow."""
+
 _SLACK = 300.0
 _FRESH = 24
+"""Fresh pairs from which the stated error is taken, and its floor over rounding."""
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:

@@ -11,6 +11,7 @@ from unsoftmax.solvers.position_offset import Offset, offset
 
 _DOUBLED = 16
 _BLOCK = 48
+"""Tokens asked doubled, and rows and columns of the block of pairs whose rank tells the offset."""
 
 
 def last_values(ids: Array, values: Array, noise: float, rng: np.random.Generator) -> Asking[tuple[Array, float]]:

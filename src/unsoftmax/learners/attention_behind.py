@@ -21,6 +21,7 @@ RAY_DIRECTIONS, RAY_CHECKS = 6, 16
 """Queries of the verification (`verify.rays`): fresh directions, then sequences of several lengths along the best."""
 
 _NOISE_TO_ERROR = 1e3
+"""Error of W over the gap by which answers fail to scale: the conditioning of the cross, seen on random W."""
 
 
 @dataclass(frozen=True)

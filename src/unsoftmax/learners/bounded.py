@@ -14,10 +14,15 @@ from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
 from unsoftmax.spec import OracleSpec
 
 _READABLE = 5.0
+"""Largest |t| taken as it comes: a share of 0.7 % of the segment."""
+
 _PILOT = 6
 _HALVINGS = 40
+"""Halvings of a token until its scores are readable, or its segment lies in the ball."""
+
 _REPAIRS = 12
 _INSIDE = 0.99
+"""Rounding must not carry a token over the norm limit."""
 
 
 class _Ball:

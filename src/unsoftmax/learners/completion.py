@@ -16,9 +16,16 @@ from unsoftmax.solvers.gap_cross import Cross
 
 _POOL = 96
 _SPARE = 2
+"""Tokens considered as equations: so many of the most visible and as many random ones; and equations to spare."""
+
 _ROUNDS = 3
+"""Each round reads what the one before made readable."""
+
 _FAR = 64.0
+"""Radii of entries, in units of the goal, above which an entry is read elsewhere."""
+
 _ROUNDING = 2.0**-40
+"""Excess over a stated radius that is rounding of the solve."""
 
 
 def complete(reader: Reader, cross: Cross, rng: np.random.Generator, *, diagonal: bool) -> Asking[None]:

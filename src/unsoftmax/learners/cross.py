@@ -26,10 +26,19 @@ _NOTHING = 1e-6
 
 _CANDIDATES = 2
 _CONFIRMATIONS = 6
+"""Columns asked at once, and fresh ones that must add nothing before the rank is believed."""
+
 _NOISE_CHECKS = 4
+"""Fresh directions of the first token that tell noise from a target that is not linear in it."""
+
 _NOT_LINEAR = 0.05
+"""Relative gap of these beyond which the target is no single head."""
+
 _DECIDABLE = 0.3
+"""Noise above this share of the scores leaves the rank undecided."""
+
 _VISIBLE_V = 0.2
+"""Part of the unit v outside the span of the columns for which a.v is large enough to read scores there."""
 
 
 @dataclass(frozen=True, eq=False)

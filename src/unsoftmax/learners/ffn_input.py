@@ -14,6 +14,7 @@ from unsoftmax.spec import OracleSpec
 
 _VECTORS = 3
 _SAME = 1e4
+"""Vectors compared, and the units of rounding within which their answers are the same."""
 
 
 @dataclass(frozen=True)

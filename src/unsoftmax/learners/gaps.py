@@ -30,6 +30,7 @@ _BEYOND = 4.0
 """How much further than the visible bound a saturated gap is expected to lie."""
 
 _PASSES = 4
+"""Each pass reads beside tokens that the one before has read."""
 
 
 @dataclass(frozen=True, eq=False)

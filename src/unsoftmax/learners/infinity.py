@@ -25,9 +25,14 @@ _TOLERABLE = 2.0**16
 """Gap to homogeneity, in units of rounding, that is taken for the target's own noise once it has stopped shrinking."""
 
 _TILT = 0.9
+"""Angle of the rows to the best direction: far enough to be independent, and most networks are still large there."""
+
 _LARGE = 0.15
 _USABLE = 1e-3
+"""A row at which the network is below the first share of its best is drawn again; below the second it reads nothing."""
+
 _REDRAWS = 24
+"""A row is tried on both sides, then a quarter closer: after all of them it is 0.03 off the best direction."""
 
 
 @dataclass(frozen=True, eq=False)

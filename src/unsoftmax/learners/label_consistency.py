@@ -23,8 +23,13 @@ _SHARE = 1 / 40
 """Share of delta with which independent flips may be taken for fixed ones."""
 
 _OTHER_SCALE = 0.75
+"""Ends of brackets are asked again with shorter tokens: the sequences are new, their labels independent."""
+
 _HARMLESS = 0.3
+"""Ends are asked this share of the accuracy away: a wrong label that moves the result by less does no harm."""
+
 _ROUNDINGS = 32.0
+"""Units of rounding within which a label beside the boundary is anyone's guess."""
 
 
 def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:

@@ -17,8 +17,13 @@ VALUE_SHARE = 1 / 32
 """Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
 
 _PILOT = 6
+"""Entries whose typical size sets the scale."""
+
 _VISIBLE = 100
+"""How far above the error of v and rounding an entry must be to be told from 0."""
+
 _FURTHER = 2.0**-10
+"""Bits by which v is sharpened at a time while no entry shows: ten."""
 
 
 def visible_size(

@@ -26,6 +26,7 @@ LEAST_FOR_BISECTION = 0.35
 """Share of the accuracy that must be left for the brackets."""
 
 _SIGN_DRAWS = 12
+"""Random signs over which the mean square of what an error of v does to the entries is taken."""
 
 
 def left_by_values(

@@ -27,6 +27,7 @@ ROUNDS = 4000
 _SETTLED_BY = 5
 """Times the expected number of answers by which what flips as declared has settled, and some in hand."""
 _IN_HAND = 100
+"""Rounds beyond the expected number: short searches vary most."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes
 T = TypeVar("T")
 
 _ROWS = 4096
+"""Sequences mirrored at once, so that lazy designs stay lazy."""
 
 
 def asking_both_signs(program: Asking[T]) -> Asking[T]:

@@ -29,8 +29,13 @@ PILOT_QUERIES = _PILOT + _REFINED
 """Fewest queries of `size_of_scores` where token norms are not limited."""
 
 _MOST_REPAIRS = 256
+"""Repairs allowed beside half of all entries: a head with few entries may need each of them several times."""
+
 _VISIBLE = 1e-2
+"""Typical |t| that is told from rounding also in float32."""
+
 _LONGEST = 2.0**80
+"""Largest |a| |b| tried where nothing shows: far from overflow, and W below 2^-80 is no W."""
 
 
 def unit_length(spec: OracleSpec) -> float:

@@ -39,9 +39,16 @@ _BEYOND = 5.0
 """Times the size of its error by which a predicted entry may be off: among thousands none was beyond 3.4."""
 
 _SHARPENED = 8
+"""Rounds of asking again what keeps the accuracy from being reached; two are usual."""
+
 _LOOKED_AT = 4
+"""Entries outside the cross, inside its block, that must agree before the rest is left out."""
+
 _FEW_CUTS = 7
+"""Levels asked a round once hardly an entry is left: rounds cost more than queries then."""
+
 _MANY_BITS = 24
+"""Accuracies of more bits get three levels a round: 2 bits + 40 rounds is the bar."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,10 @@ _SMALL = 0.001
 """Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
 
 _PARTED = 1e2
+"""How far the coupling inside blocks must exceed what is left across them."""
+
 _SILENT = 1e3
+"""Units of rounding below which a subspace answers nothing."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,16 @@ HELD_OUT = 24
 
 TYPICAL_LOGIT = 0.4
 _SMALL = 0.2
+"""|a.v| below this share of |v| is drawn again: its logit would lose digits."""
+
 _PROGRAM_ACCURACY = 1e-7
+"""First-order methods reach this in bearable time; Gauss-Newton does the rest."""
+
 _EXPLAINED = 1e-6
+"""Gap of held-out measurements that a right solution shows at most without noise."""
+
 _MEASURABLE = 0.2
+"""A gap beyond this is never noise that W would survive."""
 
 
 def random_pairs(

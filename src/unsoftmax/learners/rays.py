@@ -19,12 +19,23 @@ from unsoftmax.solvers.low_rank_table import from_cross, pivots, visible_rank
 from unsoftmax.spec import OracleSpec
 
 _TYPICAL = 0.8
+"""Root mean square of the logits aimed at."""
+
 _READABLE = 5.0
 _ESTIMABLE = 9.0
+"""Largest |t| taken as it comes, and largest that still tells its own size."""
+
 _PILOT = 8
+"""Entries of the pilot, and of the columns after which the scale is set anew."""
+
 _VISIBLE = 1e-4
+"""Typical |t| that is more than rounding along rays."""
+
 _CONFIRMATIONS = 4
+"""Entries outside the cross that must agree with the rank found."""
+
 _GROWTH = 1.25
+"""The block grows by this factor until its rank stops growing: half of it at most is beyond what the rank needs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,6 +148,7 @@ def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
 
 
 _PART = 8192
+"""Sequences held at once of a lazy design."""
 
 
 def _collected(request: Request, of: Callable[[Array], Array]) -> Array:

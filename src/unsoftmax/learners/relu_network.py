@@ -31,6 +31,7 @@ _LARGEST_OVER_TYPICAL = 25.0
 
 
 _LARGEST_OVER_EXPECTED = 30.0
+"""The same for the error that noise lets one expect, which is a root mean square over cells."""
 
 
 @dataclass(frozen=True)

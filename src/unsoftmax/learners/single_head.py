@@ -29,6 +29,7 @@ _NOTHING = 1e-6
 """A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
 
 _LONGEST_COORDINATE = 5**0.5
+"""|e_l + e_p + e_j|, where j is one of the two."""
 
 
 @dataclass(frozen=True)

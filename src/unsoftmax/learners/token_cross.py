@@ -11,7 +11,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross, Fit
 
 _SAMPLE = 16
+"""Fresh entries that test a cross; where hardly more are left, all of them do."""
+
 _RUNGS = 16
+"""Levels from which helpers are taken: one is then near to every gap."""
 
 _VISIBLE = 8.0
 """Gaps down to -8 are read without losing more than the digits a reading may lose."""

@@ -26,8 +26,13 @@ from unsoftmax.solvers.gap_cross import Fit
 from unsoftmax.spec import OracleSpec
 
 _COPIES = 64
+"""Most repetitions of a token: log 64 = 4.2 of reach."""
+
 _SWAPS = 12
+"""Sequences asked in two orders, to see whether position matters."""
+
 _SPARE = 4
+"""Tokens beyond those that span the embeddings: they check the solution."""
 
 _NOISY = 0.02
 """Answers that should agree and differ by less than this part of the values' range are called noisy, not positional."""

@@ -18,7 +18,10 @@ from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
 _PILOT = 8
+"""Pairs whose typical logit sets the scale of W."""
+
 _DIGITS = 5.0
+"""Rounding to digits depends on the leading one, by a factor of up to ten between answers; half of it is met."""
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:

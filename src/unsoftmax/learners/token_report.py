@@ -16,6 +16,7 @@ _HIDDEN = -15.0
 
 _BLOCK = 64
 _SHOWN = 5
+"""Columns looked at together, so that memory stays bounded, and ids named in a note."""
 
 
 def equal_values(reader: Reader) -> list[Array]:

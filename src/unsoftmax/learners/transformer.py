@@ -28,7 +28,10 @@ from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
 
 _CANCELS = 1e-9
+"""A w_o below this share of the neurons has cancelled: the odd part shows nothing of W."""
+
 _SPLIT = 1e-7
+"""Relative error of the answers that dividing A among several heads leaves."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from unsoftmax.models.base import MODEL_FORMAT, Array, Model
 
 RECOVERY_FORMAT = "unsoftmax-recovery/1"
 _LARGEST_FILE = 16 * 2**30
+"""A header can claim any size; the largest model that can be recovered is far below this."""
 
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:

@@ -19,6 +19,7 @@ except ImportError as error:
     raise InvalidArgument("to_onnx needs the package onnx; install unsoftmax[onnx].") from error
 
 _OPSET = 17
+"""The first with LayerNormalization, which every current runtime has."""
 
 
 class _Graph:

@@ -14,6 +14,7 @@ from unsoftmax.probes.pairs import paired
 LARGEST_SHARE_LOGIT = 2.0
 """Levels are asked at |t| up to this: beyond it an error of v is amplified by 1 + e^t, and a grows long."""
 _TILT = 0.025
+"""Radians: a skew W shows through bases tilted by this, and no product with v becomes small."""
 
 
 def coordinate_ratio(

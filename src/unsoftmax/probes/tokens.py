@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.probes.base import Array, Probes
 
 NO_HELPER = -1
+"""Stands where a sequence has no third token."""
 
 
 @dataclass(frozen=True, eq=False)

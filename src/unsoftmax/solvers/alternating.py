@@ -13,7 +13,10 @@ _NEAR = 0.03
 """Misfit at which Gauss-Newton takes over from alternation."""
 
 _PATIENCE = 10
+"""Iterations in a row without progress before the rest is left to Gauss-Newton."""
+
 _NO_WEIGHT = 1e-6
+"""Singular values below this share of the largest carry nothing: the rank given was too large."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,10 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _COMBINATIONS = 6
+"""Random combinations of the matrices: a pair of blocks that one takes for the same, others tell apart."""
+
 _LARGEST_PAIR = 400
+"""Groups of more coefficients between them than this are not turned: the system has as many unknowns."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,17 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from unsoftmax.probes.base import Array
 
 _ROWS = 8192
+"""Rows evaluated at once, so that memory stays bounded."""
+
 _SHARP = 1e-9
+"""Relative blur of a neuron below which its kink is known as well as answers are."""
+
 _CLEAR = 10.0
+"""Points keep so many blurs away from a kink, where the linear model of the correction does not hold."""
+
 _REACHABLE = 0.25
 _TURNED = 0.1
+"""Points are moved off a kink only if it blurs less than this, and if moving along the neighbours can leave it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 UNIT = 2.0**-53
+"""Half a unit in the last place of float64: the largest error of one rounding."""
 
 
 @dataclass(frozen=True, eq=False)

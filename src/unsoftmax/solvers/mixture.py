@@ -12,6 +12,8 @@ from unsoftmax.probes.base import Array
 
 _WEAK = 3e-3
 _MOST_WEAK = 4
+"""Singular values below this share of the largest are near dependences of the ranges; more than a few of them are not
+chance but heads that share a range."""
 
 
 @dataclass(frozen=True, eq=False)

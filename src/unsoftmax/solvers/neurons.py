@@ -9,6 +9,7 @@ from unsoftmax.solvers.cells import CellNetwork
 
 _SIGMAS = 20.0
 _WIDEST = 1e-3
+"""Two kinks nearer than so many deviations are one, but never farther apart than this angle."""
 
 
 def distinct(net: CellNetwork, share: float = 1.0) -> tuple[Array, Array, Array]:

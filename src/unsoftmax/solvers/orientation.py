@@ -13,6 +13,7 @@ from scipy.linalg import qr
 from unsoftmax.probes.base import Array
 
 _MOST_TRIES = 14
+"""Neurons beyond the dimension whose direction is found by trying: 2^14 choices take a second."""
 
 
 def orientation(U: Array, s: Array, lin: Array, tolerance: float) -> Array | None:

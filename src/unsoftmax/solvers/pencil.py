@@ -9,6 +9,7 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _SMALLEST_CLUSTER = 2
+"""A single eigenvalue is no cluster: it says nothing about where the next one begins."""
 
 
 @dataclass(frozen=True, eq=False)

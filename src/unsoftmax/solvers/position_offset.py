@@ -15,9 +15,16 @@ from unsoftmax.probes.base import Array
 
 _SCAN = 400
 _NEWTON = 8
+"""Points of the scan, dense towards both ends, and Newton steps from the best of them."""
+
 _LOW_RANK = 1e-9
+"""Relative size of the singular values that must vanish, at the right offset."""
+
 _NULL = 1e-7
+"""Singular values of the logits that vanish, relative to the largest, when c is nearly right."""
+
 _TOGETHER = 3
+"""So many singular values vanish together at the right offset; one alone may be small at a wrong one."""
 
 
 @dataclass(frozen=True)

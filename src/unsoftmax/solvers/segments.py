@@ -11,7 +11,10 @@ from unsoftmax.probes.base import Array
 
 _TILTS = np.array([1.2, 0.9, 0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05])
 _CANDIDATES = 256
+"""Random directions tried for a segment on which the network is steep throughout."""
+
 _EMPTY = 1e-12
+"""Pieces shorter than this are rounding between two kinks that coincide."""
 
 
 @dataclass(frozen=True, eq=False)

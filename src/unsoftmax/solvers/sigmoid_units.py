@@ -13,7 +13,10 @@ from scipy.special import expit
 from unsoftmax.probes.base import Array
 
 _PATIENCE = 12
+"""Steps of Levenberg-Marquardt without progress before a start is given up."""
+
 _ARRIVED = 1e-20
+"""Relative cost at which the fit is at rounding."""
 
 
 @dataclass(frozen=True, eq=False)

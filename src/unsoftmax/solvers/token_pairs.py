@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _SIGNS = 24
+"""Random signs over which a mean square is taken: its root is then known within about 15 %."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,9 +17,14 @@ from unsoftmax.spec import OracleSpec
 
 _PER_HEAD = 8
 _SILENT = 16
+"""Fresh pairs: some for each head, and some where every head that was found is off."""
+
 _OFF = 45.0
+"""Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
+
 _SCORES = 1e-8
 _QUIET = 1e-9
+"""Bounds in float64, of scores and of what is heard where nothing should be; other formats scale them."""
 
 
 def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate]:

@@ -23,9 +23,14 @@ from unsoftmax.spec import OracleSpec
 _ONE_TOKEN = 24
 _SEVERAL = 72
 _LENGTH = 4
+"""Labels asked of single tokens and of short sequences, and how long these are."""
+
 _DRAWS = 12
+"""Rounds of drawing sequences beside the boundary; most are found in the first two."""
+
 _CONFIDENCE = 0.99
 _FALSE_ALARM = 1e-4
+"""How seldom declared flips alone may make a right model fail."""
 
 
 def queries(spec: OracleSpec) -> int:

@@ -21,7 +21,10 @@ from unsoftmax.spec import OracleSpec
 
 _LENGTHS = (2, 3, 5, 9)
 _SLACK = 100.0
+"""Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""
+
 _DEAD = 1e-4
+"""Directions in which the network answers with less than this share of the best do not tell W."""
 
 
 def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:

@@ -23,18 +23,29 @@ from unsoftmax.spec import OracleSpec
 _ONE_TOKEN = 16
 _PER_LENGTH = 12
 _LENGTHS = (2, 3, 5, 8, 13, 21, 34)
+"""Fresh sequences: single ids, and some of each length; Fibonacci numbers reach long ones with few lengths."""
+
 _TIES = 24
 _TIE_LENGTHS = (2, 3, 6)
 _REPEATED_LENGTHS = (3, 4)
 _FAINT_LENGTHS = (2, 3)
+"""Ties are where an error of the scores shows most; repetitions and faint tokens show gaps that ties do not reach."""
+
 _FAINTEST = -9.0
+"""Scores of faint tokens lie down to this far below the largest: a weight of 1e-4 still moves the answer."""
+
 _FAR = 4
 _LASTS = 8
 _POOL = 64
 _COPIES = 16
+"""Draws from which ties and faint tokens are picked, and the most copies of a token that a tie may need."""
+
 _HIDDEN_FLOAT32 = 1e-6
+"""Gap of single ids that passes for a target that computes in float32 without saying so."""
+
 _SLACK = 100.0
 _COARSEST = 0.05
+"""Bounds over rounding; and no stated error excuses a gap of more than this share of the values' spread."""
 
 
 @runtime_checkable

@@ -17,9 +17,16 @@ from unsoftmax.spec import OracleSpec
 
 _BATCH = 16
 _DRAWS = 4096
+"""One random direction in 2^H leaves all heads off: enough for ten heads, asked in batches."""
+
 _BEYOND = 1e3
+"""How far along a direction heads are looked for, in units of the corner."""
+
 _MISSES = 3
+"""Directions in a row along which no new head turns on."""
+
 _LOUD = 1e-8
+"""Share of the scale above which an answer is one."""
 
 
 def find_far(spec: OracleSpec, rng: np.random.Generator) -> Asking[Far]:

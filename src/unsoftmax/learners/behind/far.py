@@ -13,6 +13,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _COPIES = 4
+"""Copies of the second token in the second reading; the ratio of both readings tells the logit."""
 
 
 @dataclass(frozen=True, eq=False)

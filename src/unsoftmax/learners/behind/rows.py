@@ -14,10 +14,20 @@ from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 
 _OFF = 45.0
+"""Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
+
 _PUSH = 100.0
+"""Factor on the query token at which every score has decided."""
+
 _LARGE = 0.15
+"""Rows at which the network answers with less than this share of the largest are drawn again."""
+
 _READABLE = 5.0
+"""Largest |t| taken as it comes."""
+
 _PILOT = 8
+"""Entries from which the size of the scores is set."""
+
 _SHIFTS = ((1, 1), (1, 64), (64, 1))
 
 

@@ -23,10 +23,17 @@ from unsoftmax.probes.base import Array, Probes
 
 _SPARE_REGIONS = 1.05
 _SPARE_QUERIES = 3
+"""Regions and queries beyond the unknowns: they check the solution."""
+
 _COPIES = np.array([[1, 1], [1, 3], [3, 1]])
 _LOGIT = 1.3
+"""Typical logit of the pairs; near 1 a step in the logit moves the answer most."""
+
 _EXPLAINED = 1e-7
+"""Relative gap within which the spare equations must hold."""
+
 _RETRIES = 6
+"""Pairs are drawn anew, shorter each time, where one left its linear region."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ _RATIOS = (0.75 * FINER**2, 1.3 * FINER**2)
 
 _SHARE = 0.25
 _LEAST = 3
+"""Places that must bend: so large a share, and so many."""
 
 
 def bending(second: Array, finer: Array) -> Array:

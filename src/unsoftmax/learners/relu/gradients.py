@@ -20,9 +20,16 @@ _CAUTION = 6.0
 """A step is this many times shorter than the distance to the nearest kink, weighted by the size of that kink."""
 
 _FLAT = (0.1, 0.4)
+"""Change of slope, relative to the median one, that parts cells into waves."""
+
 _SHRINK = 6.0
+"""A step that left its cell is shortened by this factor at least, and by its square at most."""
+
 _TRIES = 9
+"""Rounds of repairs; in the last three every cell that failed is asked again, not only the likely culprit."""
+
 _PASSES = 3
+"""A cell saved in one pass may save its neighbour in the next."""
 
 
 @dataclass(frozen=True, eq=False)

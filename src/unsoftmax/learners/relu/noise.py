@@ -12,6 +12,7 @@ from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 
 DIRECTIONS = 4
+"""Vectors of the pilot: two pairs of opposite ones, or four for second differences."""
 
 _STRETCH = 1.2345678
 """No power of two: a stretch by one would show no rounding."""
