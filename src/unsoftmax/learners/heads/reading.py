@@ -100,7 +100,7 @@ def read_heads(
 def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     shares = [m.shares for m in reading.measured]
-    for repair in range(_REPAIRS):
+    for _ in range(_REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
         again = {int(j) for _, part in ask for j in part}
@@ -108,7 +108,7 @@ def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPL
             wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained)
             if len(wrong) == 0:
                 return replace(reading, columns=columns, W=W)
-            ask, again = [lengthened(ground, s, wrong, repair) for s in shares], set(wrong.tolist())
+            ask, again = [lengthened(ground, s, wrong) for s in shares], set(wrong.tolist())
         for U in columns:
             U[[j for j in again if j < len(U)]] = np.nan
         reading = replace(reading, columns=columns)

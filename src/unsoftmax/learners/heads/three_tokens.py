@@ -18,7 +18,7 @@ from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes
 
 _LONGER = 32.0
-_LENGTHEN, _TURNS = 4.0, 3
+_LENGTHEN = 4.0
 _COARSE, _SHORTEN = 1e-11, 0.6
 _SHORT = 0.5
 _READABLE = 3.5
@@ -95,15 +95,13 @@ def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
     return i, j
 
 
-def lengthened(ground: Ground, share: Shares, columns: Array, repair: int) -> tuple[Array, Array]:
+def lengthened(ground: Ground, share: Shares, columns: Array) -> tuple[Array, Array]:
     """All directions of these columns with a longer z2, which leaves less room for a second solution.
 
-    It also shows errors of the answers and values larger, so after some repairs it is shortened again, the other way
-    round; coarse answers begin with that.
+    Coarse answers lose in a long z2 what it gains: there it is turned and shortened.
     """
     columns = columns[columns < share.y.shape[1]]
-    longer = _LENGTHEN if repair % (2 * _TURNS) < _TURNS else 1 / _LENGTHEN
-    share.second[columns] *= -longer if ground.noise < _COARSE else -_SHORTEN
+    share.second[columns] *= -_LENGTHEN if ground.noise < _COARSE else -_SHORTEN
     i, j = np.indices((len(share.y), len(columns))).reshape(2, -1)
     return i, columns[j]
 
