@@ -100,3 +100,33 @@ def test_more_heads_than_dimensions_and_linear_networks_are_refused_in_words() -
     linear = us.models.MultiHeadTransformer(W, np.concatenate([A, -A], axis=2), np.append(w, -w))
     with pytest.raises(us.errors.ModelMismatch, match="use MultiHead"):
         us.recover(us.oracle(linear), us.learners.Transformer(heads=None))
+
+
+@pytest.mark.parametrize("strength", [1e-4, 1e-8])
+def test_a_head_that_the_network_hardly_reads(strength: float) -> None:
+    target = MultiHeadTransformer.random(6, 2, 10, norm=4.0, seed=0)
+    A = target.A * np.array([1.0, strength])[:, None, None]
+    weak = MultiHeadTransformer(target.W, A, target.w_o)
+    recovery = us.recover(us.oracle(weak), us.learners.AttentionBehind(heads=None))
+    assert us.models.distance(recovery.model, weak) <= 1e-15 / strength + 1e-10
+
+
+@pytest.mark.parametrize(("H", "m", "seed"), [(2, 2, 6), (3, 2, 0), (3, 2, 4), (2, 1, 0)])
+def test_networks_of_few_neurons_are_silent_where_heads_are_on(H: int, m: int, seed: int) -> None:
+    target = MultiHeadTransformer.random(6, H, m, norm=4.0, seed=seed)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionBehind(heads=None), seed=seed)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+
+
+def test_equal_heads_are_one_and_proportional_or_flat_ones_are_told_before_the_network_is_paid_for() -> None:
+    target = MultiHeadTransformer.random(6, 2, 10, norm=4.0, seed=1)
+    equal = MultiHeadTransformer(target.W[[0, 0]], target.A, target.w_o)
+    found = us.recover(us.oracle(equal), us.learners.Transformer(heads=None), seed=1).model
+    assert found.heads == 1
+    assert us.models.distance(found, equal) <= 1e-9
+    for factor, words in ((2.0, "proportional"), (0.0, "W is 0")):
+        W = np.stack([target.W[0], factor * target.W[0]])
+        other = MultiHeadTransformer(W, target.A, target.w_o)
+        with pytest.raises(us.errors.ModelMismatch, match=words) as error:
+            us.recover(us.oracle(other), us.learners.Transformer(heads=None), seed=1)
+        assert error.value.recovery.usage.billed < 3 * (2 * 6 * 6 + 2 * 6 * 10)

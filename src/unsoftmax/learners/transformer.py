@@ -103,9 +103,10 @@ class Transformer:
                 "several heads with a residual are not read apart here: the residual's own weights are unknown. "
                 "AttentionBehind(heads=None) reads every W all the same."
             )
-        network, note, claims = yield from self._network(spec, seed, wiring)
         rng = np.random.default_rng(seed)
+        # Heads first: those that cannot be read apart are told before the network is paid for.
         W, _ = yield from read_heads_behind(spec, rng)
+        network, note, claims = yield from self._network(spec, seed, wiring)
         model = yield from split_network(network, W, rng)
         claim = Claim(RELATIVE_ERROR, _SPLIT, statement="of the answers, from how A is split among the heads")
         return Outcome(model, (note, f"{len(W)} heads; {wiring}."), (*claims, claim))

@@ -23,8 +23,14 @@ _OFF = 45.0
 """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
 
 _SCORES = 1e-8
-_QUIET = 1e-9
+_QUIET = 1e-11
 """Bounds in float64, of scores and of what is heard where nothing should be; other formats scale them."""
+
+_ROUNDING = 1e2
+"""Units of rounding, beside the loudest head, that the scores of a weak one may be off."""
+
+_UNREADABLE = 1.0
+"""Stands for the gap of a score that cannot be read at all."""
 
 
 def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate]:
@@ -41,12 +47,18 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
         t, y = yield from far.one_head(a, b, phase="verify")
         tokens = far.tokens(a, b)
         wanted = np.einsum("nd,de,ne->n", tokens[:, 0] - tokens[:, 1], model.W[h], tokens[:, 1])
-        # Where the network hardly answers, rounding hides the score.
-        clear = np.abs(y) > 1e-3 * scale * np.linalg.norm(a, axis=1) ** model.degree
-        gap = float(np.abs(t - wanted)[clear].max(initial=0.0)) if clear.sum() >= 3 else np.inf
-        gap = np.inf if np.isnan(gap) else gap
+        answers = np.abs(y) / np.linalg.norm(a, axis=1) ** model.degree
+        own = float(np.sqrt(np.mean(answers**2)))
+        # Where the network hardly answers, rounding hides the score; a weak head is loud beside itself.
+        clear = answers > 1e-3 * own
+        hidden = _ROUNDING * spec.eps * scale / max(own, 1e-300)
         statement = f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided"
-        found.append(Claim(f"head {h + 1}", max(_SCORES, 1e6 * spec.eps), gap, statement=statement))
+        gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=0.0))
+        if clear.sum() < 3 or hidden > _UNREADABLE:
+            statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
+            gap, hidden = _UNREADABLE, 0.0
+        bound = max(_SCORES, 1e6 * spec.eps, hidden)
+        found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
     b = _queries(model, None, _SILENT, rng)
     a = _pairs(model, b, None, rng)
     y = yield from far.ask(a, b, phase="verify")

@@ -7,6 +7,7 @@ until nothing turns on any more: H is found.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
@@ -28,6 +29,16 @@ _MISSES = 3
 _LOUD = 1e-8
 """Share of the scale above which an answer is one."""
 
+_HEARD = 1e-3
+"""A corner's answers with all heads on, or half on, must be this loud and in proportion to this accuracy."""
+
+_ALONE, _BESIDE = 1e-6, 1e4
+"""How well a third number of copies must agree with one head: relative, and in units of noise."""
+
+
+class Misled(ModelMismatch):
+    """What was found from one corner does not hold together; another corner may do better."""
+
 
 def find_far(spec: OracleSpec, rng: np.random.Generator) -> Asking[Far]:
     """Where the network is homogeneous, and how large its answers are there."""
@@ -42,7 +53,7 @@ def saturating_query(far: Far, rng: np.random.Generator) -> Asking[Array]:
     """b0 (d,) so long that along random unit a every head is on or off, ten times over."""
     d = far.spec.dim
     direction, size = _unit(rng, (1, d))[0], 1.0
-    for _ in range(80):
+    for _ in range(30):
         a = _unit(rng, (4, d))
         one = yield from far.ask(a, size * direction, phase="pilot")
         two = yield from far.ask(a, size * direction, (1, 2), phase="pilot")
@@ -57,12 +68,20 @@ def find_corner(far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
     for _ in range(_DRAWS // _BATCH):
         a = _unit(rng, (_BATCH, far.spec.dim))
         y = yield from far.ask(a, b0, phase="discovery")
-        quiet = np.flatnonzero(far.silent(y, a))
-        if len(quiet):
-            return np.asarray(a[quiet[0]])
+        for i in np.flatnonzero(far.silent(y, a)):
+            if (yield from _all_off(far, a[i], b0)):
+                return np.asarray(a[i])
     raise ModelMismatch(
         f"no direction among {_DRAWS} leaves all heads off; there are more than ten heads, one with W = 0, or none."
     )
+
+
+def _all_off(far: Far, a: Array, b0: Array) -> Asking[bool]:
+    """Is it silent at a because all heads are off, not the network? Then all are on at -b0, and half on at b = 0."""
+    half = yield from far.ask(a[None], 0 * b0, phase="discovery")
+    whole = yield from far.ask(a[None], -b0, phase="discovery")
+    loud = abs(float(half[0])) > _HEARD * far.scale
+    return loud and abs(float(whole[0] / half[0]) / 2**far.degree - 1) < _HEARD
 
 
 def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> Asking[Array]:
@@ -85,7 +104,10 @@ def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> 
             continue
         misses = 0
         point, t = yield from _transition(far, b0, corner, away * (1.0 if loud[0] == 0 else -1.0))
+        yield from _require_one(far, b0, point, t)
         w.append((yield from _slopes(far, b0, point, t, rng)))
+    if not w:
+        raise Misled("no head turned on when all were off")
     return np.array(w).reshape(-1, d)
 
 
@@ -104,7 +126,17 @@ def _transition(far: Far, b0: Array, corner: Array, away: Array) -> Asking[tuple
             low = middle
         else:
             high = middle
-    raise ModelMismatch("a head could not be caught while turning on; the target is not a sum of heads into a network.")
+    raise Misled("a head could not be caught while turning on")
+
+
+def _require_one(far: Far, b0: Array, point: Array, t: float) -> Asking[None]:
+    """1 and 4 copies told t; 16 must agree, or more than one head turns here."""
+    one = yield from far.ask(point[None], b0, phase="discovery")
+    many = yield from far.ask(point[None], b0, (1, 16), phase="discovery")
+    wanted = (expit(t - np.log(16.0)) / expit(t)) ** far.degree
+    rounding = _BESIDE * far.noise * far.scale / abs(float(one[0]))
+    if not abs(float(many[0] / one[0]) - wanted) <= _ALONE * wanted + rounding:
+        raise Misled("more than one head turned at once")
 
 
 def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generator) -> Asking[Array]:
@@ -115,13 +147,15 @@ def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generat
     slope = np.full(d, np.nan)
     for _ in range(40):
         left = np.flatnonzero(np.isnan(slope))
+        if len(left) == 0 and not slope.any():
+            break
         if len(left) == 0:
             return np.asarray(E.T @ slope)
         t, _ = yield from far.one_head(point + step[left, None] * E[left], b0, phase="discovery")
         good = np.abs(np.nan_to_num(t, nan=np.inf)) < 5
         slope[left[good]] = (t[good] - t0) / step[left[good]]
         step[left[~good]] /= 5
-    raise ModelMismatch("a head's transition is sharper than the number format can resolve.")
+    raise Misled("a head's transition was sharper than the number format can resolve")
 
 
 def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.behind.corner import find_corner, find_faces, find_far, saturating_query
+from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, find_far, saturating_query
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.rows import read_matrix
 from unsoftmax.learners.lockstep import together
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
+_ATTEMPTS = 4
+
 
 def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far]]:
     """W (H, d, d), H found, and where the network is homogeneous."""
     far = yield from find_far(spec, rng)
     b0 = yield from saturating_query(far, rng)
+    for attempt in range(_ATTEMPTS):
+        try:
+            return (yield from _read_from_corner(spec, far, b0, rng)), far
+        except Misled as error:
+            # A network of few neurons is also silent where heads are on: such a corner is none.
+            if attempt == _ATTEMPTS - 1:
+                raise ModelMismatch(
+                    f"{error} in {_ATTEMPTS} attempts: the target is not a sum of heads into a network, some heads "
+                    "turn together (proportional W), or the network is silent for most tokens (very few neurons)."
+                ) from error
+    raise AssertionError
+
+
+def _read_from_corner(spec: OracleSpec, far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
+    """W (H, d, d) from one corner."""
     corner = yield from find_corner(far, b0, rng)
     w = yield from find_faces(far, b0, corner, rng)
     seeds = rng.integers(2**63, size=len(w))
     W = yield from together(
         [read_matrix(far, b0, w, h, None, np.random.default_rng(seed)) for h, seed in enumerate(seeds)]
     )
-    return np.array(W).reshape(-1, spec.dim, spec.dim), far
+    return np.array(W).reshape(-1, spec.dim, spec.dim)

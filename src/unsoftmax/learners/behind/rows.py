@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import NotIdentifiable
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -57,9 +58,9 @@ class HeldOff:
             self.F[rows[good], columns[good]] = t[good] + np.log(copies[1] / copies[0])
             rows, columns, phase = rows[~good], columns[~good], "repair"
         if len(rows):
-            raise ModelMismatch(
-                f"{len(rows)} answers lie outside what one head in front of a homogeneous network can answer while the "
-                "others are held off; the target is outside the class."
+            raise Misled(
+                f"{len(rows)} answers lay outside what one head in front of a homogeneous network can answer while the "
+                "others are held off"
             )
 
     def _probes(self, rows: Array, columns: Array, copies: tuple[int, int], phase: str) -> LazyProbes:
@@ -133,7 +134,7 @@ def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> As
         turn[left] = np.where(sides[left] > 0, -turn[left], turn[left])
         reach[left] *= np.where((turn[left] > 0) | (sides[left] == 0), 0.6, 1.0)
     if np.abs(c).min() < 1e-3 * largest:
-        raise ModelMismatch("the network nearly vanishes along too many directions of one head; try another seed.")
+        raise Misled("the network nearly vanished along too many directions of one head")
     return Z, c
 
 
@@ -143,7 +144,7 @@ def _column_length(
     """How far b may move from b0: scores of head h change by about 1, the other heads stay off."""
     d = len(b0)
     length = 0.02 * float(np.linalg.norm(b0))
-    for _ in range(60):
+    for _ in range(24):
         rows = rng.integers(d, size=_PILOT)
         y = yield from far.ask(Z[rows], b0 + length * _unit(rng, (_PILOT, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
@@ -152,6 +153,8 @@ def _column_length(
             length = min(length / max(change, 1e-300), float(np.linalg.norm(b0)))
             break
         length /= 3
+    else:
+        raise Misled("no query token near the first kept a head readable")
     if len(w) == 1:
         return length
     dual = np.linalg.pinv(w)
@@ -162,7 +165,7 @@ def _column_length(
         if far.silent(y, off).all():
             return length
         length *= 0.6
-    raise ModelMismatch("the other heads do not stay off near the query token; they are too alike for this method.")
+    raise Misled("the other heads did not stay off near the query token")
 
 
 def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
