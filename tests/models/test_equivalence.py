@@ -24,9 +24,20 @@ def test_proposition_7_1_equal_scores_show_only_the_sum_of_values() -> None:
     second = MultiHead(np.stack([W, W]), np.stack([v[0] + v[2], v[1] - v[2]]))
     X = sequences(4, 6)
     assert np.allclose(first(X), second(X), atol=1e-12)
-    assert us.models.distance(first, second) > 0.5
+    assert np.abs(first.v - second.v).max() > 0.5
     assert equivalent(first, second)
-    assert us.models.distance(first.canonical(), second.canonical()) < 1e-15
+    assert us.models.distance(first, second) < 1e-15
+
+
+def test_heads_that_show_in_no_answer_do_not_count_in_the_distance() -> None:
+    target = MultiHead.random(4, 2, seed=3)
+    padded = MultiHead(
+        np.concatenate([target.W, target.W[:1], target.W[1:] + 1]),
+        np.vstack([target.v[0] / 4, target.v[1], 0.75 * target.v[0], np.zeros(4)]),
+    )
+    assert us.models.distance(padded, target) < 1e-15
+    assert us.models.distance(target, padded) < 1e-15
+    assert us.models.distance(MultiHead(target.W[:1], target.v[:1]), padded) == np.inf
 
 
 def test_length_two_is_not_enough() -> None:

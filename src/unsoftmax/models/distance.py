@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 
 import numpy as np
@@ -10,7 +11,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.heads_behind import HeadsBehind
-from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.multi_head import MultiHead, equal_heads
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -68,6 +69,10 @@ def _rest_of_head(model: SingleHead | LowRankHead, other: SingleHead | LowRankHe
 def _(model: MultiHead, other: Model) -> float:
     if not isinstance(other, MultiHead):
         raise InvalidArgument(f"a MultiHead cannot be compared with a {type(other).__name__}.")
+    # Equal W and v = 0 show in no answer: what can be compared is the canonical form.
+    first, second = model.canonical(), other.canonical()
+    if first.heads == second.heads or model.heads != other.heads:
+        model, other = first, second
     mine, true = (list(zip(m.W, m.v, _offsets(m), strict=True)) for m in (model, other))
     cost = [[max(relative(W, W2), relative(v, v2), beside(c, c2, W2)) for W2, v2, c2 in true] for W, v, c in mine]
     constant = beside(np.array([model.constant]), np.array([other.constant]), other.v)
@@ -115,6 +120,10 @@ def _(model: AttentionBehind, other: Model) -> float:
 def _(model: HeadsBehind, other: Model) -> float:
     if not isinstance(other, (HeadsBehind, MultiHeadTransformer, MultiHead)):
         raise InvalidArgument(f"a HeadsBehind cannot be compared with a {type(other).__name__}.")
+    if isinstance(other, MultiHeadTransformer):
+        other = _merged(other)
+    elif isinstance(other, MultiHead):
+        other = other.canonical()
     return _matched([[relative(W, W2) for W2 in other.W] for W in model.W], model.heads, other.heads)
 
 
@@ -128,11 +137,22 @@ def _(model: MultiHeadTransformer, other: Model) -> float:
 
     if not isinstance(other, MultiHeadTransformer):
         raise InvalidArgument(f"a MultiHeadTransformer cannot be compared with a {type(other).__name__}.")
+    model, other = _merged(model), _merged(other)
     if model.heads != other.heads:
         return float("inf")
     gaps = [[relative(W, W2) for W2 in other.W] for W in model.W]
     order = linear_sum_assignment(np.minimum(np.array(gaps).reshape(model.heads, -1), 1e300))[1]
     return max(_matched(gaps, model.heads, other.heads), distance(_stacked(model), _stacked(other, order)))
+
+
+def _merged(model: MultiHeadTransformer) -> MultiHeadTransformer:
+    """Heads of equal W attend alike: what reads them adds up; heads that nothing reads are left out."""
+    groups = equal_heads(MultiHead(model.W, np.zeros(model.W.shape[:2])), 1e-12)
+    A = np.array([model.A[group].sum(axis=0) for group in groups]).reshape(-1, *model.A.shape[1:])
+    lin = None if model.lin is None else np.array([model.lin[group].sum(axis=0) for group in groups])
+    read = A.any(axis=(1, 2)) if lin is None else A.any(axis=(1, 2)) | lin.any(axis=1)
+    W = model.W[[group[0] for group in groups]]
+    return replace(model, W=W[read], A=A[read], lin=None if lin is None else lin[read])
 
 
 def _stacked(model: MultiHeadTransformer, order: Array | None = None) -> ReluNetwork:
