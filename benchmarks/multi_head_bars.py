@@ -149,6 +149,36 @@ def subspaces() -> Bar:
     return Bar("orthogonal subspaces, d = 32, H = 4", run, [("worst", "W", 1e-7), ("worst", "v", 1e-7)])
 
 
+def degenerate(name: str) -> Bar:
+    """Heads that share a hyperplane or show nowhere: the canonical form must come out, and the function."""
+
+    def run(seed: int) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        A, B = rng.standard_normal((2, 5, 5)) / np.sqrt(5) * 2
+        v, nothing = rng.standard_normal((3, 5)), np.zeros((5, 5))
+        W, values = {
+            "equal W": ([A, A, B], [*v]),
+            "v = 0": ([A, B], [v[0], 0 * v[1]]),
+            "cancelling pair": ([A, A, B], [v[0], -v[0], v[1]]),
+            "W = 0": ([A, nothing, B], [*v]),
+            "twice": ([A, 2 * A, B], [*v]),
+            "1.3 times": ([A, 1.3 * A], [*v[:2]]),
+            "opposite": ([A, -A, B], [*v]),
+            "three proportional": ([A, 2 * A, -A], [*v]),
+        }[name]
+        target = MultiHead(np.array(W), np.array(values))
+        try:
+            recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=seed)
+        except us.errors.UnsoftmaxError as error:
+            return {"seed": seed, "refused": str(error)[:200], "function": float("inf"), "form": float("inf")}
+        X = rng.standard_normal((100, 6, 5))
+        function = float(np.abs(recovery.model(X) - target(X)).max() / np.abs(target(X)).max())
+        form = us.models.distance(recovery.model, target.canonical())
+        return {"seed": seed, "function": function, "form": form, "billed": recovery.usage.billed}
+
+    return Bar(f"degenerate, {name}", run, [("worst", "function", 1e-6), ("worst", "form", 1e-6)])
+
+
 def rational(d: int, H: int) -> Bar:
     def run(seed: int) -> dict[str, Any]:
         target = MultiHead.random(d, H, norm=2.0, seed=seed)
@@ -168,6 +198,8 @@ def bars() -> list[Bar]:
         subspaces(),
         *[rational(d, H) for d, H in [(4, 1), (6, 2), (6, 3)]],
     ]
+    kinds = "equal W", "v = 0", "cancelling pair", "W = 0", "twice", "1.3 times", "opposite", "three proportional"
+    found += [degenerate(kind) for kind in kinds]
     for norm, exact, times in [(10.0, 1e-13, 1.0), (3.0, 1e-12, 20.0), (1.0, 1e-10, 3000.0)]:
         found.append(bounded(norm, 0.0, 2.0, exact, 3.0))
         found.append(bounded(norm, 1e-9, 2.0, times * 1e-9, 4.5))

@@ -147,7 +147,7 @@ def beside_a_strong_head(ratio: float, seed: int) -> MultiHead:
     return MultiHead(target.W * np.array([1.0, ratio])[:, None, None], target.v)
 
 
-@pytest.mark.parametrize("ratio", [1e-9, 1e-10, 1e-11])
+@pytest.mark.parametrize("ratio", [1e-9, 1e-10, 1e-11, 1e8, 1e10])
 def test_weak_scores_beside_strong_ones_are_not_called_zero(ratio: float) -> None:
     target = beside_a_strong_head(ratio, 500)
     recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=500)
@@ -185,6 +185,89 @@ def test_a_jump_between_two_readings_does_not_cost_a_plane() -> None:
     recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=7004)
     assert errors(recovery.model, target)[0] <= 1e-10
     assert recovery.usage.billed <= 1.5 * us.theory.multi_head_unknowns(16, 3)
+
+
+def nearly_equal(apart: float, seed: int, d: int = 6) -> MultiHead:
+    rng = np.random.default_rng(seed)
+    W, other, v = rng.standard_normal((d, d)), rng.standard_normal((d, d)), rng.standard_normal((2, d))
+    return MultiHead(np.stack([W, W + apart * other]), v)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nearly_equal_heads_are_parted(seed: int) -> None:
+    target = nearly_equal(1e-3, seed)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=seed)
+    assert us.models.distance(recovery.model, target) <= 1e-9
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_heads_too_alike_are_refused_without_a_long_search(seed: int) -> None:
+    target, asked = nearly_equal(1e-6, seed), 0
+
+    def counting(tokens: np.ndarray) -> np.ndarray:
+        nonlocal asked
+        asked += len(tokens)
+        return target(tokens)
+
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(counting, 6), us.learners.MultiHead(), seed=seed)
+    assert asked <= 20 * us.theory.multi_head_unknowns(6, 2)
+
+
+class Positions:
+    """Heads with a bias by distance (`slope`), or a window of the last `window` tokens."""
+
+    def __init__(self, seed: int, slope: float = 0.0, window: int | None = None) -> None:
+        self.heads, self.slope, self.window = MultiHead.random(6, 2, norm=3.0, seed=seed), slope, window
+        self.dim = 6
+
+    def __call__(self, tokens: np.ndarray) -> np.ndarray:
+        X = tokens if self.window is None else tokens[:, -self.window :]
+        bias = -self.slope * np.arange(X.shape[1])[::-1]
+        total = np.zeros(len(X))
+        for W, v in zip(self.heads.W, self.heads.v, strict=True):
+            scores = np.einsum("bnd,bd->bn", X, X[:, -1] @ W.T) + bias
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            total += (weights / weights.sum(axis=1, keepdims=True) * (X @ v)).sum(axis=1)
+        return total
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("limits", [{}, {"max_norm": 2.0, "max_length": 8}])
+def test_a_bias_by_distance_is_told_by_swapping_two_tokens(limits: dict[str, float]) -> None:
+    with pytest.raises(us.errors.ModelMismatch, match="swapping two tokens") as error:
+        us.recover(us.oracle(Positions(1, slope=0.1), **limits), us.learners.MultiHead())
+    assert error.value.recovery.usage.billed <= 6 * us.theory.multi_head_unknowns(6, 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_window_is_refused() -> None:
+    with pytest.raises(us.errors.ModelMismatch) as error:
+        us.recover(us.oracle(Positions(1, window=2)), us.learners.MultiHead())
+    assert error.value.recovery.usage.billed <= 6 * us.theory.multi_head_unknowns(6, 2)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+@pytest.mark.parametrize("method", ["saturation", "rational"])
+def test_answers_whose_squares_leave_the_number_format_are_refused(size: float, method) -> None:
+    target = MultiHead.random(4, 2, seed=1)
+    oracle = us.oracle(MultiHead(target.W, target.v * size))
+    with pytest.raises(us.errors.OracleError, match="multiplied by a constant") as error:
+        us.recover(oracle, us.learners.MultiHead(method=method))
+    assert error.value.recovery.usage.billed == 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("d", "H", "seed"), [(64, 8, 7011), (64, 8, 8043), (32, 8, 8007), (32, 8, 8010), (32, 8, 8103)]
+)
+def test_a_second_solution_of_a_column_is_driven_out(d: int, H: int, seed: int) -> None:
+    """Columns whose small square system has several solutions, some of them more than once."""
+    target = MultiHead.random(d, H, seed=seed)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=seed)
+    assert max(errors(recovery.model, target)) <= 1e-11
 
 
 @pytest.mark.long

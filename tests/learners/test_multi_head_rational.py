@@ -31,3 +31,11 @@ def test_nearly_equal_heads_are_refused_not_blurred(apart, seed) -> None:
     target = us.models.MultiHead(np.stack([W[0], W[0] + apart * W[1]]), v)
     with pytest.raises(us.errors.ModelMismatch):
         us.recover(us.oracle(target), us.learners.MultiHead(method="rational"))
+
+
+def test_a_head_that_attends_to_all_tokens_alike() -> None:
+    target = us.models.MultiHead.random(6, 2, seed=1)
+    target = us.models.MultiHead(target.W * np.array([1.0, 0.0])[:, None, None], target.v)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(method="rational"), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-12
+    assert not recovery.model.W[1].any()

@@ -64,3 +64,14 @@ def test_empty_or_undefined_bases_cost_nothing(bases) -> None:
     with pytest.raises(us.errors.InvalidArgument):
         us.recover(target, us.learners.OrthogonalHeads(bases))
     assert not asked
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_head_that_attends_to_all_tokens_alike(known: bool) -> None:
+    """W = 0 shows in no Hessian: its value is what single tokens answer outside the subspaces found."""
+    rng = np.random.default_rng(3)
+    bases = np.split(np.linalg.qr(rng.standard_normal((7, 7)))[0], [3], axis=1)
+    W = np.stack([bases[0] @ rng.standard_normal((3, 3)) @ bases[0].T, np.zeros((7, 7))])
+    target = us.models.MultiHead(W, np.stack([U @ rng.standard_normal(U.shape[1]) for U in bases]))
+    recovery = us.recover(us.oracle(target), us.learners.OrthogonalHeads(bases if known else None), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-9

@@ -85,6 +85,12 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
             product = min(product / typical, longest)
 
 
+def faintest(spec: OracleSpec) -> float:
+    """||W||_F below which the scores of the longest tokens allowed are rounding: such a W is read as 0."""
+    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    return 1e3 * spec.dim * spec.eps / longest
+
+
 def _random_pairs(
     product: float, size: int, v: Array, spec: OracleSpec, rng: np.random.Generator
 ) -> Asking[tuple[Array, float]]:

@@ -17,11 +17,12 @@ from unsoftmax.learners.heads.flat import read_flat_value
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.lifted import with_offsets
+from unsoftmax.learners.heads.order import random_triples, require_no_order
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import Room, fit_values
+from unsoftmax.learners.heads.units import Room, closest, fit_values
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.multi_head import MultiHead as Heads
@@ -35,6 +36,10 @@ _DEPENDENT = 1e-4
 _EQUAL = 1e-8
 _VANISHING = 1e-10
 _EXACT = 1e-13
+_CONFIRMED = 1e-4
+_ALIKE = 1e-3
+"""Values read twice must agree to the one; heads whose W b differ by less than the other are not parted by a fit."""
+
 _LARGEST_FIT, _SMALL_FIT = 2200, 450
 """Unknowns that are fitted together where nothing else parts the heads, and where isolation did not come out."""
 
@@ -42,6 +47,8 @@ _LINE = 16.0
 _SPARE = 2.5
 _SPARE_NOISY = 1.6
 _RESERVE = 80
+_QUERIES = (1.0, 0.1, 0.01)
+"""Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,8 @@ class MultiHead:
         if bounded:
             radius = min(spec.domain.norm_limit, _LINE) if spec.dim == 1 else spec.domain.norm_limit
             room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
+            triples = random_triples(rng, spec.dim, 0.99 * radius * np.array([[1.0, 1.0, q] for q in _QUERIES]))
+            yield from keep(require_no_order(ground, triples))
             W, v = yield from fit_heads(ground, room, self.heads, records, rng)
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
@@ -137,30 +146,40 @@ class MultiHead:
         ground = circle.ground
         values = v if ground.zero is None else np.vstack([v, ground.zero])
         if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
-            raise Entangled("the heads' values are (nearly) dependent or fill the space", circle)
+            raise Entangled("the heads' values are (nearly) dependent or fill the space", circle, len(values))
         try:
             reading = yield from read_heads(ground, v, self.rank, rng, error_of_v)
+            ground = reading.ground
             w = reading.W @ circle.b0
             if separable(w):
-                v = yield from read_values_alone(ground, circle.b0, w, v)
-                reading = yield from settled(ground, v, reading.with_values(v))
+                v = _confirmed(v, (yield from read_values_alone(ground, circle.b0, w, v)))
+                reading = yield from settled(v, reading.with_values(v))
         except ModelMismatch as error:
             if ground.noise > _EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
                 raise
-            raise Entangled(str(error).rstrip("."), circle) from error
+            raise Entangled(str(error).rstrip("."), circle, len(values), tried=True) from error
         return _with_zero(ground, reading.W, v)
 
     def _fitted(
         self, ground: Ground, room: Room, error: Entangled, records: Records, rng: np.random.Generator
     ) -> Asking[tuple[Array, Array]]:
         """W, v where saturation does not part the heads: all fitted together."""
-        b0, units = yield from fit_values(ground, room, self.heads, records, rng)
+        triples = random_triples(rng, ground.dim, 2 * room.radius * np.array([[1.0, 1.0, q] for q in _QUERIES]))
+        yield from require_no_order(ground, triples)
+        b0, units = yield from fit_values(
+            ground, room, self.heads, records, rng, None if error.heads is None else error.heads + 1
+        )
+        if (apart := closest(units.w)) < _ALIKE:
+            raise ModelMismatch(
+                f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
+                f"about {_ALIKE:g} are told apart neither by saturation nor by a fit."
+            ) from error
         if theory.multi_head_unknowns(ground.dim, len(units.v)) > _LARGEST_FIT:
             raise ModelMismatch(
                 f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
                 f"together (more than {_LARGEST_FIT})."
             ) from error
-        return (yield from fit_scores(ground, room, b0, units, self.heads, records, rng))
+        return (yield from fit_scores(ground, room, b0, units, self.heads, records, rng, patient=not error.tried))
 
     def _checked(self, model: Heads) -> Heads:
         if self.heads is not None and model.heads > self.heads:
@@ -168,6 +187,17 @@ class MultiHead:
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
             )
         return model
+
+
+def _confirmed(v: Array, again: Array) -> Array:
+    """Values (H, d) read again with the scores found: what is far from the first reading, a wrong score read."""
+    change = float((np.linalg.norm(again - v, axis=1) / np.linalg.norm(v, axis=1)).max(initial=0.0))
+    if not change <= _CONFIRMED:
+        raise ModelMismatch(
+            f"values read again where one head alone should answer differ by {change:.2g} from those the jumps showed: "
+            "the scores found are wrong. The target is outside the class, or some heads have nearly equal W."
+        )
+    return again
 
 
 def _require_sum(v: Array, ground: Ground) -> None:

@@ -11,9 +11,11 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.measure import faintest
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
@@ -30,6 +32,8 @@ _PARTED = 1e2
 
 _SILENT = 1e3
 """Units of rounding below which a subspace answers nothing."""
+_OUTSIDE = 1e-9
+"""Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +88,8 @@ class OrthogonalHeads:
             outcome = yield from _resumed(program, y)
             head = outcome.model
             assert isinstance(head, Head)
-            W.append(basis @ head.W @ basis.T)
+            scored = float(np.linalg.norm(head.W)) > faintest(spec)
+            W.append(basis @ head.W @ basis.T if scored else np.zeros((spec.dim, spec.dim)))
             v.append(basis @ head.v)
         d = spec.dim
         model = Heads(np.array(W).reshape(len(W), d, d), np.array(v).reshape(len(v), d))
@@ -95,13 +100,26 @@ class OrthogonalHeads:
         ground = yield from read_ground(spec, rng)
         blocks = yield from find_subspaces(ground, rng)
         outcome = yield from self._given(blocks.bases, spec, seed)
+        model = _with_flat(outcome.model, blocks, ground)
         sizes = ", ".join(str(basis.shape[1]) for basis in blocks.bases) or "none"
         statement = (
             f"coupling of the {len(blocks.bases)} subspaces (dimensions {sizes}) next to what holds each together"
         )
         bound = 1.0 if np.isinf(blocks.within) else blocks.within / _PARTED
         claim = Claim("subspaces part", bound, blocks.across, statement=statement)
-        return Outcome(outcome.model, outcome.notes, (claim,))
+        return Outcome(model, outcome.notes, (claim,))
+
+
+def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:
+    """What single tokens answer outside the subspaces found is the value of a head with W = 0: no Hessian shows it."""
+    assert isinstance(model, Heads)
+    inside = sum((basis @ (basis.T @ ground.V) for basis in blocks.bases), np.zeros(ground.dim))
+    rest = ground.V - inside
+    # The subspaces are known no better than what couples them.
+    if np.linalg.norm(rest) <= max(_OUTSIDE, _PARTED * blocks.across) * np.linalg.norm(ground.V):
+        return model
+    flat = np.zeros((1, ground.dim, ground.dim))
+    return Heads(np.concatenate([model.W, flat]), np.vstack([model.v, rest]))
 
 
 def _resumed(program: Program, answer: Array) -> Program:

@@ -120,7 +120,8 @@ def _ties(
         rate = np.maximum(own[h], 1e-300)
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
         bound = max(_SCORES, _ROUNDING * float(np.median(allowed[h] / rate)), claimed)
-        statement = f"relative error of W_{h + 1} (Frobenius) as {number} near ties of this head show it"
+        what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
+        statement = f"relative error of {what} as {number} near ties of this head show it"
         if bound > _UNVERIFIABLE:
             statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
             bound, seen = _UNVERIFIABLE, bound
@@ -186,7 +187,7 @@ def _free(model: MultiHead, h: int) -> Array:
 
 
 def _sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
-    """How much each answer moves per relative error of W_h in a random direction, (batch,)."""
+    """How much each answer moves per relative error of W_h in a random direction, (batch,); of c_h where W_h is 0."""
     q = tokens[:, -1]
     z = tokens - q[:, None]
     u = q @ model.W[h].T + (0.0 if model.c is None else model.c[h])
@@ -195,8 +196,12 @@ def _sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
     alpha /= alpha.sum(axis=1, keepdims=True)
     a = z @ model.v[h]
     spread = alpha * np.abs(a - (alpha * a).sum(axis=1, keepdims=True))
-    lengths = np.linalg.norm(z, axis=2) * np.linalg.norm(q, axis=1)[:, None]
-    return np.asarray((spread * lengths).sum(axis=1) * np.linalg.norm(model.W[h]) / model.dim)
+    lengths, size = np.linalg.norm(z, axis=2), float(np.linalg.norm(model.W[h])) / model.dim
+    if size:
+        lengths = lengths * np.linalg.norm(q, axis=1)[:, None]
+    elif model.c is not None:
+        size = float(np.linalg.norm(model.c[h])) / math.sqrt(model.dim)
+    return np.asarray((spread * lengths).sum(axis=1) * size)
 
 
 def _size(model: MultiHead, tokens: Array) -> Array:

@@ -43,3 +43,13 @@ def test_distance_sees_offsets_and_constant():
     shifted = us.models.MultiHead(target.W, target.v, target.c, 0.71)
     assert 1e-3 < us.models.distance(moved, target) < 0.1
     assert 1e-3 < us.models.distance(shifted, target) < 0.1
+
+
+def test_an_offset_without_scores():
+    """A head with W = 0 attends by its key offset alone."""
+    rng = np.random.default_rng(5)
+    W = rng.standard_normal((2, 6, 6)) * np.array([1.0, 0.0])[:, None, None]
+    target = us.models.MultiHead(W, rng.standard_normal((2, 6)), rng.standard_normal((2, 6)), 0.3)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(affine=True))
+    assert us.models.distance(recovery.model, target) <= 1e-10
+    assert any("W_2 is 0" in claim.statement for claim in recovery.certificate.claims)

@@ -13,6 +13,7 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.discovery import Circle, Jump, Piece, Unresolved, compass
 from unsoftmax.learners.lockstep import together
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import power_of_two
 
 _STEP = 0.04
 """Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
@@ -21,6 +22,8 @@ _SILENT = 3
 _ERRORS = 1e3
 _WIDE = 0.7
 _DEEPER = 2.0**10
+_CLEAR = 4e3
+"""Score by which an arc's middle is away from its ends, however narrow it is: tails of a jump are no part of a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ def _linear_part(
     """
     d = circle.ground.dim
     plane, out = circle.basis[:, :2], circle.basis[:, 2:]
-    radius = circle.radius * _DEEPER
+    radius = max(circle.radius * _DEEPER, power_of_two(_CLEAR * circle.typical / half))
     z0 = radius * circle.point(middle)
     sides = [middle - _WIDE * half, middle + _WIDE * half]
     y = yield from circle.at(sides, radius)

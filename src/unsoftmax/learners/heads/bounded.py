@@ -7,6 +7,7 @@ queries and a joint fit of everything that was asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -25,6 +26,8 @@ _ISOLATED_LOGIT = 1.0
 _DEPENDENT = 1e-4
 _ROUNDS = 2
 _COMPLETIONS, _WORK = 30, 3000
+_FEW = 6
+"""Starts of a fit that is a last resort."""
 
 
 def fit_heads(
@@ -43,16 +46,18 @@ def fit_scores(
     heads: int | None,
     records: Records,
     rng: np.random.Generator,
+    patient: bool = True,
 ) -> Asking[tuple[Array, Array]]:
     """W (H, d, d), v (H, d) from what is seen at b0; a fit that does not arrive starts again at a shorter b0."""
-    for attempt in range(ATTEMPTS):
+    attempts = ATTEMPTS if patient else 1
+    for attempt in range(attempts):
         if len(units.v) == 0:
             break
         try:
             W, unseen = yield from _isolated(ground, room, b0, units, records, rng)
-            return (yield from _joint(room, W, units.v, b0, unseen, records, rng))
+            return (yield from _joint(room, W, units.v, b0, unseen, records, rng, None if patient else _FEW))
         except ModelMismatch:
-            if attempt == ATTEMPTS - 1:
+            if attempt == attempts - 1:
                 raise
             b0 = b0 / 4
             units = yield from read_units(ground, room, b0, heads, records, rng)
@@ -109,9 +114,16 @@ def _entries(
 
 
 def _joint(
-    room: Room, W: Array, v: Array, b0: Array, unseen: Array, records: Records, rng: np.random.Generator
+    room: Room,
+    W: Array,
+    v: Array,
+    b0: Array,
+    unseen: Array,
+    records: Records,
+    rng: np.random.Generator,
+    starts: int | None = None,
 ) -> Asking[tuple[Array, Array]]:
-    """Random three-token queries for what isolation cannot see, then one fit of everything."""
+    """Random three-token queries for what isolation cannot see, then one fit of everything, from some `starts`."""
     H, d = v.shape
     entries = round(float(np.trace(unseen, axis1=1, axis2=2).sum())) * d
     # Rounding of rough models is overstated a little, so that the fit is not led by its own last digits.
@@ -122,7 +134,7 @@ def _joint(
         copies = rng.integers(1, 3, (number, 3)) if room.longest >= 6 else None
         yield from records.ask(tokens, copies, "main")
         data = records.data()
-        for start in _starts(W, b0, unseen, rng):
+        for start in islice(_starts(W, b0, unseen, rng), starts):
             found = levenberg(start, v, data, noise)
             if found[2] < 3:
                 found = levenberg(found[0], found[1], data, 0.6 * room.noise, 30, 1e-9)

@@ -38,10 +38,15 @@ class Unresolved(Exception):
 
 
 class Entangled(ModelMismatch):
-    """Some heads turn on one hyperplane, or their values are dependent: saturation and isolation cannot part them."""
+    """Some heads turn on one hyperplane, or their values are dependent: saturation and isolation cannot part them.
 
-    def __init__(self, message: str, circle: Circle) -> None:
+    `heads`: how many were counted all the same; two that are nearly one may have passed as one. `tried`: isolation did
+    not come out, so that a fit is a last resort.
+    """
+
+    def __init__(self, message: str, circle: Circle, heads: int | None = None, tried: bool = False) -> None:
         super().__init__(message)
+        self.heads, self.tried = heads, tried
         # Tokens of this length give the weakest head scores of about 1.
         self.radius = 4 * float(np.sqrt(circle.typical * circle.ground.unit))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, OracleError
 from unsoftmax.learners.base import Asking
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
@@ -15,6 +15,8 @@ from unsoftmax.spec import OracleSpec
 _CHECKS = 2
 _STRETCH = 16.0
 _LINEAR = 1e-3
+_SMALLEST = 1e-100
+"""Smallest size of answers whose squares stay in the number format; the largest is its inverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,12 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     length = power_of_two(min(max(1.0, spec.tolerance / spec.eps), spec.domain.norm_limit))
     y = yield one_row(np.eye(d) * length, phase="values")
     V = y / length
+    largest = float(np.abs(V).max())
+    if largest and not _SMALLEST <= largest <= 1 / _SMALLEST:
+        raise OracleError(
+            f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
+            "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
+        )
     x = rng.standard_normal((_CHECKS, d))
     x = as_sent(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec)
     y = yield one_row(x, phase="pilot")

@@ -5,7 +5,7 @@ However strong the other heads are, d - H + 1 directions of every W_h cost one t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from unsoftmax.probes.scales import on_grid, power_of_two
 TYPICAL_LOGIT = 0.8
 READABLE = 6.0
 _PILOT = 5
+_DROWNING = 2.0**-5
+"""Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,15 @@ def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -
     raise ModelMismatch(
         "no size of the tokens makes a head's attention readable; its values may be wrong or the target is no head sum."
     )
+
+
+def balanced(ground: Ground, heads: list[Isolated]) -> tuple[Ground, list[Isolated]]:
+    """Shorter query tokens where the strongest head would need a z so short that it drowns in them; all z grow."""
+    smallest = min((head.size for head in heads), default=1.0)
+    if smallest >= _DROWNING:
+        return ground, heads
+    factor = power_of_two(smallest)
+    return replace(ground, unit=ground.unit * factor), [replace(head, size=head.size / factor) for head in heads]
 
 
 def _on_grid(rows: Array, ground: Ground) -> Array:

@@ -19,6 +19,9 @@ from unsoftmax.spec import OracleSpec
 
 _FOREIGN = 1e-5
 _BASES = 200
+_FLAT = 1e-12
+"""Share of the offset below which a W is what rounding leaves of 0."""
+
 _SHARE = 0.7, 2.0
 
 
@@ -43,7 +46,10 @@ def with_offsets(program: Callable[[OracleSpec, Array], Program], spec: OracleSp
     foreign = np.abs(W[:, d]).max(initial=0.0) / max(float(np.abs(W).max(initial=0.0)), 1e-300)
     if foreign > _FOREIGN or np.abs(v[:, d]).max(initial=0.0) > _FOREIGN * np.abs(v).max(initial=1e-300):
         raise ModelMismatch("heads with key offsets do not explain the answers: the lifted heads leave their class.")
-    model = MultiHead(W[:, :d, :d], v[:, :d], W[:, :d, d], constant)
+    scores, c = W[:, :d, :d], W[:, :d, d]
+    # What turning back leaves of a W that is 0 beside its offset is rounding.
+    flat = np.linalg.norm(scores, axis=(1, 2)) <= _FLAT * np.linalg.norm(c, axis=1)
+    model = MultiHead(np.where(flat[:, None, None], 0.0, scores), v[:, :d], c, constant)
     return replace(outcome, model=model)
 
 

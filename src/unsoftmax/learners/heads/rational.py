@@ -20,6 +20,9 @@ MOST_HEADS = 4
 _TYPICAL = 0.5
 _TRIALS = 4
 _FIT = 1e-10
+_FLAT = 1e-11
+"""Largest scores, at the length of z that was used, that are taken for 0."""
+
 _LARGEST_FIT = 2000
 
 
@@ -48,7 +51,9 @@ def rational_heads(
         data = records.data()
         W, v, _ = levenberg(W, v, data, 1e-12 * size * float(np.abs(q).max()))
         W, v = gauss_newton(W, v, data, 0.6 * ground.spec.tolerance, 3)
-    return W, v
+    # Scores within rounding of 0 are those of a head with W = 0; verification asks it far out.
+    flat = np.linalg.norm(W, axis=(1, 2)) * size <= max(_FLAT, 1e3 * ground.noise)
+    return np.where(flat[:, None, None], 0.0, W), v
 
 
 def _size(ground: Ground, records: Records, rng: np.random.Generator) -> Asking[float]:

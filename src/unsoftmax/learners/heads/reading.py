@@ -11,7 +11,7 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.learners.heads.ground import Ground, as_sent
-from unsoftmax.learners.heads.isolation import Entries, Isolated, isolate, scaled
+from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, saturated
 from unsoftmax.learners.lockstep import together
 from unsoftmax.models.multi_head import MultiHead
@@ -19,10 +19,15 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import on_grid
 
-_REPAIRS = 12
+_REPAIRS, _STRICT = 12, 6
+"""How often columns are asked again, and in how many of these rounds one that stands out is held to be wrong."""
+
 _ROUGHLY, _EXPLAINED = 1e-8, 1e-10
 _AMPLIFIED = 1e4
 """What a check may be off: while values are as the arcs show them, and once they are known to the last digits."""
+
+_APART = 1e3
+"""A check off by this many times the median of all stands out."""
 
 
 @dataclass(eq=False)
@@ -45,21 +50,27 @@ class Check:
         if len(self.tokens):
             self.y = yield Probes(self.tokens, phase="check")
 
-    def wrong(self, ground: Ground, v: Array, W: Array, explained: float) -> Array:
-        """Columns whose answer the heads found do not explain within `explained`, relative to the tokens' values."""
+    def wrong(self, ground: Ground, v: Array, W: Array, explained: float, strict: bool) -> Array:
+        """Columns whose answer the heads found do not explain within `explained`, relative to the tokens' values.
+
+        `strict`: nor one that is off by far more than the others, which suffer from the same errors of the values.
+        """
         values, scores = v, W
         if ground.zero is not None:
             values = np.vstack([v, ground.zero])
             scores = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))])
         size = np.abs(self.tokens @ values.T).sum(axis=(1, 2))
-        gap = np.abs(MultiHead(scores / ground.unit, values)(self.tokens) - self.y)
-        return np.flatnonzero(gap > max(explained, 1e4 * ground.noise) * size)
+        gap = np.abs(MultiHead(scores / ground.unit, values)(self.tokens) - self.y) / size
+        if strict and len(gap):
+            explained = min(explained, max(_EXPLAINED, _APART * float(np.median(gap))))
+        return np.flatnonzero(gap > max(explained, 1e4 * ground.noise))
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Everything read about all heads, the columns W b solved from it, and W (H, d, d)."""
+    """Everything read about all heads, the columns W b solved from it, and W (H, d, d) in the units of `ground`."""
 
+    ground: Ground
     measured: list[Measured]
     check: Check
     B: Array
@@ -83,6 +94,7 @@ def read_heads(
     heads = yield from together(
         [scaled(ground, isolate(v[h], others[h]), B, np.random.default_rng(rng.integers(2**63))) for h in range(len(v))]
     )
+    ground, heads = balanced(ground, heads)
     tables = [Entries.empty(ground, head, B) for head in heads]
     crosses = yield from together([read_cross(table, ground.noise, rank) for table in tables])
     shares = [
@@ -93,19 +105,20 @@ def read_heads(
     check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
     yield from check.ask(ground)
     yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
-    reading = Reading(measured, check, B, None, np.zeros((len(v), d, d)))
-    return (yield from settled(ground, v, reading, max(_ROUGHLY, _AMPLIFIED * error_of_v)))
+    reading = Reading(ground, measured, check, B, None, np.zeros((len(v), d, d)))
+    return (yield from settled(v, reading, max(_ROUGHLY, _AMPLIFIED * error_of_v)))
 
 
-def settled(ground: Ground, v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
+def settled(v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
+    ground = reading.ground
     shares = [m.shares for m in reading.measured]
-    for _ in range(_REPAIRS):
+    for repair in range(_REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
         again = {int(j) for _, part in ask for j in part}
         if not again:
-            wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained)
+            wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained, repair < _STRICT)
             if len(wrong) == 0:
                 return replace(reading, columns=columns, W=W)
             ask, again = [lengthened(ground, s, wrong) for s in shares], set(wrong.tolist())

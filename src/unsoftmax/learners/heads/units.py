@@ -20,6 +20,9 @@ from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
 ATTEMPTS = 3
 _PILOT = 8
 _MOST_HEADS = 12
+_MORE = 2
+"""Heads beyond those counted that a fit may begin with."""
+
 _STARTS = 10
 _EXPLAINED = 2e-13
 _LAST = 1e-3
@@ -37,16 +40,21 @@ class Room:
 
 
 def fit_values(
-    ground: Ground, room: Room, heads: int | None, records: Records, rng: np.random.Generator
+    ground: Ground,
+    room: Room,
+    heads: int | None,
+    records: Records,
+    rng: np.random.Generator,
+    counted: int | None = None,
 ) -> Asking[tuple[Array, Units]]:
-    """A query token b0 (d,) and what all heads show at it: W b0 and v."""
+    """A query token b0 (d,) and what all heads show at it, W b0 and v; `counted`: the most heads there can be."""
     b0 = yield from _query_token(ground, room, records, rng)
     if np.isinf(ground.spec.domain.norm_limit):
         # Only bounded tokens need it as long as can be.
         b0 = b0 / 4
     for attempt in range(ATTEMPTS):
         try:
-            return b0, (yield from read_units(ground, room, b0, heads, records, rng))
+            return b0, (yield from read_units(ground, room, b0, heads, records, rng, counted))
         except ModelMismatch:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -76,7 +84,13 @@ def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Ge
 
 
 def read_units(
-    ground: Ground, room: Room, b0: Array, heads: int | None, records: Records, rng: np.random.Generator
+    ground: Ground,
+    room: Room,
+    b0: Array,
+    heads: int | None,
+    records: Records,
+    rng: np.random.Generator,
+    counted: int | None = None,
 ) -> Asking[Units]:
     """w = W b0 and v of all heads: H = 1, 2, ... until the answers at b0 are explained."""
     d = ground.dim
@@ -84,7 +98,10 @@ def read_units(
     # The query token lies in the first dimensions, so that z = x - b0 does too.
     Q = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0]
     seen = _Seen(ground, room, b0, records, rng)
-    for H in range(1 if heads is None else max(heads, 1), _MOST_HEADS + 1):
+    first = 1 if heads is None else max(heads, 1)
+    # Some more than there are find their way where as many do not, and are pruned.
+    most = _MOST_HEADS if counted is None else max(min(counted + _MORE, _MOST_HEADS), first)
+    for H in range(first, most + 1):
         number = 5 * H * few + 20 - len(seen.F)
         yield from seen.ask(unit_vectors(rng, (number, few)) @ Q[:, :few].T)
         tolerance = seen.tolerance
@@ -94,9 +111,14 @@ def read_units(
         found = fit_units(seen.z @ Q[:, :few], seen.shift, seen.F, H, tolerance, rng, starts=starts)
         if found.rms <= tolerance:
             found = _pruned(seen.z @ Q[:, :few], seen.shift, seen.F, found, tolerance, rng)
+            if counted is not None and len(found.v) > counted:
+                raise ModelMismatch(
+                    f"only {len(found.v)} heads explain the answers at one query token where at most {counted} turn; "
+                    "the target is outside the class, or two of its heads are too alike to be told apart."
+                )
             return (yield from _extended(seen, Q, found))
     raise ModelMismatch(
-        f"up to {_MOST_HEADS} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
+        f"up to {most} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
         f"{tolerance:.1g}); the target is outside the class, noisier than declared, or has more heads."
     )
 
@@ -168,6 +190,13 @@ def _pruned(z: Array, shift: Array, F: Array, units: Units, tolerance: float, rn
         else:
             break
     return units
+
+
+def closest(w: Array) -> float:
+    """Smallest difference between two rows of w (H, d), relative to the longer of them; inf for less than two."""
+    sizes = np.linalg.norm(w, axis=1)
+    gaps = np.linalg.norm(w[:, None] - w[None], axis=2) / np.maximum(np.maximum.outer(sizes, sizes), 1e-300)
+    return float(gaps[np.triu_indices(len(w), 1)].min(initial=np.inf))
 
 
 def unit_vectors(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

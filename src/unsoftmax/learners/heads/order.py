@@ -1,0 +1,34 @@
+"""Softmax heads do not see the order of the tokens before the last: a target that does is told at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.base import Asking
+from unsoftmax.learners.heads.ground import Ground, as_sent
+from unsoftmax.probes.base import Array, Probes
+
+_FELT = 1e4
+"""Swapped sums differ by rounding; more than this many units of noise is a difference."""
+
+
+def require_no_order(ground: Ground, tokens: Array) -> Asking[None]:
+    """[x1, x2, q] and [x2, x1, q] must answer alike, tokens (n, 3, d)."""
+    tokens = as_sent(tokens, ground.spec)
+    y = yield Probes(np.concatenate([tokens, tokens[:, [1, 0, 2]]]), phase="pilot")
+    one, other = np.split(y, 2)
+    size = np.maximum(np.abs(tokens @ ground.V).max(axis=1), np.maximum(np.abs(one), np.abs(other)))
+    gap = np.maximum(np.abs(one - other) - 2 * ground.spec.tolerance, 0.0)
+    felt = float((gap / np.maximum(size, 1e-300)).max(initial=0.0))
+    if felt > _FELT * ground.noise:
+        raise ModelMismatch(
+            f"swapping two tokens before the last changes an answer by {felt:.2g} of its size, and no sum of softmax "
+            "heads sees their order: the target uses positions (a bias by distance, a window, rotated tokens)."
+        )
+
+
+def random_triples(rng: np.random.Generator, d: int, lengths: Array) -> Array:
+    """Three tokens (n, 3, d) in random directions with the given lengths (n, 3)."""
+    x = rng.standard_normal((*lengths.shape, d))
+    return np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None])
