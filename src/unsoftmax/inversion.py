@@ -131,6 +131,11 @@ def rounding_unit(y: Array) -> float:
     return float(np.finfo(np.float64).eps)
 
 
+def lowest_step(unit: float) -> float:
+    """Distance of the smallest numbers of the format with this rounding unit, whose rounding is absolute; else 0."""
+    return next((float(np.finfo(x).smallest_subnormal) for x in ("float16", "float32") if np.finfo(x).eps == unit), 0.0)
+
+
 def few_digits(y: Array) -> float:
     """Rounding error, as a share of the largest, of answers that all have at most 9 decimals or 9 digits; else 0."""
     largest = float(np.abs(y).max(initial=0.0))

@@ -40,7 +40,8 @@ def from_probabilities(p: Array) -> Array:
     """f from the probabilities of two classes (batch, 2), p_1 = sigmoid(f): no digit is lost near p_1 = 1."""
     p = np.asarray(p, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.log(p[:, 1]) - np.log(p[:, 0]))
+        # Noise may take a small probability below 0, which is as saturated as 0.
+        return np.asarray(np.log(np.maximum(p[:, 1], 0.0)) - np.log(np.maximum(p[:, 0], 0.0)))
 
 
 def radius(link: Link | None, f: Array, error: Array | float) -> Array:

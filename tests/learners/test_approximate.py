@@ -155,6 +155,21 @@ def test_noise_above_what_was_declared_is_noticed():
         us.recover(liar, us.learners.Approximate())
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_tolerance_declared_too_small_is_noticed_by_answers_that_no_v_explains(strategy):
+    for dim in (2, 4, 8):
+        head = gaussian_head(dim, 2.0, dim)
+        for times in (1.0, 3.0):
+            oracle = Hostile(head, times * 1e-4, strategy, 1.0)
+            liar = Declared(oracle, replace(oracle.spec, tolerance=1e-4))
+            if times == 1:
+                claims = us.recover(liar, us.learners.Approximate()).certificate.claims
+                assert 0.5 < next(c.observed for c in claims if c.name == "declared tolerance") <= 1 + 1e-6
+            else:
+                with pytest.raises(us.errors.ModelMismatch, match="declared tolerance"):
+                    us.recover(liar, us.learners.Approximate())
+
+
 def paper_target(dim, seed, zeros):
     """A target at the edge of Theorem 6.1's assumptions: ||W||_F = 2, |v| = 1, some entries at the margin."""
     head = gaussian_head(dim, 2.0, seed, zeros)
@@ -201,6 +216,10 @@ def test_paper_refuses_what_it_does_not_cover():
         (us.learners.Approximate(method="paper"), "W_bound"),
         (us.learners.Approximate(method="paper", W_bound=1.0, margin=0.1), "at least 2"),
         (us.learners.Approximate(method="paper", W_bound=2.0, margin=0.1, accuracy=0.1), "Theorem 6.1"),
+        (us.learners.Approximate(method="paper", W_bound=2.0, margin=2.0), "margin"),
+        (us.learners.Approximate(W_bound=3.0), "W_bound"),
+        (us.learners.Approximate(margin=0.1), "margin"),
+        (us.learners.Approximate(W_bound=3.0, accuracy=0.1), "W_bound"),
         (us.learners.Approximate(method="best"), "method"),
         (us.learners.Approximate(accuracy=-1.0), "accuracy"),
     ):

@@ -204,7 +204,17 @@ def test_a_hidden_float32_target_is_found_out(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"accuracy": 0.0}, {"accuracy": 1e-17}, {"accuracy": 2.0}, {"flip_probability": 0.5}, {"delta": 0.0}],
+    [
+        {"accuracy": 0.0},
+        {"accuracy": 1e-17},
+        {"accuracy": 2.0},
+        {"flip_probability": 0.5},
+        {"delta": 0.0},
+        {"eps_v": 0.1},
+        {"W_bound": 3.0},
+        {"margin": 0.1},
+        {"fixed_flips": True},
+    ],
     ids=str,
 )
 def test_wrong_parameters_are_refused_before_a_query(wrong: dict) -> None:

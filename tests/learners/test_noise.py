@@ -89,6 +89,23 @@ def test_answers_rounded_to_nothing_are_said():
         us.recover(oracle, us.learners.Approximate())
 
 
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("limit", [1.0, None])
+def test_small_answers_swallowed_by_the_service_are_part_of_the_bound(limit, declared):
+    for seed, threshold in enumerate((1e-4, 1e-2, 0.05)):
+        head = gaussian_head(4, 2.0, seed)
+
+        def service(tokens, head=head, threshold=threshold):
+            f = head(tokens)
+            return np.where(np.abs(f) < threshold, 0.0, f)
+
+        oracle = us.oracle(service, 4, "approximate", max_norm=limit, tolerance=threshold if declared else 0.0)
+        try:
+            assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed, verify=False), head)
+        except us.errors.NotIdentifiable:
+            assert threshold == 0.05
+
+
 def test_a_wrong_class_does_not_hide_behind_measured_noise():
     two = us.models.MultiHead.random(6, 2, norm=2.0, seed=5)
     oracle = us.oracle(lambda X: np.round(two(X), 6), 6)
@@ -183,7 +200,7 @@ def test_a_plan_beyond_the_budget_is_refused_before_it_is_spent():
     assert refused.value.needed > 5000
     assert target.received < 1000
     seen = []
-    us.recover(oracle, us.learners.Approximate(accuracy=1.0), progress=seen.append)
+    us.recover(oracle, us.learners.Approximate(accuracy=0.3), progress=seen.append)
     assert max(state.ahead for state in seen) > 50
 
 
@@ -263,6 +280,22 @@ def test_class_probabilities(decimals):
 
     recovery = us.recover(us.oracle(service, 8, link="sigmoid"), us.learners.Approximate())
     assert_within(recovery, head)
+
+
+def test_class_probabilities_without_scores():
+    rng = np.random.default_rng(0)
+    for seed in range(12):
+        dim, tau = int(rng.integers(1, 9)), 10 ** rng.uniform(-7, -3)
+        v = rng.standard_normal(dim) * 10 ** rng.uniform(-1, 1)
+        head = us.models.SingleHead(np.zeros((dim, dim)), v)
+
+        def service(tokens, head=head, tau=tau, exact=seed % 2):
+            p = np.stack([expit(-head(tokens)), expit(head(tokens))], axis=1)
+            # Noise takes probabilities below 0 and above 1.
+            return p if exact else p + tau * rng.uniform(-1, 1, p.shape)
+
+        oracle = us.oracle(service, dim, link="sigmoid", max_norm=(None, 1.0, 2.0)[seed % 3])
+        assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed), head)
 
 
 def test_saturated_answers_are_refused_where_nobody_asks_again():

@@ -111,3 +111,34 @@ def test_low_rank_states_what_a_format_leaves_on_more_heads(make, of, declared, 
     for dim in (6, 12, 20):
         for seed in range(6):
             check_low_rank(make, of, declared, limit, dim, 100 + seed)
+
+
+def cast(head, limit, dtype, declared):
+    def service(tokens):
+        return head(tokens.astype(dtype).astype(np.float64)).astype(dtype).astype(np.float64)
+
+    return us.oracle(service, head.dim, dtype=dtype if declared else "float64", max_norm=limit)
+
+
+def check_small(seed):
+    """Answers where a short format leaves relative for absolute rounding, and elsewhere."""
+    rng = np.random.default_rng([seed, 0x5A])
+    dim, dtype = int(rng.choice([1, 2, 2, 2, 3, 4, 6])), ("float16", "float16", "float32")[rng.integers(3)]
+    limit, size = (0.04, 0.03) if rng.integers(2) else 10.0 ** rng.uniform(-2, 0.3, 2)
+    head = gaussian_head(dim, float(10 ** rng.uniform(-0.5, 1)), seed)
+    head = us.models.SingleHead(head.W, head.v * size)
+    oracle = (answers, inside, cast)[rng.integers(3)](head, float(limit), dtype, bool(rng.integers(3) == 0))
+    try:
+        assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed), head)
+    except us.errors.NotIdentifiable:
+        return True
+    return False
+
+
+def test_small_answers_in_short_formats_keep_their_bounds():
+    assert sum(check_small(seed) for seed in range(24)) <= 2
+
+
+@pytest.mark.long
+def test_a_thousand_small_answers_in_short_formats_keep_their_bounds():
+    assert sum(check_small(seed) for seed in range(1000, 2000)) <= 20

@@ -3,7 +3,7 @@
 Every block turns its tokens at random (a dense design), so that rounding errors differ too, and a ledger, which answers
 the same sequence with the same number, does not defeat the averaging. Half of the sequences are negated: a constant in
 the answers is found and removed. A few blocks show how large v, W and the noise are; with them the number of blocks is
-planned, the plan is held against the budget, and asked in rounds that grow up to eightfold.
+planned, the plan is held against the budget, and asked in a few rounds that grow with what is known.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ MOST_QUERIES = 10**8
 _SATURATED = 0.06
 """Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
 
-_GROWTH = 8
+_LOOK = 8
+"""A first look takes this part of what is planned."""
+
+_ROUGH = 0.7
+"""Errors of the logits below which a plan is held against the budget as a whole: it is right to some ten percent."""
+
 _STAGES = 24
-_TRIED = 12
+"""Each doubles at least, so that this is never the end."""
+
+_TRIED = 400
+"""Answers of a design whose information is computed before it is asked."""
+
 _AHEAD = 1.04
 """Blocks are planned for this share of the wanted error, so that they mostly suffice."""
 
@@ -100,7 +109,7 @@ class Averaging:
     def learn(self) -> Asking[Outcome]:
         """A first look, then as many blocks as it says are needed; solve; state what is left."""
         self.shorter = self.length
-        start = max(least_blocks(self.spec.dim), self.planned // _GROWTH)
+        start = max(least_blocks(self.spec.dim), self.planned // _LOOK)
         values = yield from self._first_values(start)
         yield from self._settle(values, start)
         found = fit(self._values, self.batches[-1:], values.v, np.zeros((self.spec.dim, self.spec.dim)))
@@ -112,8 +121,9 @@ class Averaging:
             bound = wrong.W * deviation
             if bound <= self.accuracy and min(self.blocks, self.value_blocks) >= self.planned:
                 break
-            more = self._plan(found, wrong)
-            yield from self._ask(*self._stage(more), found.v)
+            stage, sure = self._stage(self._plan(found, wrong), bound)
+            self._refuse_beyond(sure)
+            yield from self._ask(stage, sure, found.v)
         if not bound <= self.accuracy:
             raise ModelMismatch(
                 f"after {self.blocks} blocks the error of W is bounded by {bound:.2g} and falls more slowly than "
@@ -183,27 +193,32 @@ class Averaging:
         best = math.inf
         lengths = sorted({min(self.length, self.shorter * 2.0 ** (k / 2)) for k in range(-2, 6)}, reverse=True)
         for length in lengths:
-            X1, X2 = turned_pairs(found.v, self.length, length, self.spec.dtype, _TRIED if d < 24 else 3, rng)
+            X1, X2 = turned_pairs(
+                found.v, self.length, length, self.spec.dtype, max(3, math.ceil(_TRIED / (d * d + d))), rng
+            )
             K = len(X1)
-            zeros = np.zeros((K, d, d))
             one = np.tile(self.length * np.eye(d), (K, 1))
-            signs = (-1.0) ** np.arange(zeros.size)
-            batch = Blocks(X1, X2, signs.reshape(zeros.shape), zeros)
-            tried = spread(Singles(one, signs[: len(one)], np.zeros(len(one))), [batch], found.v, found.W)
+            signs = rng.choice([-1.0, 1.0], (2, K, d, d))
+            batch = Blocks(X1, X2, signs[0], np.zeros((K, d, d)))
+            values = Singles(one, signs[1].ravel()[: len(one)], np.zeros(len(one)))
+            tried = spread(values, [batch], found.v, found.W)
             if math.sqrt(K) * tried.W < best:
                 best, self.shorter = math.sqrt(K) * tried.W, length
         # More answers will also tell the deviation better: it is planned with as it will then be known.
         wanted, held = self._needed(found, best), (best / wrong.W) ** 2
         total = self.blocks + max(wanted - held, 0.0)
         more = max(_affordable(total, d, self.accuracy), self.planned) - self.blocks
-        total_queries = self.spent + more * theory.approximate_queries(d)
-        if self.most is not None and total_queries > self.most:
-            raise ModelMismatch(
-                f"accuracy={self.accuracy:g} takes {total_queries} queries here, and {self.most} would do for errors "
-                "of the declared tolerance, ||W||_F <= W_bound and |v| >= margin: one of the three does not hold. "
-                f"After {self.spent} queries nothing more was asked."
-            )
         return max(more, 1 + self.blocks // 50)
+
+    def _refuse_beyond(self, blocks: int) -> None:
+        """Raise if so many more blocks exceed what the forecast allowed."""
+        total = self.spent + blocks * theory.approximate_queries(self.spec.dim)
+        if self.most is not None and total > self.most:
+            raise ModelMismatch(
+                f"accuracy={self.accuracy:g} takes {total} queries here, and {self.most} would do for errors of the "
+                "declared tolerance, ||W||_F <= W_bound and |v| >= margin: one of the three does not hold. After "
+                f"{self.spent} queries nothing more was asked."
+            )
 
     def _needed(self, found: Fit, best: float) -> float:
         """Blocks in all, if one block leaves `best` per deviation: a fixed point, since these tell the deviation."""
@@ -231,18 +246,17 @@ class Averaging:
             notes.append(f"a constant of {found.constant:.3g} in all answers was found and removed.")
         return tuple(notes)
 
-    def _stage(self, more: int) -> tuple[int, int]:
-        """How many of the planned blocks to ask now, and how many to hold against the budget.
+    def _stage(self, more: int, bound: float) -> tuple[int, int]:
+        """How many of the planned blocks to ask now, and how many are sure to be needed, if more than that.
 
-        What few blocks say of many is rough: not more than eight times as many are asked in their light, and only half
-        of the plan where it is several times what was seen.
+        Logits that may be off by u say too much or too little of the information in an answer by exp(u) or so. A plan
+        made in their light is asked to that part only, or as much as doubles what was seen, and made again.
         """
-        if more <= 2 * self.blocks:
+        if more <= self.blocks:
             return more, more
-        if more <= 2 * _GROWTH * self.blocks:
-            return more // 2, more
-        stage = (_GROWTH - 1) * self.blocks
-        return stage, max(stage, more // 4)
+        off = bound * self.length * self.shorter
+        stage = max(self.blocks, int(more * math.exp(-off)))
+        return stage, more if off < _ROUGH else stage
 
     def _ask(self, count: int, ahead: int, v: Array) -> Asking[None]:
         """`count` blocks, values and pairs; `ahead` blocks are what is still to come, these included."""

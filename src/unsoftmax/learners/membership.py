@@ -215,6 +215,7 @@ class Membership:
             )
         if not 0 < self.delta < 1:
             raise InvalidArgument(f"`delta` must be between 0 and 1 (got {self.delta}).")
+        self._refuse_unused()
         if self.method == "paper":
             if not 0 < self.accuracy < math.inf:
                 raise InvalidArgument(f"`accuracy` must be positive (got {self.accuracy}).")
@@ -231,6 +232,14 @@ class Membership:
             )
         self._refuse_endless(spec.dim)
         return require_pairs(spec, "Membership")
+
+    def _refuse_unused(self) -> None:
+        """Arguments without effect are refused by name."""
+        for name in ("W_bound", "margin", "eps_v"):
+            if self.method == "bisection" and getattr(self, name) is not None:
+                raise InvalidArgument(f"`{name}` belongs to method='paper'; bisection needs no such number. Omit it.")
+        if self.fixed_flips and not self.flip_probability:
+            raise InvalidArgument("`fixed_flips` says how labels flip, and `flip_probability` is 0; pass it as well.")
 
     def _refuse_endless(self, d: int) -> None:
         """Flips so frequent that a number takes thousands of answers are refused with the cost."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, few_digits, rounding_unit
+from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
 from unsoftmax.learners.base import Asking, Precision
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
@@ -72,7 +72,10 @@ def known_noise(
     """
     limit = min(spec.domain.norm_limit, _FAR[spec.dtype])
     declared = Noise(
-        spec.tolerance * (sigmas(spec.dim) if typical else 1.0), ROUNDINGS * spec.eps, spec.link, measured=typical
+        spec.tolerance * (sigmas(spec.dim) if typical else 1.0) + lowest_step(spec.eps),
+        ROUNDINGS * spec.eps,
+        spec.link,
+        measured=typical,
     )
     length = min(1.0, limit) if math.isinf(spec.domain.norm_limit) else limit
     if spec.link is not None:
@@ -94,25 +97,27 @@ def measure_noise(
     that this suggests, which then is the longest token to be sent, so that nothing is extrapolated.
     """
     sums = _Sums.random(spec, length, rng)
-    near, size, step = yield from sums.deviation(1.0)
-    small, small_size, _ = yield from sums.deviation(_SMALL)
+    near, size, step, unit, smallest = yield from sums.deviation(1.0)
+    small, small_size, _, small_unit, _ = yield from sums.deviation(_SMALL)
     if size == 0:
         raise NotIdentifiable(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
         )
     slope, wide = _SLOPE[spec.link], sigmas(spec.dim)
-    # Whatever else, answers are rounded to the format they come in.
-    floor = max(_ROUNDING, spec.eps / 2)
+    # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.
+    seen = min(unit, small_unit) if spec.link is None else 0.0
+    floor = max(_ROUNDING, spec.eps / 2, seen / 2)
     near = max(near, step / math.sqrt(12))
-    # Answers rounded to 0 show no error of their own.
-    small = small if small_size else near
+    lowest = max(lowest_step(spec.eps), lowest_step(seen))
+    # Answers rounded to 0 show no error of their own; it may be as large as the smallest answer that is not.
+    small = small if small_size else max(near, smallest / wide)
     if near > _CLEAR * small:
         # A purely relative error shrinks with the tokens; what is left of the small one is absolute.
         relative = near / size
         absolute = small if small > _CLEAR * near * _SMALL else 0.0
         return (
-            Noise(wide * absolute * slope, max(wide * relative, floor), spec.link, measured=True),
+            Noise(wide * absolute * slope + lowest, max(wide * relative, floor), spec.link, measured=True),
             length,
             longest,
         )
@@ -124,10 +129,10 @@ def measure_noise(
     if far > 4 * length:
         factor = power_of_two(far / length)
         far = length * factor
-        out, size, _ = yield from sums.deviation(factor)
+        out, size, *_ = yield from sums.deviation(factor)
         if out > _CLEAR * absolute:
             relative = max(wide * out / size, floor)
-    return Noise(wide * absolute, relative, measured=True), far, far
+    return Noise(wide * absolute + lowest, relative, measured=True), far, far
 
 
 def undeclared_noise(
@@ -177,12 +182,14 @@ class _Sums:
         g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
         return _Sums(N, g)
 
-    def deviation(self, factor: float) -> Asking[tuple[float, float, float]]:
-        """Deviation of the answers from linearity, their size (root mean square), and their common step if any."""
+    def deviation(self, factor: float) -> Asking[tuple[float, float, float, float, float]]:
+        """Deviation of the answers from linearity, their size (root mean square), their common step if any, the
+        rounding unit of their format, and the smallest that is not 0."""
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
         left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
         deviation = float(np.sqrt((left**2).sum() / FREEDOM))
-        return deviation, float(np.sqrt(np.mean(y**2))), _step(y)
+        smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
+        return deviation, float(np.sqrt(np.mean(y**2))), _step(y), rounding_unit(y), smallest
 
 
 def _step(y: Array) -> float:

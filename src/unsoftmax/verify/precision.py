@@ -17,6 +17,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values
+from unsoftmax.verify.tolerance import least_share
 
 _SLACK = 4.0
 _MEASURED = 2.0
@@ -37,6 +38,8 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
             gaps.append(_gap(model(tokens), y, spec))
             allowed.append(reach(model, tokens, y, precision, 1.0))
             typical.append(reach(model, tokens, y, precision, 1 / math.sqrt(spec.dim)))
+        if tokens.shape[1] == 1 and precision.basis == "proved":
+            claims += _tolerance_claim(model, tokens[:, 0], y, precision)
         gap = np.concatenate(gaps)
         worst = float((gap / np.concatenate(allowed)).max())
         usual = float(np.sqrt(np.mean((gap / np.concatenate(typical)) ** 2)))
@@ -48,6 +51,15 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
             Claim(f"{name}, typical", _SLACK, usual, statement="root mean square of gap over what it leaves on average")
         )
     return Certificate(tuple(claims))
+
+
+def _tolerance_claim(model: Model, tokens: Array, y: Array, precision: Precision) -> list[Claim]:
+    v = model.v  # type: ignore[attr-defined]
+    share = least_share(v, precision.v, tokens, y, precision.noise)
+    if share is None:
+        return []
+    statement = "least share of the declared tolerance within which some v explains all one-token answers"
+    return [Claim("declared tolerance", _EXACT, share, statement=statement)]
 
 
 def _gap(predicted: Array, answered: Array, spec: OracleSpec) -> Array:
