@@ -7,7 +7,7 @@ wider class is turned into the answer that the head without c and constant would
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Program
 from unsoftmax.learners.measure import READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -161,7 +161,7 @@ def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program
         request = next(program)
         while True:
             if request[:1].tokens.shape[1] == 1:
-                y = np.concatenate([part.tokens[:, 0] @ v for part in _parts(request)])
+                y = np.concatenate([part.tokens[:, 0] @ v for part in parts(request)])
             else:
                 y = yield request
                 y = _without_offset(request, y, v, c, constant)
@@ -175,7 +175,7 @@ def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program
 def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, constant: float) -> Array:
     corrected = np.empty_like(y)
     done = 0
-    for part in _parts(request):
+    for part in parts(request):
         if part.tokens.shape[1] != 2:
             raise InvalidArgument("affine terms are separated from pair probes only.")
         x1, x2 = part.tokens[:, 0], part.tokens[:, 1]
@@ -185,10 +185,3 @@ def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, 
         corrected[done : done + len(part)] = low + gap * expit(np.nan_to_num(t - (x1 - x2) @ c, nan=np.inf))
         done += len(part)
     return corrected
-
-
-def _parts(request: Probes | LazyProbes) -> Iterator[Probes]:
-    if isinstance(request, Probes):
-        return iter([request])
-    rows = max(1, 2**22 // request.row_bytes)
-    return (request[start : start + rows] for start in range(0, len(request), rows))

@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
-from unsoftmax.learners.measure import read_logits, read_values, size_of_scores, unit_length
+from unsoftmax.learners.measure import NOTHING, TYPICAL_LOGIT, read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.pairs import Pairs, paired
@@ -19,10 +19,6 @@ from unsoftmax.probes.scales import lengths_for, on_grid
 from unsoftmax.result import Claim
 from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing, negligible, next_column, outside
 from unsoftmax.spec import OracleSpec
-
-TYPICAL_LOGIT = 0.4
-_NOTHING = 1e-6
-"""Root mean square of the main logits; the few that exceed the readable range are asked again."""
 
 _CANDIDATES = 2
 _CONFIRMATIONS = 6
@@ -72,7 +68,7 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     if columns.rank == 0:
         empty = np.zeros((d, 0))
         hidden = 4 * d * negligible(noise, 0) / (setting.length_a * setting.length_b)
-        if spec.domain.max_norm is not None and hidden > _NOTHING:
+        if spec.domain.max_norm is not None and hidden > NOTHING:
             raise NotIdentifiable(
                 f"with tokens of norm at most {spec.domain.max_norm:g} no score is visible: of W only "
                 f"||W|| < {hidden:.1g} is known. Raise max_norm."

@@ -11,6 +11,7 @@ from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Matched, Pairs, paired
 from unsoftmax.probes.rows import Units
 from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
+from unsoftmax.probes.sphere import sphere, unit
 from unsoftmax.spec import OracleSpec
 
 READABLE = 7.0
@@ -19,6 +20,9 @@ READABLE = 7.0
 TYPICAL_LOGIT = 0.4
 """Root mean square of the main logits. At most (0.4/7)^2 = 0.33 % of them can then exceed 7 and need repair,
 whatever W is: their mean square is fixed by ||W||_F."""
+
+NOTHING = 1e-6
+"""A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
 
 _ESTIMABLE = 12.0
 """Largest |t| that still tells its own size, also in float32."""
@@ -96,7 +100,7 @@ def _random_pairs(
 ) -> Asking[tuple[Array, float]]:
     """Logits of `size` random pairs with |a| |b| near `product` (returned as it was realised)."""
     length_a, length_b = lengths_for(product, spec.domain)
-    b = _unit(rng.standard_normal((size, spec.dim))) * (0.99 * length_b)
+    b = sphere(rng, (size, spec.dim)) * (0.99 * length_b)
     a = random_rows(size, v, rng) * (0.99 * length_a)
     a, b = (on_grid(x, length_a + length_b, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
@@ -105,13 +109,9 @@ def _random_pairs(
 
 def random_rows(size: int, v: Array, rng: np.random.Generator) -> Array:
     """Random unit a (size, d), half of each along v: a.v is then never small."""
-    a = _unit(rng.standard_normal((size, len(v))))
+    a = sphere(rng, (size, len(v)))
     # The sign keeps the mean of a from favouring W'v.
-    return _unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v)))
-
-
-def _unit(x: Array) -> Array:
-    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+    return unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v)))
 
 
 def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> Asking[Array]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Outcome, Program
-from unsoftmax.learners.measure import read_logits, read_values, size_of_scores, unit_length
+from unsoftmax.learners.measure import TYPICAL_LOGIT, read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
@@ -23,7 +23,6 @@ from unsoftmax.spec import OracleSpec
 HELD_OUT = 24
 """Measurements kept from the program to judge it: for random pairs their gap is an unbiased estimate of ||dW||_F."""
 
-TYPICAL_LOGIT = 0.4
 _SMALL = 0.2
 """|a.v| below this share of |v| is drawn again: its logit would lose digits."""
 

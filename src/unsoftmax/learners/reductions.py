@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Asking
-from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.base import Array, LazyProbes, Probes, parts
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -147,13 +147,6 @@ def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
     return reduced(program, lambda probes: probes, reread)
 
 
-_PART = 8192
-"""Sequences held at once of a lazy design."""
-
-
 def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
     """`of` the last tokens (n, d) of all sequences, in parts so that lazy designs stay lazy."""
-    y = np.empty(len(request))
-    for start in range(0, len(request), _PART):
-        y[start : start + _PART] = of(request[start : start + _PART].tokens[:, -1])
-    return y
+    return np.concatenate([np.empty(0), *(of(part.tokens[:, -1]) for part in parts(request))])

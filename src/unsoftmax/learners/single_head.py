@@ -13,7 +13,7 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIde
 from unsoftmax.inversion import logits
 from unsoftmax.learners.affine import with_affine_terms
 from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
-from unsoftmax.learners.measure import PILOT_QUERIES, TYPICAL_LOGIT, read_logits, read_values, size_of_scores
+from unsoftmax.learners.measure import NOTHING, PILOT_QUERIES, TYPICAL_LOGIT, read_logits, read_values, size_of_scores
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
@@ -24,9 +24,10 @@ from unsoftmax.result import Claim
 from unsoftmax.spec import OracleSpec
 
 _SLACK = 30.0
+"""The stated error over one rounding of the logits, times sqrt d: a hundred random heads stay nine times below it."""
+
 _UNKNOWN = 0.1
-_NOTHING = 1e-6
-"""A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
+"""A relative error of W beyond this is called unknown rather than stated."""
 
 _LONGEST_COORDINATE = 5**0.5
 """|e_l + e_p + e_j|, where j is one of the two."""
@@ -127,7 +128,7 @@ def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
     lost = _SLACK * math.sqrt(spec.dim) * spec.eps
     bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
     smallest = lost * spec.dim / product
-    if spec.domain.max_norm is not None and bound > _UNKNOWN and smallest > _NOTHING:
+    if spec.domain.max_norm is not None and bound > _UNKNOWN and smallest > NOTHING:
         raise NotIdentifiable(
             f"with tokens of norm at most {spec.domain.max_norm:g} the scores move the answers no more than rounding "
             f"does: of W only ||W||_F < {max(smallest, typical * spec.dim / product):.1g} is known. Raise max_norm."

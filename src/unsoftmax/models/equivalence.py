@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Array, Model
-from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.multi_head import MultiHead, same
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.transformer import Transformer
@@ -109,8 +109,3 @@ def _vanishes(g: ReluNetwork, tolerance: float) -> bool:
             kinks.append((unit, strength, abs(strength)))
     flat = all(abs(total) <= tolerance * members for _, total, members in kinks)
     return flat and float(np.linalg.norm(affine)) <= tolerance * float(np.linalg.norm(size))
-
-
-def same(a: Array, b: Array, tolerance: float) -> bool:
-    """Whether arrays of one shape agree within `tolerance` times the larger norm."""
-    return bool(np.linalg.norm(a - b) <= tolerance * max(np.linalg.norm(a), np.linalg.norm(b)))

@@ -8,8 +8,8 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.distance import distance
-from unsoftmax.models.equivalence import equivalent, same
-from unsoftmax.models.multi_head import MultiHead, equal_heads
+from unsoftmax.models.equivalence import equivalent
+from unsoftmax.models.multi_head import MultiHead, equal_heads, same
 from unsoftmax.models.token_head import TokenHead
 
 

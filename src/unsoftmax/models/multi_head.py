@@ -100,7 +100,7 @@ def equal_heads(model: MultiHead, tolerance: float) -> list[list[int]]:
     for h in range(model.heads):
         for group in groups:
             g = group[0]
-            if _close(model.W[h], model.W[g], tolerance) and _close(offsets[h], offsets[g], tolerance):
+            if same(model.W[h], model.W[g], tolerance) and same(offsets[h], offsets[g], tolerance):
                 group.append(h)
                 break
         else:
@@ -108,5 +108,6 @@ def equal_heads(model: MultiHead, tolerance: float) -> list[list[int]]:
     return groups
 
 
-def _close(a: Array, b: Array, tolerance: float) -> bool:
+def same(a: Array, b: Array, tolerance: float) -> bool:
+    """Whether arrays of one shape agree within `tolerance` times the larger norm."""
     return bool(np.linalg.norm(a - b) <= tolerance * max(np.linalg.norm(a), np.linalg.norm(b)))

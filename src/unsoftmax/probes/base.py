@@ -7,7 +7,7 @@ lazy: they know their size and build any slice on demand, so memory stays bounde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,3 +106,15 @@ class LazyProbes:
 def one_row(x: Array, *, phase: str = "values", saturable: bool = False) -> Probes:
     """One-token sequences from the rows of x (batch, d)."""
     return Probes(np.ascontiguousarray(x, dtype=np.float64)[:, None, :], phase=phase, saturable=saturable)
+
+
+PART_BYTES = 2**22
+"""Bytes of a lazy design that are held at once while its answers are reread."""
+
+
+def parts(request: Probes | LazyProbes) -> Iterator[Probes]:
+    """A design in pieces that fit in memory, in order."""
+    if isinstance(request, Probes):
+        return iter([request])
+    rows = max(1, PART_BYTES // request.row_bytes)
+    return (request[start : start + rows] for start in range(0, len(request), rows))

@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
@@ -44,13 +45,13 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = plain.typical_norm(model, spec, rng)
-    one = plain.representable(plain.sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    one = plain.representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     y = yield Probes(one, phase="verify")
     sizes = [_size(model, one)]
     one_gap = float((np.abs(model(one) - y) / sizes[0]).max())
     answers, gaps = [y], []
     for length in plain.lengths(spec):
-        tokens = plain.representable(plain.sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        tokens = plain.representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
         y = yield Probes(tokens, phase="verify")
         answers.append(y)
         gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
@@ -77,8 +78,8 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
 def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float) -> Asking[Claim]:
     """Differences of tokens orthogonal to all values: a head the model lacks is heard there, however weak it is."""
     Q = np.linalg.svd(_unit_values(model), full_matrices=True)[2][model.heads :]
-    q = plain.sphere(rng, (_SILENT, spec.dim)) * scale * 0.5
-    z = plain.sphere(rng, (_SILENT, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
+    q = sphere(rng, (_SILENT, spec.dim)) * scale * 0.5
+    z = sphere(rng, (_SILENT, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
     room = 0.45 * spec.domain.norm_limit
     z *= np.minimum(1.0, room / np.linalg.norm(z, axis=1, keepdims=True))
     q *= np.minimum(1.0, room / np.linalg.norm(q, axis=1, keepdims=True))
@@ -132,11 +133,11 @@ def _ties(
 def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[Claim]:
     """A head whose W is 0: long tokens that only this head answers to show scores that are not."""
     length = min(_FAR / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
-    z = plain.sphere(rng, (_SILENT, spec.dim)) @ _free(model, h)
+    z = sphere(rng, (_SILENT, spec.dim)) @ _free(model, h)
     along = _free(model, h) @ model.v[h]
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
     z *= length / np.linalg.norm(z, axis=1, keepdims=True)
-    q = plain.sphere(rng, (_SILENT, spec.dim)) * length
+    q = sphere(rng, (_SILENT, spec.dim)) * length
     tokens = plain.representable(np.stack([z + q, q], axis=1))
     y = yield Probes(tokens, phase="verify")
     gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - _LAST_DIGITS * noise * _size(model, tokens), 0)
@@ -153,14 +154,14 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     """
     length = int(min(4, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
-    q = plain.sphere(rng, (4 * number, spec.dim))
+    q = sphere(rng, (4 * number, spec.dim))
     readable = np.linalg.norm(q @ model.W[h].T, axis=1)
     q = q[np.argsort(readable)[-number:]]
     rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
     norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
     q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)
     u = q @ model.W[h].T + offset
-    z = plain.sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
+    z = sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     free = _free(model, h)
     z[:, -1] = 2 * z[:, -1] @ free
     target = rng.uniform(-1.5, 1.5, (number, length - 1))

@@ -10,9 +10,10 @@ from unsoftmax.learners.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.values import format_eps, representable, sphere, typical_norm
+from unsoftmax.verify.values import format_eps, representable, typical_norm
 
 _ONE_TOKEN = 4
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 2}

@@ -16,6 +16,7 @@ from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
@@ -31,7 +32,7 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Cla
     """Calibrate a few fresh directions, then compare sequences of several lengths whose scores are of order one."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     lam = power_of_two(model.length)
-    half = on_grid(_sphere(rng, (RAY_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
+    half = on_grid(sphere(rng, (RAY_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
     # Both signs: no neuron is off along a ray and along the opposite one. Where all are off, nothing grows.
     directions = np.concatenate([half, -half])
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
@@ -60,7 +61,7 @@ def _sequences(
     a: Array, length: int, model: AttentionBehind, lam: float, spec: OracleSpec, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last."""
-    b = _sphere(rng, a.shape)
+    b = sphere(rng, a.shape)
     size = float(np.sqrt(np.mean((a * (b @ model.W.T)).sum(axis=1) ** 2)))
     b = on_grid(b, 2.0, spec.dtype) * (power_of_two(1 / size) if size else 1.0)
     multiples = on_grid(
@@ -69,8 +70,3 @@ def _sequences(
     tokens = multiples[:, :, None] * (lam * a)[:, None, :]
     tokens[:, -1] = b / lam
     return tokens, multiples
-
-
-def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    x = rng.standard_normal(shape)
-    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

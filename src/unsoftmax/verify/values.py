@@ -16,6 +16,7 @@ from unsoftmax.learners.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
 from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.result import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
@@ -205,11 +206,6 @@ def _inside(tokens: Array, limit: float) -> Array:
 def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:
     """Tokens the target sees exactly, hidden casts included, so that the model is compared and not a cast."""
     return tokens.astype("float16" if spec is not None and spec.dtype == "float16" else "float32").astype(np.float64)
-
-
-def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    x = rng.standard_normal(shape)
-    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
 
 
 def _residual(predicted: Array, answered: Array, amplification: Array | float = 1.0) -> float:

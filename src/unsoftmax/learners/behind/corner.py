@@ -14,6 +14,7 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.infinity import find_infinity
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
 _BATCH = 16
@@ -44,7 +45,7 @@ def find_far(spec: OracleSpec, rng: np.random.Generator) -> Asking[Far]:
     """Where the network is homogeneous, and how large its answers are there."""
     infinity = yield from find_infinity(spec, rng)
     far = Far(spec, infinity.length * 2.0**20, infinity.degree, infinity.noise, 1.0)
-    a = _unit(rng, (8, spec.dim))
+    a = sphere(rng, (8, spec.dim))
     y = yield from far.ask(a, np.zeros(spec.dim), phase="pilot")
     return Far(spec, far.length, far.degree, far.noise, 2.0**far.degree * float(np.sqrt(np.mean(y**2))))
 
@@ -52,9 +53,9 @@ def find_far(spec: OracleSpec, rng: np.random.Generator) -> Asking[Far]:
 def saturating_query(far: Far, rng: np.random.Generator) -> Asking[Array]:
     """b0 (d,) so long that along random unit a every head is on or off, ten times over."""
     d = far.spec.dim
-    direction, size = _unit(rng, (1, d))[0], 1.0
+    direction, size = sphere(rng, (1, d))[0], 1.0
     for _ in range(30):
-        a = _unit(rng, (4, d))
+        a = sphere(rng, (4, d))
         one = yield from far.ask(a, size * direction, phase="pilot")
         two = yield from far.ask(a, size * direction, (1, 2), phase="pilot")
         if np.abs(one - two).max() <= 1e3 * far.noise * far.scale:
@@ -66,7 +67,7 @@ def saturating_query(far: Far, rng: np.random.Generator) -> Asking[Array]:
 def find_corner(far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
     """A unit direction a (d,) at which all heads are off; one in 2^H random ones is."""
     for _ in range(_DRAWS // _BATCH):
-        a = _unit(rng, (_BATCH, far.spec.dim))
+        a = sphere(rng, (_BATCH, far.spec.dim))
         y = yield from far.ask(a, b0, phase="discovery")
         for i in np.flatnonzero(far.silent(y, a)):
             if (yield from _all_off(far, a[i], b0)):
@@ -156,8 +157,3 @@ def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generat
         slope[left[good]] = (t[good] - t0) / step[left[good]]
         step[left[~good]] /= 5
     raise Misled("a head's transition was sharper than the number format can resolve")
-
-
-def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    x = rng.standard_normal(shape)
-    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

@@ -13,6 +13,7 @@ from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.sphere import sphere
 
 _OFF = 45.0
 """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
@@ -146,7 +147,7 @@ def _column_length(
     length = 0.02 * float(np.linalg.norm(b0))
     for _ in range(24):
         rows = rng.integers(d, size=_PILOT)
-        y = yield from far.ask(Z[rows], b0 + length * _unit(rng, (_PILOT, d)), phase="pilot")
+        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (_PILOT, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
         if (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all():
             change = float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2)))
@@ -161,13 +162,8 @@ def _column_length(
     for _ in range(40):
         rows = rng.integers(d, size=_PILOT)
         off = Z[rows] - 2 * _OFF * dual[:, h]
-        y = yield from far.ask(off, b0 + 2 * length * _unit(rng, (_PILOT, d)), phase="pilot")
+        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (_PILOT, d)), phase="pilot")
         if far.silent(y, off).all():
             return length
         length *= 0.6
     raise Misled("the other heads did not stay off near the query token")
-
-
-def _unit(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    x = rng.standard_normal(shape)
-    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

@@ -17,8 +17,9 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import independence, isolate
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import ATTEMPTS, Room, fit_values, read_units, unit_vectors
+from unsoftmax.learners.heads.units import ATTEMPTS, Room, fit_values, read_units
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import levenberg
 from unsoftmax.solvers.sigmoid_units import Units
 
@@ -158,6 +159,6 @@ def _starts(W: Array, b0: Array, unseen: Array, rng: np.random.Generator) -> Ite
 
 def three_tokens(room: Room, length: float, number: int, d: int, rng: np.random.Generator) -> Array:
     """Random sequences (number, 3, d): two tokens up to the radius, a query token up to `length`."""
-    x = unit_vectors(rng, (number, 2, d)) * (room.radius * rng.uniform(0.5, 1.0, (number, 2, 1)))
-    b = unit_vectors(rng, (number, 1, d)) * (length * rng.uniform(0.3, 1.0, (number, 1, 1)))
+    x = sphere(rng, (number, 2, d)) * (room.radius * rng.uniform(0.5, 1.0, (number, 2, 1)))
+    b = sphere(rng, (number, 1, d)) * (length * rng.uniform(0.3, 1.0, (number, 1, 1)))
     return np.concatenate([x, b], axis=1)

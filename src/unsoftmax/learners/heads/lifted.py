@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.base import Program
 from unsoftmax.models.multi_head import MultiHead
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
 from unsoftmax.spec import OracleSpec
 
 _FOREIGN = 1e-5
@@ -85,7 +85,7 @@ def _primed(program: Program, A: Array, V: Array) -> _Primed:
 
 
 def _one_token(request: Probes | LazyProbes, A: Array, V: Array) -> Array:
-    return np.concatenate([(part.tokens[:, 0] @ A.T)[:, :-1] @ V for part in _parts(request)])
+    return np.concatenate([(part.tokens[:, 0] @ A.T)[:, :-1] @ V for part in parts(request)])
 
 
 def _through(primed: _Primed, A: Array, V: Array, constant: float) -> Program:
@@ -122,16 +122,9 @@ def _lowered(part: Probes, A: Array) -> Probes:
 def _raised(request: Probes | LazyProbes, y: Array, A: Array, V: Array, constant: float) -> Iterator[Array]:
     """Answers of the lifted heads."""
     done = 0
-    for part in _parts(request):
+    for part in parts(request):
         last = part.tokens[:, -1] @ A.T
         q, s = last[:, :-1], last[:, -1]
         mine = y[done : done + len(part)]
         yield q @ V + (mine - constant - (q / s[:, None]) @ V) / s
         done += len(part)
-
-
-def _parts(request: Probes | LazyProbes) -> Iterator[Probes]:
-    if isinstance(request, Probes):
-        return iter([request])
-    rows = max(1, 2**22 // request.row_bytes)
-    return (request[start : start + rows] for start in range(0, len(request), rows))

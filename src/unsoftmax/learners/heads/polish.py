@@ -12,8 +12,9 @@ import numpy as np
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import Room, unit_vectors
+from unsoftmax.learners.heads.units import Room
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import gauss_newton, linearised
 from unsoftmax.solvers.placement import choose, covariance, gains
 from unsoftmax.spec import OracleSpec
@@ -81,7 +82,7 @@ def candidates(W: Array, v: Array, number: int, room: Room, rng: np.random.Gener
     most = min(_COPIES, room.longest - 2)
     for n in range(number):
         h = int(rng.integers(H))
-        b = unit_vectors(rng, (d,))
+        b = sphere(rng, (d,))
         u = W[h] @ b
         rate = max(float(np.linalg.norm(u)) / float(np.sqrt(d)), 1e-300)
         z1 = rng.standard_normal(d) / np.sqrt(d) * (rng.uniform(0.3, 3) / rate)

@@ -15,6 +15,7 @@ from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
 
 ATTEMPTS = 3
@@ -64,8 +65,8 @@ def fit_values(
 
 def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Generator) -> Asking[Array]:
     """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
-    direction = unit_vectors(rng, (1, ground.dim))[0]
-    x = unit_vectors(rng, (_PILOT, ground.dim)) * room.radius
+    direction = sphere(rng, (1, ground.dim))[0]
+    x = sphere(rng, (_PILOT, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)
@@ -103,7 +104,7 @@ def read_units(
     most = _MOST_HEADS if counted is None else max(min(counted + _MORE, _MOST_HEADS), first)
     for H in range(first, most + 1):
         number = 5 * H * few + 20 - len(seen.F)
-        yield from seen.ask(unit_vectors(rng, (number, few)) @ Q[:, :few].T)
+        yield from seen.ask(sphere(rng, (number, few)) @ Q[:, :few].T)
         tolerance = seen.tolerance
         if np.sqrt(np.mean(seen.F**2)) <= tolerance:
             return Units(np.zeros((0, d)), np.zeros((0, d)), 0.0)
@@ -161,7 +162,7 @@ def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
     if few < d:
         first, number = len(seen.F), 6 * H
         lean = 10 ** rng.uniform(-1.3, -0.1, (number * (d - few), 1)) * rng.choice([-1.0, 1.0], (number * (d - few), 1))
-        inside = unit_vectors(rng, (len(lean), few)) @ Q[:, :few].T
+        inside = sphere(rng, (len(lean), few)) @ Q[:, :few].T
         outside = np.repeat(Q[:, few:].T, number, axis=0)
         yield from seen.ask(np.sqrt(1 - lean**2) * inside + lean * outside)
         w, v = (np.hstack([part, np.zeros((H, d - few))]) for part in (units.w, units.v))
@@ -197,9 +198,3 @@ def closest(w: Array) -> float:
     sizes = np.linalg.norm(w, axis=1)
     gaps = np.linalg.norm(w[:, None] - w[None], axis=2) / np.maximum(np.maximum.outer(sizes, sizes), 1e-300)
     return float(gaps[np.triu_indices(len(w), 1)].min(initial=np.inf))
-
-
-def unit_vectors(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Random directions along the last axis."""
-    x = rng.standard_normal(shape)
-    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.layer.one_row import answer_eps
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.solvers.orthogonal import solve_orthogonal
@@ -70,7 +70,7 @@ def read_ball(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ball]:
     if residual:
         y, more = y - asked, more - rest
     constant = (y[0] + y[D] + y[1] + y[D + 1]) / 4
-    noise = max(spec.eps, answer_eps(np.vstack([y + asked, more + rest]) if residual else np.vstack([y, more])))
+    noise = max(spec.eps, rounding_unit(np.vstack([y + asked, more + rest]) if residual else np.vstack([y, more])))
     eps = _eps(y[0] - constant, more[1:] - constant, asked[0], rest[1:])
     w = X @ U.T
     seen = w / np.sqrt((w * w).sum(axis=1, keepdims=True) / d + eps)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
@@ -47,14 +48,5 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
             f"one-token answers are not affine in the token: fresh ones miss by {gap / scale:.2g} of their size. "
             'Attention alone is; a LayerNorm is not (norm="auto" looks for one), nor is a network behind it.'
         )
-    noise = max(spec.eps, answer_eps(y), gap / scale / np.sqrt(d), spec.tolerance / scale)
+    noise = max(spec.eps, rounding_unit(y), gap / scale / np.sqrt(d), spec.tolerance / scale)
     return Affine(M, y[0], noise)
-
-
-def answer_eps(y: Array) -> float:
-    """Rounding unit of the narrowest number format that holds every answer exactly."""
-    for name in ("float16", "float32"):
-        with np.errstate(over="ignore"):
-            if (y.astype(name).astype(np.float64) == y).all():
-                return float(np.finfo(name).eps)
-    return float(np.finfo(np.float64).eps)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.layer.one_row import answer_eps
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -73,7 +73,7 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
         )
     far_size = float(np.mean(((far_answers * inverse) ** 2).sum(axis=1)))
     inverse = inverse * np.sqrt(d / far_size) * (1.0 if inverse.sum() >= 0 else -1.0)
-    noise = max(spec.eps, answer_eps(everything + beta))
+    noise = max(spec.eps, rounding_unit(everything + beta))
     bare = Shell(inverse, beta, np.zeros((d, d)), np.zeros(d), noise)
     return _with_sum(bare, points, rest, Q, fresh)
 

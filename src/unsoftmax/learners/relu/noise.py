@@ -10,6 +10,7 @@ from unsoftmax.errors import ModelMismatch, OracleError
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.sphere import unit
 
 DIRECTIONS = 4
 """Vectors of the pilot: two pairs of opposite ones, or four for second differences."""
@@ -41,10 +42,6 @@ class Answers:
     scale: float
     x: Array
     y: Array
-
-
-def unit(x: Array) -> Array:
-    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
 
 def directions(count: int, dim: int, upper: bool, rng: np.random.Generator) -> Array:
