@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import unsoftmax as us
 from tests.weights import minilm_layer
+from unsoftmax.learners.base import RELATIVE_ERROR
 from unsoftmax.learners.layer.presets import PRESETS
 from unsoftmax.learners.layer.ranges import moved_range
 from unsoftmax.models.layer_distance import layer_gaps
@@ -162,3 +165,12 @@ def test_every_trained_layer(index, seed, preset, dtype, error, most, after_a_re
     # A scan in which two heads shared a token is drawn again, and what it was used for asked again.
     restarted = recovery.usage.phases["main"] > PRESETS[preset].main_queries(layer.dim, layer.heads, layer.head_dim)
     assert ratio(recovery, layer) <= (after_a_restart if restarted else most)
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced"])
+def test_a_large_c_is_learned_within_the_stated_error(preset):
+    base = us.models.AttentionLayer.random(16, 2, seed=3)
+    layer = replace(base, c=base.c * 1e3)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(preset), seed=1)
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, layer) <= min(stated, 1e-7)

@@ -10,48 +10,65 @@ from unsoftmax.probes.base import Array
 
 _SMALLEST_CLUSTER = 2
 """A single eigenvalue is no cluster: it says nothing about where the next one begins."""
+_RIVAL = 2.0
+"""A group left out may come this much closer in width than heads in distance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """H heads of rank s at the eigenvalues `centres` (H,); `contrast`: smallest gap over largest width."""
+    """H heads of rank s at the eigenvalues `centres` (H,); `contrast`: gaps between them over their widths."""
 
     rank: int
     centres: Array
     contrast: float
 
 
-def find_clusters(J: Array, P: Array, rng: np.random.Generator) -> Clusters | None:
-    """Clusters of the pencil (J, P), both (n, k) with n = sum of the heads' ranks and k = n or n - 1.
+def find_clusters(J: Array, P: Array) -> Clusters | None:
+    """Clusters of the pencil (J, P), both (n, k) with n = sum of the heads' ranks and k at most n.
 
     J - sigma_h P has rank n - s + 1, so sigma_h is an eigenvalue of multiplicity s - 1 - (n - k) of the pencil cut to
-    k rows. Every H that divides n is tried at many widths; the one whose clusters stand farthest apart wins.
+    k rows: the ones in which P is largest. Every H that divides n is tried; the clearest clusters win.
     """
     n, k = J.shape
-    cut = np.linalg.qr(rng.standard_normal((n, k)))[0].T if n > k else np.eye(n)
-    values = np.linalg.eigvals(np.linalg.solve(cut @ P, cut @ J))
+    U, sizes, Vt = np.linalg.svd(P, full_matrices=False)
+    values = np.linalg.eigvals((U.T @ J @ Vt.T) / sizes)
     best: Clusters | None = None
-    for tolerance in np.logspace(-10, -2, 65):
-        real = np.sort(values.real[np.abs(values.imag) < 10 * tolerance])
-        if len(real) < 2:
-            continue
-        groups = np.split(real, np.flatnonzero(np.diff(real) > tolerance) + 1)
+    for tolerance in np.logspace(-9, -1, 17):
+        kept = np.sort_complex(values[np.abs(values.imag) < tolerance])
         for H in range(1, n // _SMALLEST_CLUSTER + 1):
-            s = n // H
-            size = s - 1 - (n - k)
-            if n % H or size < _SMALLEST_CLUSTER:
+            size = n // H - 1 - (n - k)
+            if n % H or size < _SMALLEST_CLUSTER or len(kept) < H * size:
                 continue
-            # Rank-one terms may add an eigenvalue to a cluster by chance.
-            heads = [group for group in groups if size <= len(group) <= size + 2]
-            if len(heads) != H:
-                continue
-            centres = np.array([np.median(group) for group in heads])
-            width = max(float(np.sort(np.abs(g - np.median(g)))[size - 1]) for g in heads)
-            gap = float(np.diff(np.sort(centres)).min()) if H > 1 else 1.0
-            contrast = gap / max(width, 1e-16)
-            if best is None or contrast > best.contrast:
-                best = Clusters(s, centres, contrast)
+            found = _narrowest(kept, size, H)
+            if found is not None and (best is None or found[1] > best.contrast):
+                best = Clusters(n // H, *found)
     return best
+
+
+def _narrowest(values: Array, size: int, H: int) -> tuple[Array, float] | None:
+    """Centres and contrast of the H narrowest groups of `size` neighbours among sorted values; None if there are fewer.
+
+    Each gap is compared with the two groups beside it, and the widest group with the narrowest that was left out.
+    """
+    real, aside = values.real, np.abs(values.imag)
+    windows = np.lib.stride_tricks.sliding_window_view(aside, size)
+    # Two conjugate values are as far apart as their imaginary parts.
+    widths = np.maximum(real[size - 1 :] - real[: len(real) - size + 1], 2 * windows.max(axis=1))
+    starts: list[int] = []
+    for i in np.argsort(widths, kind="stable"):
+        if all(abs(i - j) >= size for j in starts):
+            starts.append(int(i))
+        if len(starts) > H:
+            break
+    if len(starts) < H:
+        return None
+    chosen = np.sort(starts[:H])
+    width = np.maximum(widths[chosen], 1e-16)
+    centres = np.array([np.median(real[i : i + size]) for i in chosen])
+    contrast = float((np.diff(centres) / np.maximum(width[1:], width[:-1])).min() if H > 1 else 1 / width[0])
+    if len(starts) > H:
+        contrast = min(contrast, _RIVAL * float(widths[starts[H]] / width.max()))
+    return centres, 2 * contrast
 
 
 def annihilators(J: Array, P: Array, found: Clusters, count: int) -> list[Array]:

@@ -40,6 +40,9 @@ def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **res
 def _precision(reader: Reader, keys: Keys) -> Claim:
     """What the noise of the answers leaves in the model, from the conditioning of every read."""
     bound = _SLACK * (reader.worst * keys.gain + reader.heads.error)
+    # A c that is short against W q is known as much worse; one that is lost in the noise is none.
+    if bound * keys.over_offset < 1:
+        bound *= max(1.0, keys.over_offset)
     lost = (
         "; at 1 and more the noise leaves the weights undetermined in their weakest directions" if bound >= 0.1 else ""
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.base import Asking
+from unsoftmax.learners.layer.in_range import InRange, exact
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
-from unsoftmax.probes.around import balanced_blocks, orthonormal
+from unsoftmax.learners.layer.scores import Reader, Scales
+from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
@@ -21,13 +21,15 @@ from unsoftmax.spec import OracleSpec
 class Keys:
     """W_h = K_h'Q_h with orthonormal rows K_h (r, d) and Q_h (r, d), c_h = K_h'b_h (d,), head by head.
 
-    `gain`: by what relative errors of the logits can have been multiplied.
+    `gain`: by what relative errors of the logits can have been multiplied. `over_offset`: how many times longer key
+    directions are than the smallest c_h among them.
     """
 
     K: list[Array]
     Q: list[Array]
     c: list[Array]
     gain: float
+    over_offset: float = 1.0
 
 
 def read_keys(
@@ -46,8 +48,9 @@ def read_keys(
     """
     d, H = spec.dim, len(reader.heads.O)
     s, largest = reader.heads.smallest, scales.step + scales.query
-    E = _exact(orthonormal(rng, d) * scales.step, largest, reader, spec)
-    Q = _exact(_basis_with(known, d, rng) * scales.query, largest, reader, spec)
+    E = exact(orthonormal(rng, d) * scales.step, largest, reader, spec)
+    # Two bits to spare: sums of a few halves are exact too.
+    Q = exact(_basis_with(known, d, rng) * scales.query, 4 * largest, reader, spec)
     Q = np.vstack([np.zeros((1, d)) if zero else -Q[:1], Q])
     first = min(preset.full_queries(s), d) + 1
     m = reader.tokens(preset.tokens(reader.heads.slots))
@@ -68,18 +71,25 @@ def read_keys(
     coordinates = [u[:, h] @ Y[h] for h in range(H)]
     gain = 1.0
     if len(u) < d + 1:
-        rest, gain = yield from _in_range(reader, Q[len(u) :], Y, u, preset, scales, spec, rng)
+        offsets = _offsets(coordinates, zero)
+        rest, gain = yield from InRange(reader, Y, offsets, spec).read(Q[len(u) :], u, preset, scales, rng)
         # An error in few key directions tilts their range by as much more as the weakest of them is smaller.
         gain *= max(float(np.linalg.cond(a)) for a in coordinates)
         coordinates = [np.vstack([a, b]) for a, b in zip(coordinates, rest, strict=True)]
-    offsets = [a[0] if zero else (a[0] + a[1]) / 2 for a in coordinates]
+    offsets = _offsets(coordinates, zero)
     slopes = [solve_orthogonal(Q[1:], a[1:] - b).T for a, b in zip(coordinates, offsets, strict=True)]
-    return Keys([y.T for y in Y], slopes, [y @ b for y, b in zip(Y, offsets, strict=True)], gain)
+    over = max(_length(a) / max(_length(b[None]), 1e-300) for a, b in zip(coordinates, offsets, strict=True))
+    return Keys([y.T for y in Y], slopes, [y @ b for y, b in zip(Y, offsets, strict=True)], gain, over)
 
 
-def _exact(x: Array, largest: float, reader: Reader, spec: OracleSpec) -> Array:
-    """x on a grid where sums with others up to `largest` are exact; coordinates that are embedded have no grid."""
-    return x if reader.embed is not None else on_grid(x, largest, spec.dtype)
+def _length(rows: Array) -> float:
+    """Root mean square length of the rows (n, r)."""
+    return float(np.sqrt((rows * rows).sum(axis=1).mean()))
+
+
+def _offsets(coordinates: list[Array], zero: bool) -> list[Array]:
+    """What u_h is at q = 0, from its coordinates at q = 0 or at two opposite q, which come first."""
+    return [a[0] if zero else (a[0] + a[1]) / 2 for a in coordinates]
 
 
 def _basis_with(known: tuple[Array, Array] | None, d: int, rng: np.random.Generator) -> Array:
@@ -94,7 +104,7 @@ def directions_at(
     reader: Reader, Q: Array, scales: Scales, preset: Preset, spec: OracleSpec, rng: np.random.Generator
 ) -> Asking[Array]:
     """u_h(q) in full for the rows of Q (n, d), as (n, H, d)."""
-    E = _exact(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, reader, spec)
+    E = exact(orthonormal(rng, spec.dim) * scales.step, scales.step + 4 * scales.query, reader, spec)
     return (yield from _in_full(reader, Q, E, reader.tokens(preset.tokens(reader.heads.slots)), "main"))
 
 
@@ -115,32 +125,3 @@ def _basis(u: Array, s: int, noise: float) -> Array | None:
         return np.asarray(U[:, :s])
     seen = column_range(u, max(noise * 1e4, 1e-9))
     return seen.basis if seen.clear and seen.rank < u.shape[1] - 1 else None
-
-
-def _in_range(
-    reader: Reader,
-    Q: Array,
-    Y: list[Array],
-    u: Array,
-    preset: Preset,
-    scales: Scales,
-    spec: OracleSpec,
-    rng: np.random.Generator,
-) -> Asking[tuple[list[Array], float]]:
-    """Coordinates (n, r) of u_h(q) in Y_h (d, r) from displacements that all heads see well, and their conditioning."""
-    m = preset.block_tokens(reader.heads.slots)
-    if m * len(Y) > reader.room:
-        m = -(-reader.heads.slots // 2)
-    blocks = max(preset.blocks, -(-max(y.shape[1] for y in Y) // m))
-    values = [np.linalg.qr(z.T)[0].T for z in reader.heads.Z]
-    E = balanced_blocks(values, [y.T for y in Y], blocks, m, rng)
-    strongest = max(float(np.sqrt(((u[:, h] @ E.T) ** 2).mean())) for h in range(len(Y)))
-    longest = scales.longest / float(np.linalg.norm(E, axis=1).max())
-    size = min(TYPICAL / strongest, longest) if strongest > 0 else scales.step
-    E = _exact(E * size, size + scales.query, reader, spec)
-    logits = []
-    for part in np.split(E, blocks):
-        logits.append((yield from reader.read(Q, part, "main")))
-    t = np.concatenate(logits, axis=2)
-    seen = [np.linalg.lstsq(E @ y, t[:, h].T, rcond=None)[0].T for h, y in enumerate(Y)]
-    return seen, max(float(np.linalg.cond(E @ y)) for y in Y)

@@ -10,7 +10,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking, Program
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball, read_ball
-from unsoftmax.learners.layer.keys import Keys, read_keys
+from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import TYPICAL, Reader, find_scales
@@ -24,6 +24,12 @@ from unsoftmax.spec import Domain, OracleSpec
 
 _EDGE = 0.95
 """Length of the longest tokens, as a share of the ball's radius."""
+
+_STEP = 1e-7
+"""Step of a one-sided difference along a direction of typical effect, as a share of the radius."""
+
+_LEFT_OUT = 24
+"""One in so many directions is left out of the differences at first."""
 
 _DRAWS = 6
 _OPPOSITE, _SPARE = 4, 8
@@ -41,7 +47,7 @@ def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Prog
     scales = yield from find_scales(reader, units, rng, 4 * _room(ball))
     keys = yield from read_keys(reader, scales, preset, inner, rng, known=(q, u))
     U = ball.U
-    keys = Keys([k @ U for k in keys.K], [k @ U for k in keys.Q], [c @ U for c in keys.c], keys.gain)
+    keys = replace(keys, K=[k @ U for k in keys.K], Q=[k @ U for k in keys.Q], c=[c @ U for c in keys.c])
     reader.heads = Heads(heads.O, [z @ U for z in heads.Z], heads.error)
     return outcome(keys, reader, ball.constant, spec, residual=ball.residual, norm="pre", eps=ball.eps)
 
@@ -80,11 +86,10 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     at, P = _At(q, ball, B), B.T @ ball.M
     for draw in range(_DRAWS):
         phase = "main" if draw == 0 else "repair"
-        J, T = yield from _jacobian(at, P, rng, phase)
-        found = find_clusters(J, P @ T.T, rng)
-        if found is None or found.contrast < (2.0 if ball.noise > 1e-12 else 8.0):
+        pencil = yield from _pencil(at, P, rng, phase)
+        if pencil is None:
             continue
-        left = annihilators(J, P @ T.T, found, max(1, found.rank - 1))
+        found, left = pencil
         u, data = yield from _rough_directions(left, found, at, preset, P, rng, phase)
         exact = yield from _exact_probes(u, found.rank, at, P, rng, phase)
         if exact is None:
@@ -105,21 +110,45 @@ def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
     return Heads(O, Z, mixing.residual * float(np.linalg.cond(mixing.O)))
 
 
-def _jacobian(at: _At, P: Array, rng: np.random.Generator, phase: str) -> Asking[tuple[Array, Array]]:
-    """Derivative J (n, k) of the answers to [x, q] at a random x along orthonormal rows T (k, D)."""
+def _pencil(at: _At, P: Array, rng: np.random.Generator, phase: str) -> Asking[tuple[Clusters, list[Array]] | None]:
+    """Clusters of eigenvalues, one per head, with the annihilators of all other heads; None if they are not clear.
+
+    The directions that P shrinks most are left out at first: a head of large rank shows without them, and clearer.
+    """
+    n, exact = len(P), at.ball.noise < 1e-12
+    sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
     radius = at.ball.radius
-    T = orthonormal(rng, P.shape[1], min(P.shape))
     # Ranges do not depend on the query token: a long one spreads the eigenvalues.
     at = replace(at, q=_of_length(_EDGE * radius, at.ball, rng))
-    if at.ball.noise < 1e-12:
-        x, h = _of_length(_EDGE * radius, at.ball, rng), 3e-7 * radius
-        y = yield from at.ask(np.vstack([x, x + h * T])[:, None], phase)
-        return (y[1:] - y[0]).T / h, T
-    # Noisy answers: wide central differences at two widths, the third order cancelled.
-    x, h = _of_length(0.75 * radius, at.ball, rng), 0.2 * radius
+    x = _of_length((_EDGE if exact else 0.75) * radius, at.ball, rng)
+    steps = _STEP * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
+    base = (yield from at.ask(x[None, None], phase)) if exact else None
+    J = np.zeros((n, 0))
+    for part in np.split(np.arange(len(V)), [len(V) - n // _LEFT_OUT]):
+        if len(part) == 0:
+            continue
+        if base is not None:
+            J = np.hstack([J, (yield from _one_sided(x, V[part], steps[part], base, at, phase))])
+        else:
+            J = np.hstack([J, (yield from _central(x, V[part], 0.2 * radius, at, phase))])
+        PT = P @ V[: J.shape[1]].T
+        found = find_clusters(J, PT)
+        if found is not None and found.contrast >= (8.0 if exact else 2.0):
+            return found, annihilators(J, PT, found, max(1, found.rank - 1))
+    return None
+
+
+def _one_sided(x: Array, T: Array, steps: Array, base: Array, at: _At, phase: str) -> Asking[Array]:
+    """Derivative (n, k) of the answers to [x, q] along the rows of T (k, D)."""
+    y = yield from at.ask((x + steps[:, None] * T)[:, None], phase)
+    return (y - base).T / steps
+
+
+def _central(x: Array, T: Array, h: float, at: _At, phase: str) -> Asking[Array]:
+    """The same from noisy answers: wide central differences at two widths, the third order cancelled."""
     y = yield from at.ask(np.concatenate([x + s * h * T for s in (0.5, -0.5, 1.0, -1.0)])[:, None], phase)
     near, back, far, far_back = np.split(y, 4)
-    return (4 * (near - back) / h - (far - far_back) / (2 * h)).T / 3, T
+    return (4 * (near - back) / h - (far - far_back) / (2 * h)).T / 3
 
 
 def _rough_directions(
@@ -177,11 +206,13 @@ def _exact_probes(
     blocks: list[list[Array]] = [[] for _ in range(H)]
     data: Data = []
     # One set of logits leaves D - H columns; heads of small rank, or noise, need more to be told from the rest.
+    used: list[Array] = []
     for _ in range((1 if s > H else 2) + 2 * (at.ball.noise > 1e-12)):
-        chosen = _spread(u, at, rng)
+        chosen = _spread(u, at, used, rng)
         if chosen is None:
             return None
         x, t = chosen
+        used.append(t)
         r = float(np.sqrt((_EDGE * at.ball.radius) ** 2 - x @ x))
         extra = rng.standard_normal((_SPARE, D - H)) @ N
         extra *= r / np.linalg.norm(extra, axis=1, keepdims=True)
@@ -198,12 +229,24 @@ def _exact_probes(
     return np.hstack([np.linalg.qr(part)[0] for part in np.split(O, H, axis=1)]), data
 
 
-def _spread(u: Array, at: _At, rng: np.random.Generator) -> tuple[Array, Array] | None:
-    """A first token x (D,) and logits t (H,), u_h . (x - q) = t_h, spread as widely as the ball allows."""
+def _spread(u: Array, at: _At, used: list[Array], rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """A first token x (D,) and logits t (H,), u_h . (x - q) = t_h, spread as widely as the ball allows.
+
+    Logits like those `used` already, or opposite to them, would show the same once more.
+    """
+    H = len(u)
     inverse, uq = np.linalg.pinv(u).T, u @ at.q
-    levels = np.linspace(-1, 1, len(u)) if len(u) > 1 else np.ones(1)
-    for size in np.linspace(2.2, 0.2, 16):
-        t = size * np.array([rng.permutation(levels) for _ in range(300)])
+    levels = np.linspace(-1, 1, H) if H > 1 else np.ones(1)
+    # Weak scores: the ball only has room for small logits.
+    for size in np.geomspace(2.2, 2e-3, 30):
+        t = np.array([rng.permutation(levels) for _ in range(300)])
+        if used:
+            t = t + rng.uniform(-0.6, 0.6, t.shape) / H
+            alike = np.abs(t @ np.array([v / np.linalg.norm(v) for v in used]).T).max(axis=1) / np.linalg.norm(
+                t, axis=1
+            )
+            t = t[alike <= max(0.9, float(np.quantile(alike, 0.1)))]
+        t = size * t
         x = (t + uq) @ inverse
         best = int(np.argmin(np.linalg.norm(x, axis=1)))
         if np.linalg.norm(x[best]) < 0.8 * at.ball.radius:

@@ -47,8 +47,8 @@ class Preset:
         return s + max(2, round(self.spare * s))
 
     def for_directions(self) -> Preset:
-        """Behind a LayerNorm every answer lacks its scale: ranges want more probes and wider margins."""
-        return replace(self, spare=max(self.spare, 0.13), scans=max(self.scans, 2))
+        """Behind a LayerNorm every answer lacks its scale: ranges and key directions want more probes."""
+        return replace(self, spare=max(self.spare, 0.25), extra=max(self.extra, 0.125), scans=max(self.scans, 2))
 
     def main_queries(self, d: int, H: int, s: int) -> int:
         """Closed form of the phase "main" for H heads of rank s, W_h and P_h alike."""

@@ -17,11 +17,12 @@ from unsoftmax.spec import OracleSpec
 TOKENS = 1024
 """Tokens of a scan: two of H heads pick the same one with probability about H^2 / 2 TOKENS."""
 
-_WIDEST = 0.25
+_WIDEST, _WIDER = 0.25, 0.5
+"""Deviations, relative to the tokens, that are tried first: responses as they are, and directions."""
 _NARROWEST = 2.0**-8
 _PAIRS, _FEW = 5, 3
 """Pairs of opposite moves that must agree; directions take fewer, a head whose moves left the pick is asked again."""
-_FAIR, _WIDE = 0.015, 0.03
+_FAIR, _WIDE = 0.015, 0.06
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 8
 _SURE = 3
@@ -212,13 +213,14 @@ def _reach(
     readout: Readout,
     best: float,
 ) -> Asking[float]:
-    """Deviation by which single tokens may move and keep every pick: a third of one at which all moved together did.
+    """Deviation by which single tokens may move and keep every pick, from one at which all moved together did.
 
-    0 if that is not beyond `best`, or no move is small enough.
+    A third of it, or half for directions, whose errors grow with what the base hides. 0 if that is not beyond `best`,
+    or no move is small enough.
     """
     tokens, size = picks.tokens, picks.size
-    tried = _WIDEST * size
-    while tried > _NARROWEST * size and tried / 3 > best:
+    tried, share = (_WIDEST * size, 1 / 3) if readout.linear else (_WIDER * size, 1 / 2)
+    while tried > _NARROWEST * size and tried * share > best:
         # One pair first: most moves that are too wide show at once.
         for pairs in (1, (_PAIRS if readout.linear else _FEW) - 1):
             moves = on_grid(rng.standard_normal((pairs, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
@@ -229,6 +231,6 @@ def _reach(
             if bend > max(1e-9, 3e3 * noise):
                 break
         else:
-            return tried / 3
+            return tried * share
         tried /= 2
     return 0.0
