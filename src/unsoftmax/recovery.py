@@ -57,16 +57,7 @@ def recover(
     recheck    a `Recheck`: a sample of sequences is asked again at intervals, to notice a target that drifts or answers
                at random; None: remote targets only.
     """
-    if not isinstance(oracle, Oracle):
-        raise InvalidArgument(
-            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap a callable with us.oracle(fn, dim)."
-        )
-    if isinstance(learner, type) or not (learner is None or hasattr(learner, "program")):
-        raise InvalidArgument(
-            f"`learner` must be a learner such as us.learners.SingleHead() or None (got {learner!r})."
-        )
-    if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
+    require_run(oracle, learner, seed)
     if not (ledger is None or isinstance(ledger, (str, Path)) or hasattr(ledger, "put")):
         raise InvalidArgument(f"`ledger` must be a path or a store (got {type(ledger).__name__}).")
     notes: tuple[str, ...] = ()
@@ -99,6 +90,20 @@ def recover(
             stack = Stack(oracle, limits, store, workers, recheck, in_flight=in_flight)
             provenance = _provenance(oracle, learner, seed)
             return Attempt(stack, learner, seed, provenance, notes, fresh=fresh, watch=watch).finish(verify)
+
+
+def require_run(oracle: Any, learner: Any, seed: Any) -> None:
+    """Refuse what is no oracle, no learner or no seed before anything is asked."""
+    if not isinstance(oracle, Oracle):
+        raise InvalidArgument(
+            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap a callable with us.oracle(fn, dim)."
+        )
+    if isinstance(learner, type) or not (learner is None or hasattr(learner, "program")):
+        raise InvalidArgument(
+            f"`learner` must be a learner such as us.learners.SingleHead() or None (got {learner!r})."
+        )
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
+        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
 
 
 @contextmanager

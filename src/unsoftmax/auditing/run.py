@@ -31,6 +31,7 @@ from unsoftmax.oracles.identity import fingerprint, identity
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.recovery import require_run
 from unsoftmax.result import Recovery
 from unsoftmax.spec import OracleSpec
 
@@ -60,16 +61,7 @@ def audit(
     folder     where finished cells, their recoveries and ledgers are kept; run again to continue.
     executor   runs cells in parallel; processes need a target and a truth that can be pickled.
     """
-    if not isinstance(oracle, Oracle):
-        raise InvalidArgument(
-            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap it with us.oracle(fn, dim)."
-        )
-    if isinstance(learner, type) or not (learner is None or hasattr(learner, "program")):
-        raise InvalidArgument(
-            f"`learner` must be a learner such as us.learners.SingleHead() or None (got {learner!r})."
-        )
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
-        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
+    require_run(oracle, learner, seed)
     terms = terms or Terms()
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     home = None if folder is None else Path(folder)
@@ -80,6 +72,34 @@ def audit(
         raise InvalidArgument("`scenarios` must hold at least one scenario (got none).")
     base = learner if learner is not None else _diagnosed(oracle, seed, home)
     case = Case(oracle, base, truth, _unknowns(oracle.spec, truth), limits, seed, home)
+    cells, undefended, unknowns = _climbed(case, rungs, terms, executor, progress)
+    provenance = {
+        "version": version("unsoftmax"),
+        "seed": int(seed),
+        "spec": asdict(oracle.spec),
+        "terms": asdict(terms),
+        "budget": {name: value for name, value in asdict(limits).items() if value},
+        "learner": type(base).__name__,
+        "learner chosen by": "diagnosis" if learner is None else "user",
+    }
+    return Audit(
+        target=oracle.spec.name or "target",
+        dim=oracle.spec.dim,
+        unknowns=unknowns,
+        truth_given=truth is not None,
+        rate=terms.rate,
+        currency=terms.currency,
+        cells=tuple(cells),
+        recommendations=tuple(recommendations(cells, terms.currency)),
+        provenance=provenance,
+        evidence=None if undefended is None else evidence_of(undefended, truth),
+    )
+
+
+def _climbed(
+    case: Case, rungs: list[Scenario], terms: Terms, executor: Executor | None, progress: CellCallback | None
+) -> tuple[list[Cell], Recovery | None, int]:
+    """All cells, the recovery of the first one (the undefended target), and how many unknowns there are."""
     cells: list[Cell] = []
     undefended: Recovery | None = None
     for part in (rungs[:1], rungs[1:]):
@@ -88,29 +108,10 @@ def audit(
             cells.append(terms.applied(cell, scenario))
             if progress is not None:
                 progress(cells[-1], len(cells), len(rungs))
-        if undefended is not None and undefended.model is not None and truth is None:
+        if undefended is not None and undefended.model is not None and case.truth is None:
             # Without the truth, the first copy says how many numbers there are.
-            case = replace(case, unknowns=_unknowns(oracle.spec, undefended.model))
-    return Audit(
-        oracle.spec.name or "target",
-        oracle.spec.dim,
-        case.unknowns,
-        truth is not None,
-        terms.rate,
-        terms.currency,
-        tuple(cells),
-        tuple(recommendations(cells, terms.currency)),
-        {
-            "version": version("unsoftmax"),
-            "seed": int(seed),
-            "spec": asdict(oracle.spec),
-            "terms": asdict(terms),
-            "budget": {name: value for name, value in asdict(limits).items() if value},
-            "learner": type(base).__name__,
-            "learner chosen by": "diagnosis" if learner is None else "user",
-        },
-        None if undefended is None else evidence_of(undefended, truth),
-    )
+            case = replace(case, unknowns=_unknowns(case.oracle.spec, undefended.model))
+    return cells, undefended, case.unknowns
 
 
 def _finished(case: Case, rungs: list[Scenario], executor: Executor | None) -> Iterator[Finished]:

@@ -70,8 +70,6 @@ def audit(
     """
     from unsoftmax import auditing, models
     from unsoftmax.errors import InvalidArgument
-    from unsoftmax.report import audit_page, write
-    from unsoftmax.report import sarif as to_sarif
 
     with exits.one_sentence(debug, as_json):
         options = settings.merged(
@@ -99,22 +97,30 @@ def audit(
             )  # fmt: skip
         command = settings.command("audit", target, options)
         result = replace(result, provenance=result.provenance | {"target": target, "command": command})
-        if options["output"]:
-            result.save(options["output"])
-        if options["sarif"]:
-            write(to_sarif(result), options["sarif"])
-        if options["report"]:
-            write(audit_page(result), options["report"])
-        typer.echo(
-            result.to_json() if as_json else exits.plain("\n".join(["", *result.recommendations])), nl=not as_json
-        )
-        for name in ("report", "output", "sarif"):
-            if options[name] and not as_json:
-                typer.echo(f"{name}: {options[name]}")
+        _deliver(result, options, as_json)
         floor = options["fail_if_cost_below"]
         if floor is not None and result.cheapest is not None and result.cheapest < floor:
             typer.echo(f"a close copy costs {result.cheapest:.2f}, below the {floor:.2f} required.", err=True)
             raise typer.Exit(exits.TOO_CHEAP)
+
+
+def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
+    """Write the files that were asked for, and print what follows from the audit."""
+    from unsoftmax.report import audit_page, sarif, write
+
+    if options["output"]:
+        result.save(options["output"])
+    if options["sarif"]:
+        write(sarif(result), options["sarif"])
+    if options["report"]:
+        write(audit_page(result), options["report"])
+    if as_json:
+        typer.echo(result.to_json(), nl=False)
+        return
+    typer.echo(exits.plain("\n".join(["", *result.recommendations])))
+    for name in ("report", "output", "sarif"):
+        if options[name]:
+            typer.echo(f"{name}: {options[name]}")
 
 
 def show_cell(cell: Any, done: int, total: int) -> None:

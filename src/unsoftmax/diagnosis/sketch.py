@@ -18,7 +18,7 @@ from unsoftmax.learners.base import Asking, Learner
 from unsoftmax.learners.reductions import in_subspace, subspace_spec
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
-from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.values import near_ties
 
@@ -122,20 +122,12 @@ class _Meter:
 
 def _limited(program: Asking[T], meter: _Meter) -> Asking[T]:
     """Bill every request to the diagnosis and refuse the one that would exceed what is allowed."""
-
-    def count(request: Probes | LazyProbes) -> None:
-        if meter.used + len(request) > meter.allowed:
-            raise TooDearError(f"more than {meter.allowed} queries would be needed")
-        meter.used += len(request)
-
-    return _watched(program, count)
-
-
-def _watched(program: Asking[T], count: Callable[[Probes | LazyProbes], None]) -> Asking[T]:
     try:
         request = next(program)
         while True:
-            count(request)
+            if meter.used + len(request) > meter.allowed:
+                raise TooDearError(f"more than {meter.allowed} queries would be needed")
+            meter.used += len(request)
             y = yield replace(request, phase="diagnosis")
             request = program.send(y)
     except StopIteration as stop:

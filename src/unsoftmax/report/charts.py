@@ -30,6 +30,14 @@ def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart
     }
 
 
+_BY_COPY: Chart = {
+    "field": "copy",
+    "type": "nominal",
+    "scale": {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())},
+    "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
+}
+
+
 def ladder_chart(audit: Audit) -> Chart:
     """Queries per cell, coloured by what leaked; a cell that was refused before a query has no bar."""
     values = [
@@ -71,12 +79,7 @@ def ladder_chart(audit: Audit) -> Chart:
                 "encoding": {
                     "x": x,
                     "x2": {"datum": 1},
-                    "color": {
-                        "field": "copy",
-                        "type": "nominal",
-                        "scale": {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())},
-                        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
-                    },
+                    "color": _BY_COPY,
                     "tooltip": [{"field": f} for f in ("cell", "queries", "copy", "error")],
                 },
             },
@@ -111,35 +114,18 @@ def frontier_chart(audit: Audit) -> Chart:
     ]
     if not values:
         return _chart("No cell gave a copy whose error could be measured.", values, mark="point", height=40)
+    left, right = min(v["queries"] for v in values) / 1.3, 1.3 * max(v["queries"] for v in values)
     stair = [{"queries": c.queries, "error": max(error_of(c), 1e-16)} for c in audit.frontier]
-    right = 1.3 * max(v["queries"] for v in values)
     if stair:
         stair.append({**stair[-1], "queries": right})
     low, high = (bound(math.log10(f(v["error"] for v in values))) for f, bound in ((min, math.floor), (max, math.ceil)))
-    left = min(v["queries"] for v in values) / 1.3
-    ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 7)))]
-    round_numbers = [n * 10**k for k in range(13) for n in (1, 2, 5) if left <= n * 10**k <= right]
-    x = {
-        "field": "queries",
-        "type": "quantitative",
-        "scale": {"type": "log", "domain": [left, right], "nice": False},
-        "axis": {"values": round_numbers, "format": "~s", "labelOverlap": True},
-        "title": "queries, logarithmic scale",
-    }
-    y = {
-        "field": "error",
-        "type": "quantitative",
-        "scale": {"type": "log", "domain": [10.0 ** (low - 0.5), 10.0 ** (max(high, low + 1) + 0.5)], "nice": False},
-        "axis": {"values": ticks, "format": ".0e"},
-        "title": "relative error of the copy",
-    }
+    x, y = _axis_of_queries(left, right), _axis_of_errors(low, high)
     marks = [
         {"level": e, "words": w}
         for e, w in ((EXACT, "exact below"), (CLOSE, "close below"))
         if low <= math.log10(e) <= high + 0.5
     ]
     level = {**y, "field": "level"}
-    leak = {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())}
     return _chart(
         f"Scatter plot: relative error of the copy against the queries it took, for {len(values)} ways in; a stair "
         f"joins the {len(audit.frontier)} that no other beats. Lower left is worse for the owner.",
@@ -166,17 +152,35 @@ def frontier_chart(audit: Audit) -> Chart:
                 "encoding": {
                     "x": x,
                     "y": y,
-                    "color": {
-                        "field": "copy",
-                        "type": "nominal",
-                        "scale": leak,
-                        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
-                    },
+                    "color": _BY_COPY,
                     "tooltip": [{"field": f} for f in ("cell", "queries", "error", "copy")],
                 },
             },
         ],
     )
+
+
+def _axis_of_queries(left: float, right: float) -> Chart:
+    round_numbers = [n * 10**k for k in range(13) for n in (1, 2, 5) if left <= n * 10**k <= right]
+    return {
+        "field": "queries",
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [left, right], "nice": False},
+        "axis": {"values": round_numbers, "format": "~s", "labelOverlap": True},
+        "title": "queries, logarithmic scale",
+    }
+
+
+def _axis_of_errors(low: int, high: int) -> Chart:
+    """Powers of ten from 10^low to 10^high, eight at most."""
+    ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 7)))]
+    return {
+        "field": "error",
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [10.0 ** (low - 0.5), 10.0 ** (max(high, low + 1) + 0.5)], "nice": False},
+        "axis": {"values": ticks, "format": ".0e"},
+        "title": "relative error of the copy",
+    }
 
 
 def phases_chart(evidence: Evidence) -> Chart:

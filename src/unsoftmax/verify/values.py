@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,72 +49,77 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = typical_norm(model, spec, rng)
-    behind = _claimed(claims, NETWORK_RESIDUAL) > 0
-    sizes = _sizes(scale, spec, network=behind)
-    per_length = _PER_LENGTH_BEHIND_NETWORK if behind else _PER_LENGTH
+    network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
+    per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
+    seen = yield from _compared(model, spec, _sizes(scale, spec, network=network > 0), per_length, rng)
+
+    written = format_eps(seen.answers)
+    noise = max(written, spec.eps)
+    # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
+    exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
+    unexplained = _HIDDEN_ROUNDING if exact else _HIDDEN_FLOAT32
+    # A network states its own error; what else would show on one token is noise that the target has not declared.
+    hidden = 0.0 if network else min(seen.one_token, unexplained)
+    # A declared tolerance is in the answer itself, and through unit vectors in every entry of v.
+    declared = seen.tolerance * (1 + scale * math.sqrt(spec.dim))
+    claimed = max(network, min(_claimed(claims, RELATIVE_ERROR), _MOST_CLAIMED if exact else 0.1))
+    bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
+    single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
+    return Certificate(tuple(_claims(seen, single, bound, per_length, lengths(spec))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Largest relative gaps on fresh sequences (None where none were asked), all `answers` (n,), and the declared
+    tolerance relative to the one-token answers."""
+
+    one_token: float
+    random: float | None
+    ties: float | None
+    answers: Array
+    tolerance: float
+
+
+def _compared(
+    model: Model, spec: OracleSpec, sizes: list[float], per_length: int, rng: np.random.Generator
+) -> Asking[_Seen]:
+    """Ask single tokens, random sequences of every length and near ties, at tokens of several sizes."""
     one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * _spread(sizes, _ONE_TOKEN), spec)
     y = yield Probes(one, phase="verify")
-    seen = [y.ravel()]
+    answers = [y.ravel()]
     one_token = _by_size(model(one), y, len(sizes))
     longer: list[float] = []
     for length in lengths(spec):
         tokens = representable(sphere(rng, (per_length, length, spec.dim)) * _spread(sizes, per_length), spec)
         y = yield Probes(tokens, phase="verify")
-        seen.append(y.ravel())
+        answers.append(y.ravel())
         longer.append(_by_size(model(tokens), y, len(sizes), _amplification(model, tokens)))
-    ties: list[float] = []
+    ties: float | None = None
     if spec.domain.length_limit >= 2:
         tokens = representable(near_ties(model, spec, rng), spec)
         y = yield Probes(tokens, phase="verify")
-        seen.append(y.ravel())
-        ties.append(_residual(model(tokens), y, _amplification(model, tokens)))
-
-    written = format_eps(np.concatenate(seen))
-    noise = max(written, spec.eps)
-    # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
-    exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
-    unexplained = _HIDDEN_ROUNDING if exact else _HIDDEN_FLOAT32
-    network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
-    # A network states its own error; what else would show on one token is noise that the target has not declared.
-    hidden = 0.0 if network else min(one_token, unexplained)
+        answers.append(y.ravel())
+        ties = _residual(model(tokens), y, _amplification(model, tokens))
     tolerance = _relative_tolerance(model(one), spec)
-    floor = max(noise, hidden, tolerance)
-    # A declared tolerance is in the answer itself, and through unit vectors in every entry of v.
-    declared = tolerance * (1 + scale * math.sqrt(spec.dim))
-    claimed = max(network, min(_claimed(claims, RELATIVE_ERROR), _MOST_CLAIMED if exact else 0.1))
-    bound = min(max(_SLACK * math.sqrt(spec.dim) * floor, claimed), 0.1)
-    shown = ", ".join(map(str, lengths(spec)))
-    tested = sum(map(len, seen))
-    found = [
-        Claim(
-            "one-token answers",
-            max(network or unexplained, _SLACK * noise, min(declared, 0.1)),
-            one_token,
-            statement=f"max relative gap on {_ONE_TOKEN} fresh vectors",
-        ),
-    ]
-    if longer:
-        found.append(
-            Claim(
-                "random sequences",
-                bound,
-                max(longer),
-                statement=f"max relative gap on {per_length} fresh sequences of each length {shown}",
-            )
+    return _Seen(one_token, max(longer, default=None), ties, np.concatenate(answers), tolerance)
+
+
+def _claims(seen: _Seen, single: float, bound: float, per_length: int, tested: list[int]) -> Iterator[Claim]:
+    """What was seen against the bounds, for single tokens and for sequences of the lengths `tested`."""
+    yield Claim(
+        "one-token answers", single, seen.one_token, statement=f"max relative gap on {_ONE_TOKEN} fresh vectors"
+    )
+    if seen.random is not None:
+        shown = ", ".join(map(str, tested))
+        statement = f"max relative gap on {per_length} fresh sequences of each length {shown}"
+        yield Claim("random sequences", bound, seen.random, statement=statement)
+    if seen.ties is not None:
+        share = 100 * math.log(100) / len(seen.answers)
+        statement = (
+            f"max relative gap on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with 99 % "
+            f"confidence at most {share:.1f} % of sequences so drawn disagree by more"
         )
-    if ties:
-        found.append(
-            Claim(
-                "near ties",
-                bound,
-                max(ties),
-                statement=(
-                    f"max relative gap on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with 99 % "
-                    f"confidence at most {100 * math.log(100) / tested:.1f} % of sequences so drawn disagree by more"
-                ),
-            )
-        )
-    return Certificate(tuple(found))
+        yield Claim("near ties", bound, seen.ties, statement=statement)
 
 
 def _sizes(scale: float, spec: OracleSpec, network: bool) -> list[float]:
