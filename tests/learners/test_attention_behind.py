@@ -120,14 +120,18 @@ def test_any_size_of_W(dim, kind, exponent, residual, seed) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(8))
-def test_a_network_that_is_off_along_many_rays(width, seed) -> None:
-    W, fn = target("relu", 8, width, 2, True, seed=seed)
-    try:
-        recovery = us.recover(us.oracle(fn, 8), us.learners.AttentionBehind(), seed=seed)
-    except us.errors.NotIdentifiable:
-        return
-    assert relative(recovery.model.W, W) <= 1e-11
+def test_a_network_that_is_off_along_many_rays(width) -> None:
+    """Some are off everywhere the learner looks, and it says so; most are not."""
+    recovered = 0
+    for seed in range(8):
+        W, fn = target("relu", 8, width, 2, True, seed=seed)
+        try:
+            recovery = us.recover(us.oracle(fn, 8), us.learners.AttentionBehind(), seed=seed)
+        except us.errors.NotIdentifiable:
+            continue
+        assert relative(recovery.model.W, W) <= 1e-11
+        recovered += 1
+    assert recovered >= 5
 
 
 def test_no_attention_at_all_is_W_zero() -> None:
