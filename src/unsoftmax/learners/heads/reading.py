@@ -10,6 +10,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
 from unsoftmax.learners.heads.columns import read_cross
+from unsoftmax.learners.heads.doubts import Doubts
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, saturated
@@ -19,15 +20,12 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import on_grid
 
-_REPAIRS, _STRICT = 12, 6
-"""How often columns are asked again, and in how many of these rounds one that stands out is held to be wrong."""
+_REPAIRS = 12
+"""How often columns are asked again."""
 
 _ROUGHLY, _EXPLAINED = 1e-8, 1e-10
 _AMPLIFIED = 1e4
 """What a check may be off: while values are as the arcs show them, and once they are known to the last digits."""
-
-_APART = 1e3
-"""A check off by this many times the median of all stands out."""
 
 
 @dataclass(eq=False)
@@ -50,20 +48,14 @@ class Check:
         if len(self.tokens):
             self.y = yield Probes(self.tokens, phase="check")
 
-    def wrong(self, ground: Ground, v: Array, W: Array, explained: float, strict: bool) -> Array:
-        """Columns whose answer the heads found do not explain within `explained`, relative to the tokens' values.
-
-        `strict`: nor one that is off by far more than the others, which suffer from the same errors of the values.
-        """
+    def gaps(self, ground: Ground, v: Array, W: Array) -> Array:
+        """By how much the heads found miss the answer of every column, relative to the tokens' values, (n,)."""
         values, scores = v, W
         if ground.zero is not None:
             values = np.vstack([v, ground.zero])
             scores = np.concatenate([W, np.zeros((1, ground.dim, ground.dim))])
         size = np.abs(self.tokens @ values.T).sum(axis=(1, 2))
-        gap = np.abs(MultiHead(scores / ground.unit, values)(self.tokens) - self.y) / size
-        if strict and len(gap):
-            explained = min(explained, max(_EXPLAINED, _APART * float(np.median(gap))))
-        return np.flatnonzero(gap > max(explained, 1e4 * ground.noise))
+        return np.asarray(np.abs(MultiHead(scores / ground.unit, values)(self.tokens) - self.y) / size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +103,24 @@ def read_heads(
 
 def settled(v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
-    ground = reading.ground
-    shares = [m.shares for m in reading.measured]
-    for repair in range(_REPAIRS):
+    ground, shares = reading.ground, [m.shares for m in reading.measured]
+    doubts = Doubts(max(explained, 1e4 * ground.noise))
+    for _ in range(_REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
+        reading = replace(reading, columns=columns, W=W)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]
         again = {int(j) for _, part in ask for j in part}
         if not again:
-            wrong = np.array(stuck) if stuck else reading.check.wrong(ground, v, W, explained, repair < _STRICT)
-            if len(wrong) == 0:
-                return replace(reading, columns=columns, W=W)
-            ask, again = [lengthened(ground, s, wrong) for s in shares], set(wrong.tolist())
+            if not stuck and len(gaps := reading.check.gaps(ground, v, W)):
+                stuck, restored = doubts.wrong(gaps, shares, columns)
+                if restored and not stuck:
+                    W, columns, _ = fixed_point(ground, v, reading.measured, columns)
+                    return replace(reading, columns=columns, W=W)
+            if not stuck:
+                return reading
+            ask, again = [lengthened(ground, s, np.array(stuck)) for s in shares], set(stuck)
         for U in columns:
             U[[j for j in again if j < len(U)]] = np.nan
-        reading = replace(reading, columns=columns)
         yield from ask_shares(ground, shares, reading.B, ask, "repair")
     raise ModelMismatch(
         f"the three-token answers of {len(again)} columns contradict a sum of softmax heads with the values found; the "
