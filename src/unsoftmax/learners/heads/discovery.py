@@ -32,6 +32,9 @@ _SHIFT = 1e-7
 _TAIL = 0.02
 """A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
 
+_TAIL_END = 4.0
+"""Tolerances from a line within which doubling the copies may not show."""
+
 
 class Unresolved(Exception):
     """This plane does not separate the heads; another may."""
@@ -234,6 +237,13 @@ def _between(
             continue
         if abs(y - right.value(middle)) <= circle.tolerance:
             right.extend(middle, y)
+            high = middle
+            continue
+        # The last of a jump's tail: copies change it by less than the tolerance, and it is no arc of its own.
+        if abs(y - left.value(middle)) <= _TAIL_END * circle.tolerance:
+            low = middle
+            continue
+        if abs(y - right.value(middle)) <= _TAIL_END * circle.tolerance:
             high = middle
             continue
         doubled = float((yield from circle.at([middle], radius, 2))[0])

@@ -13,7 +13,7 @@ from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.learners.heads.doubts import Doubts
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
-from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, saturated
+from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, regrown, saturated
 from unsoftmax.learners.lockstep import together
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
@@ -104,7 +104,7 @@ def read_heads(
 def settled(v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     ground, shares = reading.ground, [m.shares for m in reading.measured]
-    doubts = Doubts(max(explained, 1e4 * ground.noise))
+    doubts, grown = Doubts(max(explained, 1e4 * ground.noise)), False
     for _ in range(_REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         reading = replace(reading, columns=columns, W=W)
@@ -117,7 +117,12 @@ def settled(v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking
                     W, columns, _ = fixed_point(ground, v, reading.measured, columns)
                     return replace(reading, columns=columns, W=W)
             if not stuck:
-                return reading
+                ask = [regrown(ground, s, U) for s, U in zip(shares, columns, strict=True)]
+                if grown or not any(len(i) for i, _ in ask):
+                    return reading
+                grown = True
+                yield from ask_shares(ground, shares, reading.B, ask, "repair")
+                continue
             ask, again = [lengthened(ground, s, np.array(stuck)) for s in shares], set(stuck)
         for U in columns:
             U[[j for j in again if j < len(U)]] = np.nan

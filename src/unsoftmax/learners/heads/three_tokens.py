@@ -22,6 +22,9 @@ _LENGTHEN = 4.0
 _COARSE, _SHORTEN = 1e-11, 0.6
 _SHORT = 0.5
 _READABLE = 3.5
+_TIMID = 0.4
+"""Scores of the first token between which it is read as it is; below, it is lengthened again if it was shortened."""
+
 _SOLVED = 1e-9
 _STEP = 3.0
 
@@ -92,6 +95,18 @@ def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
     t = share.scores(ground, U)
     i, j = np.nonzero(~(np.abs(t) <= _READABLE))
     share.size[i, j] /= np.clip(np.abs(np.nan_to_num(t[i, j], nan=64.0)), 2.0, 64.0)
+    return i, j
+
+
+def regrown(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
+    """Directions and columns whose z1 was shortened too far, as a solution that was none made it; grown in place.
+
+    An error of the answer counts 1 / |z1| times.
+    """
+    t = np.abs(share.scores(ground, U))
+    full = share.head.size * _SHORT
+    i, j = np.nonzero((share.size < full / 2) & (t < _TIMID))
+    share.size[i, j] = np.minimum(full, share.size[i, j] * (1 / np.maximum(t[i, j], 1e-300)))
     return i, j
 
 
