@@ -222,10 +222,10 @@ def _between(
 ) -> Asking[list[Piece | Jump]]:
     """Jumps and pieces strictly between two pieces, in order; `known` gathers all pieces, wherever they were found."""
     low, high = left.last, right.first
-    if np.abs(left.c - right.c).max() <= circle.tolerance:
-        return []
     mixed = sharpened = 0
     for _ in range(200):
+        if max(abs(left.value(angle) - right.value(angle)) for angle in (low, high)) <= circle.tolerance:
+            return []
         gap = high - low
         if gap < 1e-13:
             raise Unresolved("a jump is sharper than the number format can resolve")
@@ -255,7 +255,8 @@ def _between(
                     raise ModelMismatch("the answers bend everywhere where a sum of softmax heads is linear in pieces.")
                 sides = [_between(circle, a, b, radius, rng, known) for a, b in ((left, new), (new, right))]
                 before, after = yield from together(sides)
-                return [*before, new, *after]
+                # Without a jump on one side it is the arc on that side once more.
+                return [*before, new, *after] if before and after else [*before, *after]
         jump = right.value(middle) - left.value(middle)
         # Where the lines cross, an answer off them is no single turn.
         share, sign = 0.5, 0
