@@ -313,3 +313,68 @@ def test_noise_wrappers_do_not_wrap_an_undone_link():
         us.oracles.Perturbed(oracle, 1e-3)
     with pytest.raises(us.errors.InvalidArgument, match="into the callable"):
         us.oracles.Rounded(oracle, decimals=3)
+
+
+ERRORS = {
+    "normal": lambda rng, f, size: f + size * rng.standard_normal(len(f)),
+    "uniform": lambda rng, f, size: f + size * rng.uniform(-1, 1, len(f)),
+    "signs": lambda rng, f, size: f + size * rng.choice([-1.0, 1.0], len(f)),
+    "laplace": lambda rng, f, size: f + size * rng.laplace(size=len(f)) / np.sqrt(2),
+    "rounded": lambda rng, f, size: np.round(f / (2 * size)) * 2 * size,
+    "constant": lambda rng, f, size: f + size + 0.3 * size * rng.standard_normal(len(f)),
+}
+
+
+def odd_head(rng, dim):
+    """W full, of rank one, a multiple of 1, of one entry or skew; v dense or a unit vector; of all sizes."""
+    entry = np.zeros((dim, dim))
+    entry[rng.integers(dim), rng.integers(dim)] = 1
+    G = rng.standard_normal((dim, dim))
+    shapes = (G, np.outer(G[0], G[-1]), rng.choice([-1, 1]) * np.eye(dim), entry, G - G.T + (dim == 1))
+    W = shapes[rng.integers(5)]
+    v = rng.standard_normal(dim) if rng.integers(4) else np.eye(dim)[rng.integers(dim)]
+    norm, size = 10 ** rng.uniform(-1, 1.3), 10 ** rng.uniform(-1, 0.5)
+    return us.models.SingleHead(W * (norm / np.linalg.norm(W)), v * (size / np.linalg.norm(v)))
+
+
+def averaged(seed):
+    """A run of any kind; what it gave, or None where it was refused with the price."""
+    rng = np.random.default_rng([seed, 0xA])
+    head = odd_head(rng, int(rng.integers(1, 9)))
+    size, limit = float(np.linalg.norm(head.v)), 10 ** rng.uniform(-0.3, 0.5)
+    deviation = 10 ** rng.uniform(-5, -1.5) * size * limit
+    accuracy = us.theory.norm_budget_error(head.dim, deviation, limit, size) * 10 ** rng.uniform(-0.3, 1)
+    error = list(ERRORS.values())[rng.integers(len(ERRORS))]
+    declared = bool(rng.integers(2))
+    oracle = us.oracle(
+        lambda tokens: error(rng, head(tokens), deviation),
+        head.dim,
+        "approximate",
+        max_norm=limit,
+        tolerance=deviation if declared else 0.0,
+    )
+    given = {"W_bound": 1.01 * float(np.linalg.norm(head.W)), "margin": 0.99 * size} if declared else {}
+    learner = us.learners.Approximate(accuracy=accuracy, **given)
+    try:
+        recovery = us.recover(oracle, learner, seed=seed, budget=200_000)
+    except (us.errors.BudgetExceeded, us.errors.NotIdentifiable):
+        return None
+    assert_within(recovery, head)
+    assert bounds(recovery)[0] <= accuracy
+    forecast = learner.forecast(oracle.spec)
+    spent = recovery.usage.billed - recovery.usage.phases["verify"]
+    assert {name: recovery.usage.phases[name] for name in forecast.phases} == forecast.phases
+    assert forecast.extra is None or spent <= forecast.minimum + forecast.extra
+    assert recovery.usage.rounds <= 40
+    return bounds(recovery)[0] / accuracy
+
+
+def test_averages_of_any_kind_keep_bound_and_cost():
+    assert sum(averaged(seed) is None for seed in range(8)) <= 2
+
+
+@pytest.mark.long
+def test_five_hundred_averages_of_any_kind_keep_bound_and_cost():
+    reached = [averaged(seed) for seed in range(1000, 1500)]
+    assert sum(share is None for share in reached) <= 50
+    assert np.median([share for share in reached if share]) > 0.5

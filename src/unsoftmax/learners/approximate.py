@@ -11,7 +11,8 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners import approximate_paper
-from unsoftmax.learners.averaging import Averaging, averageable, most_queries, planned_blocks
+from unsoftmax.learners.averaging import Averaging
+from unsoftmax.learners.averaging_cost import averageable, most_queries, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
 from unsoftmax.learners.noise import FREEDOM, MEASURING, confirmed, known_noise, sigmas

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import InvalidArgument, ModelMismatch
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
+from unsoftmax.learners.averaging_cost import affordable, least_blocks
 from unsoftmax.learners.base import Asking, Outcome, Precision
-from unsoftmax.learners.noise import FREEDOM, sigmas
+from unsoftmax.learners.noise import FREEDOM, common_step, sigmas
 from unsoftmax.learners.pair_logits import Values
 from unsoftmax.learners.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
@@ -27,7 +28,6 @@ from unsoftmax.solvers.blocks import Blocks, Fit, Singles, Spread, deviation_at_
 from unsoftmax.spec import OracleSpec
 
 SUPPOSING = ", if errors of different sequences are independent and average to 0 or to a constant"
-MOST_QUERIES = 10**8
 _SATURATED = 0.06
 """Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
 
@@ -47,50 +47,14 @@ _AHEAD = 1.04
 """Blocks are planned for this share of the wanted error, so that they mostly suffice."""
 
 
-def least_blocks(d: int) -> int:
-    """Blocks that leave 16 residuals as witnesses of the noise: two blocks of few tokens would agree by chance."""
-    return 1 + math.ceil(17 / (d * d + d))
-
-
-def averageable(spec: OracleSpec) -> bool:
-    """Whether more queries buy accuracy: without a norm limit longer tokens do, and behind a link noise is biased."""
-    return spec.link is None and math.isfinite(spec.domain.norm_limit)
-
-
-def planned_blocks(spec: OracleSpec, accuracy: float, value_norm: float) -> int:
-    """Blocks that even a small W takes, as far as the tolerance is declared."""
-    least = least_blocks(spec.dim)
-    if spec.tolerance == 0:
-        return least
-    blocks = theory.averaging_blocks(spec.dim, spec.tolerance, spec.domain.norm_limit, value_norm, accuracy)
-    return max(_affordable(blocks, spec.dim, accuracy), least)
-
-
-def most_queries(spec: OracleSpec, accuracy: float, value_norm: float, W_bound: float) -> int:
-    """Queries that suffice for every W up to `W_bound`; refused if nobody would ask so many."""
-    d, limit = spec.dim, spec.domain.norm_limit
-    most = theory.averaging_queries(d, spec.tolerance, limit, value_norm, accuracy, W_bound)
-    block = theory.approximate_queries(d)
-    return block * max(_affordable(most / block, d, accuracy), 2 * least_blocks(d))
-
-
-def _affordable(blocks: float, d: int, accuracy: float) -> int:
-    """The number of blocks as an integer, or a refusal that says what it would cost."""
-    if not blocks * theory.approximate_queries(d) <= MOST_QUERIES:
-        raise InvalidArgument(
-            f"accuracy={accuracy:g} would take {blocks:.2g} blocks of {d + d * d} queries at this noise and length; "
-            "ask for less accuracy, or allow longer tokens (the error falls with the cube of max_norm)."
-        )
-    return math.ceil(blocks)
-
-
 @dataclass
 class Averaging:
     """State of one averaged run: answers so far, and where the next ones are billed.
 
     `planned` blocks are billed as "values" and "main", what the target turns out to need beyond them as "repair".
     `prior` is the deviation of an answer by the `noise` declared or measured before, and is worth FREEDOM residuals;
-    `rough` adds what one-token answers say. `most` queries are what the forecast allowed, None if it could not say.
+    `rough` adds what one-token answers say; `step` is the one that answers are rounded to, if it is large. `most`
+    queries are what the forecast allowed, None if it could not say.
     """
 
     spec: OracleSpec
@@ -103,6 +67,7 @@ class Averaging:
     shorter: float = 0.0
     prior: float = 0.0
     rough: float = 0.0
+    step: float = 0.0
     singles: list[Singles] = field(default_factory=list)
     batches: list[Blocks] = field(default_factory=list)
 
@@ -115,10 +80,11 @@ class Averaging:
         found = fit(self._values, self.batches[-1:], values.v, np.zeros((self.spec.dim, self.spec.dim)))
         looked = self.spent
         for _ in range(_STAGES):
+            self.step = common_step(max(self.batches, key=lambda batch: batch.y.size).y)
             found = fit(self._values, self.batches, found.v, found.W)
             wrong = spread(self._values, self.batches, found.v, found.W)
             deviation = self._deviation(found)
-            bound = wrong.W * deviation
+            bound = wrong.W * deviation * math.sqrt(1 + self.spent * self._lean**2)
             if bound <= self.accuracy and min(self.blocks, self.value_blocks) >= self.planned:
                 break
             stage, sure = self._stage(self._plan(found, wrong), bound)
@@ -169,7 +135,7 @@ class Averaging:
             radius = (1 + 3 / math.sqrt(d)) * math.sqrt(d * d / len(rows)) * deviation / self.length
             values = Values(solution[:d], radius)
             if values.norm > 4 * radius or len(rows) > 4096 * d * max(self.planned, 1):
-                self.rough = deviation
+                self.rough, self.step = deviation, common_step(part.y)
                 return distinguishable(values, self.length)
             count = 3 * len(rows) // d
             yield from self._ask_values(count, count)
@@ -207,7 +173,7 @@ class Averaging:
         # More answers will also tell the deviation better: it is planned with as it will then be known.
         wanted, held = self._needed(found, best), (best / wrong.W) ** 2
         total = self.blocks + max(wanted - held, 0.0)
-        more = max(_affordable(total, d, self.accuracy), self.planned) - self.blocks
+        more = max(affordable(total, d, self.accuracy), self.planned) - self.blocks
         return max(more, 1 + self.blocks // 50)
 
     def _refuse_beyond(self, blocks: int) -> None:
@@ -226,7 +192,22 @@ class Averaging:
         for _ in range(8):
             deviation = self._deviation(found, blocks * theory.approximate_queries(self.spec.dim))
             blocks = (_AHEAD * best * deviation / self.accuracy) ** 2
-        return blocks
+        # With the part that does not fall: best^2 deviation^2 (1 / K + lean^2 per block) is what must be reached.
+        left = 1 - blocks * theory.approximate_queries(self.spec.dim) * self._lean**2
+        if left < 0.1:
+            raise NotIdentifiable(
+                f"accuracy={self.accuracy:g} is out of reach: answers are rounded to multiples of {self.step:.2g}, and "
+                "tokens this short do not spread them over enough of these to average the rounding away."
+            )
+        return blocks / left
+
+    @property
+    def _lean(self) -> float:
+        """Part of a rounding error that all answers share: on a line few steps are met, in space all phases of them."""
+        if self.step == 0:
+            return 0.0
+        steps = max(np.ptp(batch.y) for batch in self.batches) / self.step
+        return float(0.3 / max(steps, 1.0) ** min(self.spec.dim, 2))
 
     def _deviation(self, found: Fit, freedom: float | None = None) -> float:
         """Deviation of an answer, from everything that was seen more often than needed, and not likely below it.
@@ -269,7 +250,8 @@ class Averaging:
         """Blocks of d orthogonal one-row queries, half of them negated."""
         d = self.spec.dim
         for size, phase in self._phases(self.value_blocks, count, "values"):
-            Q = np.linalg.qr(self.rng.standard_normal((size, d, d)))[0] * self.rng.uniform(0.97, 1.0, (size, 1, 1))
+            Q = np.linalg.qr(self.rng.standard_normal((size, d, d)))[0]
+            Q = Q * self.rng.uniform(0.97 if d > 1 else 0.5, 1.0, (size, 1, 1))
             x = representable(Q.reshape(-1, d) * self.length, self.spec.dtype)
             sign = self.rng.choice([-1.0, 1.0], len(x))
             y = yield replace(one_row(x * sign[:, None], phase=phase), ahead=ahead * d + more)
@@ -278,7 +260,7 @@ class Averaging:
     def _ask_blocks(self, count: int, v: Array, ahead: int) -> Asking[None]:
         d = self.spec.dim
         for size, phase in self._phases(self.blocks, count, "main"):
-            X1, X2 = turned_pairs(v, self.length, self.shorter, self.spec.dtype, size, self.rng)
+            X1, X2 = turned_pairs(v, self.length, self.shorter, self.spec.dtype, size, self.rng, wide=self.step > 0)
             sign = self.rng.choice([-1.0, 1.0], (size, d, d))
             y = yield replace(_pairs(X1, X2, sign, phase), ahead=ahead * d * d)
             self.batches.append(Blocks(X1, X2, sign, sign * y.reshape(size, d, d)))

@@ -21,7 +21,11 @@ from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
-_BITS = {"float64": 18, "float32": 18, "float16": 6}
+_BITS = {"float64": 15, "float32": 15, "float16": 6}
+_COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
+"""Digits of the directions, and largest coefficient of their sums: together no more than the format holds. Rounding of
+three answers that happen to be near steps is as linear as the answers: large coefficients make that unlikely."""
+
 _DIRECTIONS = 3
 _QUERIES = 15
 FREEDOM = _QUERIES - _DIRECTIONS
@@ -52,6 +56,10 @@ _EXACT_BEHIND_LINK = 1e-5
 _OTHER_CLASS = 0.05
 _COARSE = 1e-4
 """Rounding unit above which a number format is treated as noise: float16's."""
+
+_OVERFLOWS = 1e-30
+_LARGEST_SHORT = 2.0**12
+"""Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
 
 _CONFIRMING = 24
 _INSIDE = 8.0
@@ -108,6 +116,9 @@ def measure_noise(
     # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.
     seen = min(unit, small_unit) if spec.link is None else 0.0
     floor = max(_ROUNDING, spec.eps / 2, seen / 2)
+    if lowest_step(seen) > _OVERFLOWS:
+        # What answers in float16 must not exceed it.
+        longest = min(longest, max(length, _LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
     near = max(near, step / math.sqrt(12))
     lowest = max(lowest_step(spec.eps), lowest_step(seen))
     # Answers rounded to 0 show no error of their own; it may be as large as the smallest answer that is not.
@@ -165,7 +176,7 @@ def undeclared_noise(
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Sums N g of three directions g (3, d) with small whole coefficients, exact in the oracle's number format.
+    """Sums N g of three directions g (3, d) with whole coefficients, exact in the oracle's number format.
 
     The same sums are asked at every length: only then do the errors' sizes compare.
     """
@@ -176,8 +187,9 @@ class _Sums:
     @staticmethod
     def random(spec: OracleSpec, length: float, rng: np.random.Generator) -> _Sums:
         """Of norm `length` at most."""
-        N = rng.integers(-3, 4, (_QUERIES, _DIRECTIONS)).astype(float)
-        N[:_DIRECTIONS] += 4 * np.eye(_DIRECTIONS)
+        most = _COEFFICIENTS[spec.dtype]
+        N = rng.integers(-most, most + 1, (_QUERIES, _DIRECTIONS)).astype(float)
+        N[:_DIRECTIONS] += (most + 1) * np.eye(_DIRECTIONS)
         g = rng.standard_normal((_DIRECTIONS, spec.dim))
         g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
         return _Sums(N, g)
@@ -189,10 +201,10 @@ class _Sums:
         left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
         deviation = float(np.sqrt((left**2).sum() / FREEDOM))
         smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
-        return deviation, float(np.sqrt(np.mean(y**2))), _step(y), rounding_unit(y), smallest
+        return deviation, float(np.sqrt(np.mean(y**2))), common_step(y), rounding_unit(y), smallest
 
 
-def _step(y: Array) -> float:
+def common_step(y: Array) -> float:
     """The step of which all answers are multiples, 0 if there is none: few coarse answers hide their rounding error."""
     values = np.unique(np.abs(y))
     gaps = np.diff(np.append(0.0, values))

@@ -25,6 +25,11 @@ _TILT = 0.12
 _SHORTEN = 0.03
 """Radians and share by which repeated designs vary: no two share a token, and the error of W is stationary there."""
 
+_WIDE_TILT = 0.3
+_SHORTEN_ON_LINE = 0.1
+_WIDE_SHORTEN = 0.5
+"""The same where answers are rounded to few digits, and on a line, where only lengths can vary."""
+
 _SHRINK = {"float64": 1 - 2.0**-22, "float32": 1 - 2.0**-22, "float16": 1 - 2.0**-9}
 
 
@@ -133,21 +138,30 @@ def token_pairs(
 
 
 def turned_pairs(
-    v: Array, longer: float, shorter: float, dtype: str, count: int, rng: np.random.Generator
+    v: Array,
+    longer: float,
+    shorter: float,
+    dtype: str,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    wide: bool = False,
 ) -> tuple[Array, Array]:
     """`count` designs X1, X2 (count, d, d) as above, each turned around n, of which no two share a token.
 
     Angles and lengths vary a little as well: in the plane nothing is left to turn. The error of W is stationary in the
-    angles, so that this costs next to nothing.
+    angles, so that this costs next to nothing. `wide`: so much that answers rounded to few digits differ as well.
     """
     d = len(v)
     n, w = simplex(v)
     c1, c2 = best_cosines(shorter / longer, d)
     corners = w @ np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0][:, 1:]
+    tilt = _WIDE_TILT if wide else _TILT
+    shorten = _SHORTEN if d > 1 else _WIDE_SHORTEN if wide else _SHORTEN_ON_LINE
     X = []
     for length, cosine, side in ((longer, c1, 1.0), (shorter, c2, -1.0)):
-        angle = math.acos(cosine) + rng.uniform(-_TILT, _TILT, (count, d, 1))
-        size = length * rng.uniform(1 - _SHORTEN, 1.0, (count, d, 1))
+        angle = math.acos(cosine) + rng.uniform(-tilt, tilt, (count, d, 1))
+        size = length * rng.uniform(1 - shorten, 1.0, (count, d, 1))
         if d == 1:
             x = size * side * n
         else:

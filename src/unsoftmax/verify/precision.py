@@ -8,6 +8,7 @@ independently of it, E (a'Eb)^2 = ||E||_F^2 |a|^2 |b|^2 / d^2: this is d times s
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,10 @@ _SLACK = 4.0
 _MEASURED = 2.0
 """A measured deviation is no limit of single answers."""
 
+_COARSE = 1e-4
+_LARGEST_SHORT = 2.0**12
+"""Noise relative to the answer's size above which its format may be float16, and answers that fit into it well."""
+
 _EXACT = 1 + 1e-6
 """An answer at the very end of its tolerance must pass, rounding of this file's own sums included."""
 
@@ -31,7 +36,7 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
     """Ask the same fresh queries as for exact answers; hold every gap against its own bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     claims: list[Claim] = []
-    for name, statement, rounds in values.fresh(model, spec, rng):
+    for name, statement, rounds in values.fresh(model, _inside_format(model, spec, precision), rng):
         gaps, allowed, typical = [], [], []
         for tokens in rounds:
             y = yield Probes(tokens, phase="verify", saturable=True)
@@ -51,6 +56,14 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
             Claim(f"{name}, typical", _SLACK, usual, statement="root mean square of gap over what it leaves on average")
         )
     return Certificate(tuple(claims))
+
+
+def _inside_format(model: Model, spec: OracleSpec, precision: Precision) -> OracleSpec:
+    """The spec with a norm limit at which answers of a coarse format, float16 perhaps, do not overflow."""
+    if precision.noise.relative < _COARSE:
+        return spec
+    limit = min(spec.domain.norm_limit, _LARGEST_SHORT / float(np.linalg.norm(model.v)))  # type: ignore[attr-defined]
+    return replace(spec, domain=replace(spec.domain, max_norm=limit))
 
 
 def _tolerance_claim(model: Model, tokens: Array, y: Array, precision: Precision) -> list[Claim]:
