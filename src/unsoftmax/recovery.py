@@ -58,6 +58,8 @@ def recover(
                at random; None: remote targets only.
     """
     require_run(oracle, learner, seed)
+    if not (recheck is None or isinstance(recheck, Recheck)):
+        raise InvalidArgument(f"`recheck` must be a us.Recheck or None (got {recheck!r}).")
     if not (ledger is None or isinstance(ledger, (str, Path)) or hasattr(ledger, "put")):
         raise InvalidArgument(f"`ledger` must be a path or a store (got {type(ledger).__name__}).")
     notes: tuple[str, ...] = ()

@@ -78,8 +78,40 @@ def test_no_heads_is_not_a_number_of_heads(learner) -> None:
 
 
 def test_numpy_numbers_are_numbers() -> None:
-    check_parameters(us.learners.LowRank(rank=np.int64(2), affine=np.bool_(True)))
+    spec = us.oracle(us.models.SingleHead.random(np.int64(4), seed=np.int64(1)), 4).spec
+    plain = us.learners.LowRank(rank=2, affine=True).forecast(spec)
+    assert us.learners.LowRank(rank=np.int64(2), affine=np.bool_(True)).forecast(spec) == plain
     check_parameters(us.learners.Membership(accuracy=np.float64(1e-6)))
+
+
+ORACLE = us.oracle(us.models.SingleHead.random(4, seed=0))
+LEARNER = us.learners.SingleHead()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: us.recover(ORACLE, LEARNER, budget="5"), "budget queries"),
+        (lambda: us.recover(ORACLE, LEARNER, budget=math.nan), "budget queries"),
+        (lambda: us.recover(ORACLE, LEARNER, seed=1.5), "seed"),
+        (lambda: us.recover(ORACLE, LEARNER, recheck="often"), "recheck"),
+        (lambda: us.recover(ORACLE, LEARNER, ledger=5), "ledger"),
+        (lambda: us.recover(ORACLE, us.learners.SingleHead), "learner"),
+        (lambda: us.audit(ORACLE, truth="model"), "truth"),
+        (lambda: us.audit(ORACLE, terms=0.01), "terms"),
+        (lambda: us.models.SingleHead.random(0), "dim"),
+        (lambda: us.models.SingleHead.random(1.5), "dim"),
+        (lambda: us.models.SingleHead.random(4, seed=-1), "seed"),
+        (lambda: us.models.LowRankHead.random(4, -1), "rank"),
+        (lambda: us.models.MultiHead.random(4, -1), "heads"),
+        (lambda: us.models.ReluNetwork.random(4, -1), "width"),
+        (lambda: us.models.Transformer.random(4, 2.5), "width"),
+        (lambda: us.models.AttentionLayer.random(0), "dim"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused_by_name(call, name) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match=f"`{name}`"):
+        call()
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,10 @@ def audit(
     executor   runs cells in parallel; processes need a target and a truth that can be pickled.
     """
     require_run(oracle, learner, seed)
+    if not (truth is None or isinstance(truth, Model)):
+        raise InvalidArgument(f"`truth` must be a model of us.models or None (got {type(truth).__name__}).")
+    if not (terms is None or isinstance(terms, Terms)):
+        raise InvalidArgument(f"`terms` must be auditing.Terms or None (got {type(terms).__name__}).")
     terms = terms or Terms()
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     home = None if folder is None else Path(folder)

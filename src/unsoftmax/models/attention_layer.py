@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.models.base import Array, Model, attention_weights, floating, tokens_of
+from unsoftmax.models.base import Array, Model, attention_weights, floating, seeded, tokens_of
 
 Norm = Literal["pre", "post"]
 
@@ -203,10 +203,10 @@ class AttentionLayer(Model):
         seed: int = 0,
     ) -> Self:
         """Uniform weights of the usual sizes; `scale` multiplies the scores, `head_dim` defaults to dim / heads."""
+        rng = seeded(seed, dim=dim, heads=heads)
         if heads < 1 or (head_dim is None and dim % heads):
             raise InvalidArgument(f"`heads` must divide dim (got {heads} for dim {dim}); or pass head_dim.")
         dh, out = dim // heads if head_dim is None else head_dim, dim if outputs is None else outputs
-        rng = np.random.default_rng(seed)
         size = np.sqrt(1.5 / dim)
         Wq, Wk, Wv = (rng.uniform(-size, size, (heads * dh, dim)) for _ in range(3))
         Wo = rng.uniform(-1, 1, (out, heads * dh)) / np.sqrt(dim)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import numpy as safetensors_numpy
 
+from unsoftmax.arguments import whole
 from unsoftmax.errors import InvalidArgument
 
 Array = NDArray[Any]
@@ -120,6 +121,15 @@ def floating(value: Any, name: str, ndim: int) -> Array:
         raise InvalidArgument(f"`{name}` must be finite (got NaN or infinity).")
     array.setflags(write=False)
     return array
+
+
+def seeded(seed: int, *, dim: int, **counts: int) -> np.random.Generator:
+    """The generator of a random model; its dimension (at least 1) and counts (at least 0) are checked by name."""
+    whole("dim", dim)
+    for name, value in counts.items():
+        whole(name, value, 0)
+    whole("seed", seed, 0)
+    return np.random.default_rng(seed)
 
 
 def random_matrix(dim: int, rank: int | None, norm: float, rng: np.random.Generator) -> Array:

@@ -15,6 +15,7 @@ from unsoftmax.models.base import (
     floating,
     random_matrix,
     random_vector,
+    seeded,
     tokens_of,
 )
 
@@ -87,7 +88,7 @@ class MultiHead(Model):
         cls, dim: int, heads: int, *, rank: int | None = None, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0
     ) -> Self:
         """`heads` independent Gaussian heads: W_h of spectral norm `norm` (and rank), unit v_h."""
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed, dim=dim, heads=heads)
         pairs = [(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, rng)) for _ in range(heads)]
         W = np.array([W for W, _ in pairs]).reshape(heads, dim, dim)
         return cls(W, np.array([v for _, v in pairs]).reshape(heads, dim))

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.models.base import Array, Model, attention_weights, floating, random_matrix, tokens_of
+from unsoftmax.models.base import Array, Model, attention_weights, floating, random_matrix, seeded, tokens_of
 from unsoftmax.models.relu_network import ReluNetwork
 
 
@@ -83,7 +83,7 @@ class MultiHeadTransformer(Model):
         seed: int = 0,
     ) -> Self:
         """Gaussian W_h of spectral norm `norm` (and rank), Gaussian network of `width` neurons."""
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed, dim=dim, heads=heads, width=width)
         W = np.array([random_matrix(dim, rank, norm, rng) for _ in range(heads)]).reshape(heads, dim, dim)
         A, w_o = rng.standard_normal((heads, dim, width)), rng.standard_normal(width)
         if not bias:

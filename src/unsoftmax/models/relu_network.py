@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.models.base import Array, Model, floating, tokens_of
+from unsoftmax.models.base import Array, Model, floating, seeded, tokens_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class ReluNetwork(Model):
     @classmethod
     def random(cls, dim: int, width: int, *, bias: bool = False, seed: int = 0) -> Self:
         """Gaussian A, w_o (and biases)."""
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed, dim=dim, width=width)
         A, w_o = rng.standard_normal((dim, width)), rng.standard_normal(width)
         if not bias:
             return cls(A, w_o)

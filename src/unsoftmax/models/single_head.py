@@ -15,6 +15,7 @@ from unsoftmax.models.base import (
     floating,
     random_matrix,
     random_vector,
+    seeded,
     tokens_of,
 )
 
@@ -52,7 +53,7 @@ class SingleHead(Model):
         cls, dim: int, *, rank: int | None = None, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0
     ) -> Self:
         """Gaussian W of spectral norm `norm` (and rank), unit v with a fraction `sparsity` of zeros."""
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed, dim=dim)
         return cls(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, rng))
 
 
@@ -100,9 +101,9 @@ class LowRankHead(Model):
     @classmethod
     def random(cls, dim: int, rank: int, *, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0) -> Self:
         """Gaussian factors scaled so that W has spectral norm `norm`; never forms W."""
-        if not 0 <= rank <= dim:
+        rng = seeded(seed, dim=dim, rank=rank)
+        if rank > dim:
             raise InvalidArgument(f"`rank` must be between 0 and dim (got {rank} for dim {dim}).")
-        rng = np.random.default_rng(seed)
         K, Q = rng.standard_normal((dim, rank)), rng.standard_normal((dim, rank))
         size = np.linalg.norm(np.linalg.qr(K)[1] @ np.linalg.qr(Q)[1].T, 2) if rank else 1.0
         return cls(K * (norm / size), Q, random_vector(dim, sparsity, rng))

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.models.base import Array, Model, attention_weights, floating, random_matrix, tokens_of
+from unsoftmax.models.base import Array, Model, attention_weights, floating, random_matrix, seeded, tokens_of
 from unsoftmax.models.relu_network import ReluNetwork
 
 
@@ -68,7 +68,7 @@ class Transformer(Model):
         seed: int = 0,
     ) -> Self:
         """Gaussian W of spectral norm `norm` (and rank), Gaussian network of `width` neurons."""
-        rng = np.random.default_rng(seed)
+        rng = seeded(seed, dim=dim, width=width)
         W = random_matrix(dim, rank, norm, rng)
         g = ReluNetwork.random(dim, width, bias=bias, seed=int(rng.integers(2**31)))
         return cls(W, g.A, g.w_o, g.b, g.b_o, residual=residual)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unsoftmax.arguments import real
 from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument
 from unsoftmax.oracles.base import Stage
 from unsoftmax.oracles.dispatching import Dispatched, checked, where
@@ -91,8 +92,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("queries", "tokens", "seconds", "cost", "price_per_query", "price_per_token"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise InvalidArgument(f"budget `{name}` must not be negative (got {value}).")
+            if value is not None:
+                real(f"budget {name}", value, closed=True)
         if self.cost is not None and self.price_per_query == self.price_per_token == 0:
             raise InvalidArgument("budget `cost` needs a price: pass price_per_query= or price_per_token=.")
 
@@ -115,7 +116,7 @@ class Budget:
         ):
             if limit is not None and need > limit:
                 raise BudgetExceeded(
-                    f"{what} needs {need:g} {name} in all and the budget allows {limit:g}; "
+                    f"{what} needs at least {need:g} {name} in all and the budget allows {limit:g}; "
                     f"raise the budget to at least {need:g} {name}. Nothing beyond it was sent.",
                     needed=queries,
                     limit=limit,
