@@ -19,7 +19,7 @@ FORBIDDEN = {
     "links": {"*", "-errors", "-spec"},
     "inversion": {"*", "-errors", "-spec", "-probes", "-inversion", "-links"},
     "solvers": {"*", "-errors", "-spec", "-probes", "-inversion", "-solvers", "-theory"},
-    "models": {"*", "-errors", "-models", "-solvers", "-probes"},
+    "models": {"*", "-errors", "-arguments", "-models", "-solvers", "-probes"},
     "learners": {"oracles", "adapters", "engine", "recovery", "verify", "cli", "report", "experiments", "auditing"},
     "verify": {"oracles", "adapters", "engine", "recovery", "cli", "report", "experiments", "auditing"},
     "oracles": {"learners", "adapters", "engine", "recovery", "cli", "report", "experiments", "verify", "auditing"},
