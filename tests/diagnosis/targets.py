@@ -76,6 +76,9 @@ def layers() -> Iterator[Target]:
             for residual in (False, True) if norm is None else (True,):
                 words = f"layer d={dim} H={heads} norm={norm} residual={residual}"
                 yield words, "attention layer", lambda a=(dim, heads, norm, residual): us.oracle(layer(*a))
+    for norm in ("pre", "post"):
+        short = layer(32, 4, norm, True).astype("float32")
+        yield f"layer in float32 norm={norm}", "attention layer", lambda m=short: us.oracle(m, dtype="float32")
 
 
 def layer(dim: int, heads: int, norm: str | None, residual: bool) -> Any:

@@ -174,3 +174,37 @@ def test_a_large_c_is_learned_within_the_stated_error(preset):
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(preset), seed=1)
     stated = next(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
     assert us.models.distance(recovery.model, layer) <= min(stated, 1e-7)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9])
+def test_a_bend_behind_the_layer_is_not_taken_for_noise(size):
+    layer = Layer.random(16, 2, seed=1)
+
+    def bent(tokens):
+        y = layer(tokens)
+        return y + size * np.tanh(y)
+
+    with pytest.raises(us.errors.ModelMismatch, match="not affine"):
+        us.recover(us.oracle(bent, 16, outputs=16), us.learners.AttentionLayer())
+
+
+def test_noise_is_called_noise():
+    layer = Layer.random(16, 2, seed=1)
+    rounded = us.oracle(lambda tokens: np.round(layer(tokens), 3), 16, outputs=16)
+    with pytest.raises(us.errors.ModelMismatch, match="noise"):
+        us.recover(rounded, us.learners.AttentionLayer(norm=None))
+    fine = us.oracle(lambda tokens: np.round(layer(tokens), 6), 16, outputs=16)
+    recovery = us.recover(fine, us.learners.AttentionLayer("robust"), seed=1)
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, layer) <= stated
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced"])
+def test_heads_with_equal_scores_are_one_head(preset):
+    base = Layer.random(24, 3, seed=1)
+    K, Q, c = base.K.copy(), base.Q.copy(), base.c.copy()
+    K[1], Q[1], c[1] = K[0], Q[0], c[0]
+    layer = replace(base, K=K, Q=Q, c=c)
+    model = recovered(layer, preset).model
+    assert model.heads == 2
+    assert us.models.distance(model, layer) < 1e-9

@@ -177,3 +177,15 @@ def test_heads_that_fill_little_of_the_space_behind_a_norm(d, heads, head_dim):
     recovery = recovered(layer, "robust", seed=0)
     stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
     assert us.models.distance(recovery.model, layer) <= min(stated.bound, 1e-9)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("preset", ["lean", "robust"])
+def test_one_head_that_fills_the_space_behind_a_norm(preset, seed):
+    layer = Layer.random(11, 1, norm="post", residual=True, seed=seed)
+    assert us.models.distance(recovered(layer, preset, seed=seed).model, layer) < 1e-10
+
+
+def test_weak_scores_behind_a_norm():
+    layer = Layer.random(15, 1, 4, norm="pre", scale=0.2, seed=1)
+    assert us.models.distance(recovered(layer).model, layer) < 1e-10

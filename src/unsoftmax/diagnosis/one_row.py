@@ -55,7 +55,9 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
     degree = _degree(parts[8 : 8 + len(far)])
     if degree is not None:
         gaps["degree at infinity"] = degree
-    beside = len(far) == 2 and spec.outputs == spec.dim and _beside_residual(parts[8:10], distant[:2])
+    beside = (
+        len(far) == 2 and spec.outputs == spec.dim and _beside_residual(parts[8:10], distant[:2], known.relative_noise)
+    )
     if len(far) == 2:
         # Behind a norm, long opposite vectors get opposite answers about one centre, the norm's shift.
         middle = (parts[9] + parts[10]) / 2
@@ -89,15 +91,23 @@ def _judged(gaps: dict[str, float], degree: float | None, tolerance: float, besi
         "piecewise linear": "A single vector is answered piecewise linearly: a ReLU network with biases stands behind.",
         "smooth": "A single vector is answered by a curved function: a smooth network stands behind.",
     }
+    if beside:
+        words["normalised"] = (
+            "Long vectors are answered by themselves plus what does not depend on their length: a norm."
+        )
     margin = 0.99 if gaps["additive"] < tolerance / 10 or gaps["additive"] > 10 * tolerance else 0.7
     finding = Finding("one row", shape, words[shape], margin, {**gaps, "tolerance": tolerance})
     return OneRow(shape, constant, degree, finding)
 
 
-def _beside_residual(far: list[Array], x: list[Array]) -> bool:
-    """Whether g(x) - x no longer depends on the length of x when it is long: a norm before, a residual around."""
+def _beside_residual(far: list[Array], x: list[Array], noise: float) -> bool:
+    """Whether g(x) - x no longer depends on the length of x when it is long: a norm before, a residual around.
+
+    What is left of the difference beside so long an x is known no better than the answers' relative noise allows.
+    """
     one, two = (g - t for g, t in zip(far, x, strict=True))
-    return _size(one - two) <= 1e-6 * _size(one)
+    allowed = min(max(1e-6 * _size(one), 8 * noise * _size(*far)), 0.02 * _size(one))
+    return _size(one - two) <= allowed
 
 
 def _degree(far: list[Array]) -> float | None:

@@ -16,6 +16,9 @@ from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
 
+_DROP = 1e-8
+"""Key directions beyond the rank of P_h are hardly larger than this against the others, if W_h has that rank too."""
+
 
 @dataclass(frozen=True, eq=False)
 class Keys:
@@ -61,7 +64,7 @@ def read_keys(
         turned = u[0] + (known[1] - u[0]) * (scales.query / float(np.linalg.norm(known[0])))
         u = np.concatenate([u[:1], turned[None], u[1:]])
     while True:
-        bases = [_basis(u[:, h].T, s, reader.noise) for h in range(H)]
+        bases = [_basis(u[:, h].T, s, reader) for h in range(H)]
         if len(u) == d + 1 or all(basis is not None for basis in bases):
             break
         # A head of larger rank in W than in P: more of its key directions are needed.
@@ -118,10 +121,12 @@ def _in_full(reader: Reader, Q: Array, E: Array, m: int, phase: str) -> Asking[A
     return solve_orthogonal(E, t.reshape(-1, len(E)).T).T.reshape(t.shape)
 
 
-def _basis(u: Array, s: int, noise: float) -> Array | None:
+def _basis(u: Array, s: int, reader: Reader) -> Array | None:
     """Orthonormal basis (d, r) of the key directions u (d, n): rank s if that is where they end, else where they do."""
     U, sizes, _ = np.linalg.svd(u, full_matrices=False)
-    if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1]:
+    # What errors leave beyond the rank; a direction that is merely weak stands out of that.
+    left = max(_DROP, 1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
+    if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1] and sizes[s] < left * sizes[0]:
         return np.asarray(U[:, :s])
-    seen = column_range(u, max(noise * 1e4, 1e-9))
+    seen = column_range(u, max(reader.noise * 1e4, 1e-9))
     return seen.basis if seen.clear and seen.rank < u.shape[1] - 1 else None

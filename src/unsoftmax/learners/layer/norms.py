@@ -36,7 +36,7 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Literal["pre
         return "post"
     raise ModelMismatch(
         "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor bounded "
-        "(LayerNorm after it): something else stands around attention."
+        "(LayerNorm after it): something else stands around attention, or their noise is beyond a thousandth."
     )
 
 

@@ -17,6 +17,11 @@ from unsoftmax.spec import OracleSpec
 
 _FRESH = 2
 _AFFINE = 1e-3
+_LOUD = 1e3
+"""Gaps this many roundings large are noise or a bend, and four more queries tell which."""
+
+_BESIDE = 2.0**-4
+"""Step to a neighbouring token: many times the noise of the answers, a fraction of what bends them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +46,29 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
     M = solve_orthogonal(Q, y[1:] - y[0]).T
     fresh = on_grid(orthonormal(rng, d, min(_FRESH, d)) * size, size, spec.dtype)
     seen = yield one_row(fresh, phase="pilot")
-    gap = float(np.abs(seen - fresh @ M.T - y[0]).max())
+    off = seen - fresh @ M.T - y[0]
+    gap = float(np.abs(off).max())
     scale = float(np.sqrt(np.mean(y**2))) or 1.0
-    if gap > _AFFINE * scale and gap > 10 * spec.tolerance:
+    loud = gap > _LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
+    if loud:
+        step = on_grid(_BESIDE * fresh[::-1], 2 * size, spec.dtype)
+        beside = yield one_row(np.vstack([fresh + step, fresh - step]), phase="pilot")
+        _refuse_bend(off, beside[: len(fresh)] + beside[len(fresh) :] - 2 * seen, gap / scale)
+    if loud and gap > max(_AFFINE * scale, 10 * spec.tolerance):
         raise ModelMismatch(
-            f"one-token answers are not affine in the token: fresh ones miss by {gap / scale:.2g} of their size. "
-            'Attention alone is; a LayerNorm is not (norm="auto" looks for one), nor is a network behind it.'
+            f"one-token answers scatter by {gap / scale:.2g} of their size about an affine map, between neighbouring "
+            f"tokens too: that is noise, and telling heads apart takes answers good to {_AFFINE:g}. Average answers, "
+            "or raise max_norm if the noise does not grow with the tokens."
         )
     noise = max(spec.eps, rounding_unit(y), gap / scale / np.sqrt(d), spec.tolerance / scale)
     return Affine(M, y[0], noise)
+
+
+def _refuse_bend(off: Array, second: Array, gap: float) -> None:
+    """Noise is as large in second differences over short steps as in what the affine map misses; a bend is not."""
+    if np.linalg.norm(second) < 0.3 * np.linalg.norm(off):
+        raise ModelMismatch(
+            f"one-token answers are not affine in the token: they miss by {gap:.2g} of their size, alike at close "
+            "tokens, so that is no noise. Attention alone is affine there; a LayerNorm is not (norm='auto' looks for "
+            "one), nor is a network behind it."
+        )

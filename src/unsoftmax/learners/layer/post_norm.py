@@ -25,6 +25,8 @@ from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
 
 _COMBINED = 3
+_MANY, _JUMP = 8, 4.0
+"""Directions of random moves differ less than by this factor from their median, if there are many."""
 
 
 def readout(shell: Shell) -> Readout:
@@ -158,6 +160,11 @@ def _one_head(
     a = steps(n, picks.reach, spec, picks, rng, 3)
     y = yield picks.moved(h, a, phase)
     z = shell.direction(y)
+    left = _left_the_pick(base, z)
+    if 0 < left.sum() <= n // 4:
+        a[left] = steps(int(left.sum()), picks.reach / 4, spec, picks, rng, 3)
+        y = yield picks.moved(h, a[left], "repair")
+        z[left] = shell.direction(y)
     seen = column_range(np.vstack([base, z]).T, noise, rank=None if rank is None else rank + 1)
     while rank is None and not seen.clear and len(z) < d + 4:
         more = steps(4, picks.reach, spec, picks, rng, 3)
@@ -174,10 +181,19 @@ def _one_head(
             response, reduced = yield from _calibrated(h, a, z, base, seen.basis, picks, shell, rng, "repair", 1)
         except ModelMismatch:
             return None
-    found = column_range(response, noise, rank=min(seen.rank - 1, d - 1))
+    # A head that fills all directions off the mean has the base among them.
+    fills = seen.rank == d - 1
+    found = column_range(response, noise * reduced if fills else noise, rank=None if fills else seen.rank - 1)
     if found.beyond > 0.2 * found.weakest:
         return None
     return found.basis, a, response, reduced
+
+
+def _left_the_pick(base: Array, z: Array) -> Array:
+    """Which moves (n,) made a head pick another token: their directions z (n, d) jump, far beyond the others."""
+    along = (z @ base) / (base @ base)
+    sizes = np.linalg.norm(z - along[:, None] * base, axis=1) / np.linalg.norm(z, axis=1)
+    return np.asarray(sizes > _JUMP * np.median(sizes)) if len(z) >= _MANY else np.zeros(len(z), bool)
 
 
 def _calibrated(

@@ -99,7 +99,8 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
             return _heads(mixing, P, B), mixing.u
     raise ModelMismatch(
         f"in {_DRAWS} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
-        "the same scores, fewer than three dimensions per head, or more behind the LayerNorm than attention."
+        "the same scores, fewer than three dimensions per head, more behind the LayerNorm than attention, or noise "
+        "beyond the rounding of the answers."
     )
 
 

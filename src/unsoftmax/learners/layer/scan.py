@@ -119,7 +119,8 @@ def scan(
         )
     raise ModelMismatch(
         "no sequence of large tokens made the heads settle on single tokens: a head without preference (W = 0 and "
-        "c = 0), heads that always share a token, or a target that is not attention. Nothing can be separated."
+        "c = 0), heads that always share a token, noise beyond the rounding of the answers, or a target that is not "
+        "attention. Nothing can be separated."
     )
 
 
