@@ -101,6 +101,14 @@ def test_two_token_sequences_are_refused_before_a_query() -> None:
         us.recover(oracle, us.learners.MultiHead())
 
 
+def test_three_tokens_are_enough_for_a_head_with_no_scores() -> None:
+    target = MultiHead.random(6, 3, seed=1)
+    target = MultiHead(target.W * np.array([1.0, 0.0, 1.0])[:, None, None], target.v)
+    recovery = us.recover(us.oracle(target, max_length=3), us.learners.MultiHead(), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+    assert any("each W once" in note for note in recovery.notes)
+
+
 def test_a_broken_promise_about_heads_is_a_mismatch() -> None:
     with pytest.raises(us.errors.ModelMismatch, match="heads=1"):
         us.recover(us.oracle(MultiHead.random(6, 2, norm=2.0, seed=1)), us.learners.MultiHead(heads=1))

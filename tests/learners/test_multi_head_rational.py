@@ -39,3 +39,13 @@ def test_a_head_that_attends_to_all_tokens_alike() -> None:
     recovery = us.recover(us.oracle(target), us.learners.MultiHead(method="rational"), seed=1)
     assert us.models.distance(recovery.model, target) <= 1e-12
     assert not recovery.model.W[1].any()
+
+
+def test_sequences_too_short_for_the_ratios_are_refused_before_a_query() -> None:
+    target = us.models.MultiHead.random(4, 2, norm=2.0, seed=1)
+    for heads, longest in ((None, 5), (2, 3)):
+        learner = us.learners.MultiHead(heads=heads, method="rational")
+        with pytest.raises(us.errors.DomainError, match=f"needs sequences of {longest + 1} tokens"):
+            us.recover(us.oracle(target, max_length=longest), learner)
+        recovery = us.recover(us.oracle(target, max_length=longest + 1), learner, seed=1)
+        assert us.models.distance(recovery.model, target) <= 1e-9

@@ -75,3 +75,26 @@ def test_a_head_that_attends_to_all_tokens_alike(known: bool) -> None:
     target = us.models.MultiHead(W, np.stack([U @ rng.standard_normal(U.shape[1]) for U in bases]))
     recovery = us.recover(us.oracle(target), us.learners.OrthogonalHeads(bases if known else None), seed=1)
     assert us.models.distance(recovery.model, target) <= 1e-9
+
+
+@pytest.mark.parametrize(("tolerance", "dtype", "error"), [(1e-6, "float64", 1e-9), (0.0, "float32", 1e-4)])
+@pytest.mark.parametrize("known", [True, False])
+def test_approximate_and_coarse_answers(tolerance: float, dtype: str, error: float, known: bool) -> None:
+    rng = np.random.default_rng(4)
+    bases = np.split(np.linalg.qr(rng.standard_normal((8, 8)))[0], [4], axis=1)
+    W = np.stack([U @ rng.standard_normal((4, 4)) @ U.T for U in bases])
+    target = us.models.MultiHead(W, np.stack([U @ rng.standard_normal(4) for U in bases]))
+    oracle = us.oracle(target.astype(dtype), 8, dtype=dtype)
+    oracle = us.oracles.Perturbed(oracle, tolerance) if tolerance else oracle
+    recovery = us.recover(oracle, us.learners.OrthogonalHeads(bases if known else None), seed=1)
+    assert us.models.distance(recovery.model, target) <= error
+
+
+def test_blocks_alike_are_parted_by_hessians_at_other_points() -> None:
+    """The same W and v in both subspaces: one combination of Hessians may have equal eigenvalues, several do not."""
+    rng = np.random.default_rng(5)
+    bases = np.split(np.linalg.qr(rng.standard_normal((8, 8)))[0], [4], axis=1)
+    M, x = rng.standard_normal((4, 4)), rng.standard_normal(4)
+    target = us.models.MultiHead(np.stack([U @ (M + M.T) @ U.T for U in bases]), np.stack([U @ x for U in bases]))
+    recovery = us.recover(us.oracle(target), us.learners.OrthogonalHeads(), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-9

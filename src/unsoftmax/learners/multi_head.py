@@ -19,7 +19,7 @@ from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.lifted import with_offsets
 from unsoftmax.learners.heads.order import random_triples, require_no_order
 from unsoftmax.learners.heads.polish import polished
-from unsoftmax.learners.heads.rational import rational_heads
+from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import Room, closest, fit_values
@@ -30,6 +30,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
+
+_VERDICT = (
+    "heads up to order; equal W show only the sum of their values and v = 0 nothing, so the model has each W once."
+)
 
 _PLANES = 6
 _DEPENDENT = 1e-4
@@ -89,6 +93,11 @@ class MultiHead:
                 f"MultiHead needs sequences of three tokens and max_length is {spec.domain.max_length}; "
                 "sequences of two do not tell all heads apart (docs/theory/multi-head.md has the counterexample)."
             )
+        if self.method == "rational" and spec.domain.length_limit < (needed := tokens_needed(self.heads)):
+            raise DomainError(
+                f'method="rational" needs sequences of {needed} tokens for enough repetition ratios and max_length is '
+                f'{spec.domain.max_length}; pass `heads` if it is known, or use method="saturation".'
+            )
         if self.affine and spec.domain.max_norm is not None:
             raise DomainError(
                 f"MultiHead(affine=True) sets its own token lengths and max_norm is {spec.domain.max_norm:g}; omit the "
@@ -138,7 +147,7 @@ class MultiHead:
         if self.heads is not None and model.heads < self.heads:
             promised = f"{self.heads} were promised: the others write nothing or share the W of one of these"
             notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
-        return Outcome(model, notes)
+        return Outcome(model, (*notes, _VERDICT))
 
     def _saturation(self, ground: Ground, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
         """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""

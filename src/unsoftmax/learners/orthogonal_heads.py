@@ -9,7 +9,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.approximate import Approximate
+from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.measure import faintest
 from unsoftmax.learners.parameters import check_parameters
@@ -26,6 +27,9 @@ from unsoftmax.spec import OracleSpec
 
 _SMALL = 0.001
 """Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
+
+_COARSE = 1e-13
+"""Noise above which answers are coarser than float64."""
 
 _PARTED = 1e2
 """How far the coupling inside blocks must exceed what is left across them."""
@@ -63,7 +67,8 @@ class OrthogonalHeads:
         _require_orthonormal(self.bases, spec.dim)
         dims = [basis.shape[1] for basis in self.bases]
         phases = {"values": sum(dims), "main": theory.orthogonal_heads_queries(dims) - sum(dims)}
-        return Forecast(phases, extra=sum(64 + k * k // 100 for k in dims), verification=0)
+        extra = None if spec.tolerance > 0 else sum(64 + k * k // 100 for k in dims)
+        return Forecast(phases, extra=extra, verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -72,16 +77,17 @@ class OrthogonalHeads:
     def _given(self, bases: list[Array], spec: OracleSpec, seed: int) -> Program:
         """Proposition C.2: one single-head learner per subspace."""
         W, v, notes = [], [], []
-        programs = [
-            in_subspace(SingleHead().program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases
-        ]
+        claims: list[Claim] = []
+        # Answers within a tolerance are outscaled, or used as well as they can be.
+        inner = Approximate() if spec.tolerance > 0 else SingleHead()
+        programs = [in_subspace(inner.program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases]
         values = []
         for program in programs:
             y = yield next(program)
             values.append(y)
         largest = max((float(np.abs(y).max()) for y in values), default=0.0)
         for h, (program, y, basis) in enumerate(zip(programs, values, bases, strict=True)):
-            if np.abs(y).max() <= _SILENT * spec.eps * largest:
+            if np.abs(y).max() <= max(_SILENT * spec.eps * largest, 4 * spec.tolerance):
                 program.close()
                 notes.append(f"subspace {h + 1} answers nothing: its v is 0, the head is dropped.")
                 continue
@@ -90,10 +96,13 @@ class OrthogonalHeads:
             assert isinstance(head, Head)
             scored = float(np.linalg.norm(head.W)) > faintest(spec)
             W.append(basis @ head.W @ basis.T if scored else np.zeros((spec.dim, spec.dim)))
+            if outcome.precision is not None:
+                known = outcome.precision.W / max(float(np.linalg.norm(head.W)), 1e-300)
+                claims[:] = [Claim(RELATIVE_ERROR, max(known, *(claim.bound for claim in claims), 0.0))]
             v.append(basis @ head.v)
         d = spec.dim
         model = Heads(np.array(W).reshape(len(W), d, d), np.array(v).reshape(len(v), d))
-        return Outcome(model, tuple(notes))
+        return Outcome(model, tuple(notes), tuple(claims))
 
     def _found(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
@@ -107,7 +116,7 @@ class OrthogonalHeads:
         )
         bound = 1.0 if np.isinf(blocks.within) else blocks.within / _PARTED
         claim = Claim("subspaces part", bound, blocks.across, statement=statement)
-        return Outcome(model, outcome.notes, (claim,))
+        return Outcome(model, outcome.notes, (*outcome.claims, claim))
 
 
 def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:
@@ -153,7 +162,7 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
     d = ground.dim
     size = yield from _small_size(ground, rng)
     matrices: list[Array] = []
-    rank, noise, same = 0, 64 * ground.noise / _SMALL, 0
+    rank, noise, same = 0, 64 * ground.noise / _small(ground), 0
     while same < 2 and len(matrices) < d + 3:
         b = rng.standard_normal(d)
         matrices.append((yield from _hessian(ground, size, b / np.linalg.norm(b))))
@@ -170,9 +179,14 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
     return blocks
 
 
+def _small(ground: Ground) -> float:
+    """Size of half a logit: where answers are coarse it grows until their noise is what the sixth power leaves."""
+    return max(_SMALL, 0.2 * ground.noise ** (1 / 7)) if ground.noise > _COARSE else _SMALL
+
+
 def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:
-    """Length of z, for unit b, at which attention moves the answer by about _SMALL of its size."""
-    d, size = ground.dim, 1.0
+    """Length of z, for unit b, at which attention moves the answer by a small share of its size."""
+    d, size, small = ground.dim, 1.0, _small(ground)
     scale = max(float(np.linalg.norm(ground.V)), 1e-300)
     for _ in range(60):
         z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 8, d)))
@@ -183,10 +197,10 @@ def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:
             size /= 8
         elif tilt < 1e-6:
             size *= 2.0**12
-        elif _SMALL / 4 < tilt < 2 * _SMALL:
+        elif small / 4 < tilt < 2 * small:
             return size
         else:
-            size *= _SMALL / tilt
+            size *= small / tilt
         if size > 2.0**100:
             return 1.0
     raise ModelMismatch("attention's effect on the answer does not shrink with the tokens; no softmax head does that.")

@@ -38,6 +38,14 @@ def ratios(number: int, longest: int) -> Array:
     return np.asarray(pairs[np.sort(chosen)])
 
 
+def shortest(number: int) -> int:
+    """Tokens a sequence must have room for so that there are `number` different ratios."""
+    longest = 2
+    while len({a / b for a in range(1, longest) for b in range(1, longest - a + 1)}) < number:
+        longest += 1
+    return longest
+
+
 def poles(k: Array, F: Array, heads: int) -> Poles | None:
     """The heads behind F (n,) at ratios k (n,), n >= 2 heads; None if F vanishes or the interpolant degenerates."""
     H = heads

@@ -13,7 +13,7 @@ _REDRAWS = 12
 
 
 def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
-    """v (d,) of the head with W = 0: F(k = 1) - F(k = 3) = z.v / 4 once every other head is saturated."""
+    """v (d,) of the head with W = 0: F(k = 1/2) - F(k = 2) = z.v / 3 once every other head is saturated."""
     d = circle.ground.dim
     radius = circle.radius * _DEEPER
     z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
@@ -23,11 +23,11 @@ def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
         if len(left) == 0:
             return np.asarray(np.linalg.solve(z, value))
         asked = np.repeat(z[left], 3, axis=0)
-        copies = np.tile([[1, 1], [1, 2], [1, 3]], (len(left), 1))
+        copies = np.tile([[2, 1], [1, 1], [1, 2]], (len(left), 1))
         F = (yield from circle.ground.pairs(asked, circle.b0, copies, phase="discovery")).reshape(-1, 3)
-        # 1/2, 1/3, 1/4 of z.v: any other ratio is a head in transition, asked again elsewhere.
-        straight = np.abs((F[:, 0] - F[:, 2]) - 1.5 * (F[:, 0] - F[:, 1])) <= circle.tolerance * radius
-        value[left[straight]] = 4 * (F[straight, 0] - F[straight, 2])
+        # 2/3, 1/2, 1/3 of z.v: any other ratio is a head in transition, asked again elsewhere.
+        straight = np.abs((F[:, 0] - F[:, 1]) - (F[:, 1] - F[:, 2])) <= circle.tolerance * radius
+        value[left[straight]] = 3 * (F[straight, 0] - F[straight, 2])
         turn = rng.standard_normal((int((~straight).sum()), d))
         z[left[~straight]] += 0.2 * radius * turn / np.linalg.norm(turn, axis=1, keepdims=True)
     raise Unresolved("the dependence on copies does not settle for large tokens")

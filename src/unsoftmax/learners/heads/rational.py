@@ -14,9 +14,12 @@ from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.heads_fit import gauss_newton, levenberg
-from unsoftmax.solvers.rational import Poles, poles, ratios
+from unsoftmax.solvers.rational import Poles, poles, ratios, shortest
 
 MOST_HEADS = 4
+_COUNTING = 2 * MOST_HEADS + 3
+"""Ratios at which heads are counted: some more than their unknowns."""
+
 _TYPICAL = 0.5
 _TRIALS = 4
 _FIT = 1e-10
@@ -24,6 +27,11 @@ _FLAT = 1e-11
 """Largest scores, at the length of z that was used, that are taken for 0."""
 
 _LARGEST_FIT = 2000
+
+
+def tokens_needed(heads: int | None) -> int:
+    """Length of sequences without which the ratios do not suffice."""
+    return shortest(_COUNTING if heads is None else 2 * max(heads, 1))
 
 
 def rational_heads(
@@ -80,7 +88,7 @@ def _size(ground: Ground, records: Records, rng: np.random.Generator) -> Asking[
 def _count(ground: Ground, records: Records, size: float, longest: int, rng: np.random.Generator) -> Asking[int]:
     """The smallest H whose poles explain more ratios than they have unknowns, at several pairs."""
     z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, _TRIALS, ground.dim)))
-    copies = ratios(2 * MOST_HEADS + 3, min(longest, 64))
+    copies = ratios(_COUNTING, min(longest, 64))
     F = yield from _answers(ground, records, z * size, b, copies, "pilot")
     if np.abs(F).max() == 0:
         return 0
