@@ -38,6 +38,7 @@ def bind(home: Path, binding: dict[str, Any]) -> None:
 
 
 def read_cell(path: Path) -> Cell:
+    """A finished cell; FileFormatError if the file is not one."""
     try:
         return Cell(**json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
@@ -52,6 +53,7 @@ def write_cell(path: Path, cell: Cell) -> None:
 
 
 def kept_recovery(path: Path | None) -> Recovery | None:
+    """The recovery of a finished cell, None if there was none."""
     return load(path) if path is not None and path.exists() else None
 
 

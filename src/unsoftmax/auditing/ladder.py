@@ -54,6 +54,7 @@ class Capped:
 
 
 def same(oracle: Oracle) -> Oracle:
+    """No defence."""
     return oracle
 
 
@@ -66,10 +67,12 @@ def capped(oracle: Oracle, max_norm: float | None = None, max_length: int | None
 
 
 def capped_and_rounded(oracle: Oracle, max_norm: float, decimals: int) -> Oracle:
+    """Short tokens only, and few decimals."""
     return Rounded(capped(oracle, max_norm), decimals=decimals)
 
 
 def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
+    """Short tokens only, and labels instead of values."""
     return Thresholded(capped(oracle, max_norm))
 
 

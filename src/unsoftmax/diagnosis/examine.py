@@ -78,10 +78,12 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
 
 
 def outside(found: tuple[Finding, ...], because: str) -> Diagnosis:
+    """No learner fits."""
     return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",))
 
 
 def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diagnosis:
+    """Labels tell too little for a diagnosis of their own."""
     if known.constant:
         return outside(found, "every sequence asked so far got the same label")
     return Diagnosis(

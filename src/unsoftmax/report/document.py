@@ -37,6 +37,7 @@ def document(title: str, sections: Iterable[str], drawn: dict[str, Chart]) -> st
 
 
 def section(title: str, body: str) -> str:
+    """A titled part of the page; `body` is HTML."""
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
@@ -48,10 +49,12 @@ def figure(name: str, drawn: dict[str, Chart], caption: str) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of plain text, of a class of the style sheet."""
     return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
 
 
 def bullets(items: Iterable[str]) -> str:
+    """A list of plain texts; nothing if there are none."""
     shown = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f"<ul>{shown}</ul>" if shown else ""
 
@@ -95,6 +98,7 @@ def _flat(named: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
 
 
 def code(text: str) -> str:
+    """Text as it would be typed."""
     return f"<pre>{escape(text)}</pre>"
 
 

@@ -1,0 +1,1 @@
+"""SOLVE, pure: arrays in, arrays out; one solver per file."""

@@ -78,6 +78,7 @@ def agree(left: Piece, right: Piece, tolerance: float) -> bool:
 
 
 def merged(left: Piece, right: Piece) -> Piece:
+    """One piece of the points of two that agree."""
     return Piece(left.points + right.points)
 
 

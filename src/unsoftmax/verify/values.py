@@ -42,6 +42,7 @@ def queries(spec: OracleSpec) -> int:
 
 
 def lengths(spec: OracleSpec) -> list[int]:
+    """Lengths of random sequences that the domain allows."""
     return [n for n in _LENGTHS if n <= spec.domain.length_limit]
 
 
