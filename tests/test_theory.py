@@ -35,7 +35,7 @@ def test_others() -> None:
     assert theory.orthogonal_heads_queries([2, 3]) == 6 + 12
 
 
-FORMS = {n: f for n, f in vars(theory).items() if inspect.isfunction(f) and f.__module__ == theory.__name__}
+FORMS = {n: f for n, f in vars(theory).items() if inspect.isfunction(f) and f.__module__.startswith(theory.__name__)}
 GOOD = {"d": 4, "r": 2, "H": 2, "m": 3, "V": 9, "s": 2, "dims": [2, 3], "spare": 1, "groups": 1, "rows": 2, "full": 1}
 GOOD |= {"blocks": 1, "network_queries": 5, "delta": 0.1, "flip": 0.1, "tolerance": 1e-6, "eps": 1e-16, "constant": 4.0}
 GOOD |= {

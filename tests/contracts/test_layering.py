@@ -14,7 +14,7 @@ FORBIDDEN = {
     "errors": {"*"},
     "arguments": {"*", "-errors"},
     "spec": {"*", "-errors", "-arguments"},
-    "theory": {"*", "-errors", "-arguments"},
+    "theory": {"*", "-errors", "-arguments", "-theory"},
     "probes": {"*", "-errors", "-spec", "-probes"},
     "links": {"*", "-errors", "-spec"},
     "inversion": {"*", "-errors", "-spec", "-probes", "-inversion", "-links"},

@@ -31,13 +31,13 @@ def test_every_formula_becomes_mathml(page) -> None:
 def test_formulas_and_file_names_of_a_page() -> None:
     text = (
         '<p><span class="arithmatex">\\(x &lt; 1\\)</span> <code>learners/single_head.py</code> '
-        '<a href="../../../src/unsoftmax/theory.py">x</a> <code>us.theory.single_head_queries</code> '
+        '<a href="../../../src/unsoftmax/theory/values.py">x</a> <code>us.theory.single_head_queries</code> '
         "<code>nowhere.py</code></p>"
     )
     done = pages.with_links(pages.with_formulas(text), "../../")
     assert "arithmatex" not in done
     assert '<a href="../../reference/source/learners.single_head/"><code>' in done
-    assert 'href="../../reference/source/theory/"' in done
+    assert 'href="../../reference/source/theory.values/"' in done
     assert 'href="../../reference/theory/#single_head_queries"' in done
     assert "<code>nowhere.py</code></p>" in done
 

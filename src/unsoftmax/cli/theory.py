@@ -26,7 +26,7 @@ def theory(
     from unsoftmax import theory as forms
     from unsoftmax.errors import InvalidArgument
 
-    own = {n: f for n, f in vars(forms).items() if inspect.isfunction(f) and f.__module__ == forms.__name__}
+    own = {n: f for n, f in vars(forms).items() if inspect.isfunction(f) and f.__module__.startswith(forms.__name__)}
     known = {n: f for n, f in own.items() if not n.startswith("_")}
     with one_sentence(debug, as_json):
         if name is None:

@@ -1,0 +1,143 @@
+"""From exact values: unknowns and query counts of every class. d dimension, r rank, H heads, m width, V vocabulary."""
+
+from __future__ import annotations
+
+import math
+
+from unsoftmax.arguments import checked
+
+NUCLEAR_NORM_CONSTANT = 4.0
+"""Measurements per unknown of W with which the nuclear-norm program of Theorem 5.1 recovered every instance tried (the
+theorem leaves its constant open); the transition from failure to success lies between 2 and 3."""
+
+
+@checked
+def single_head_unknowns(d: int) -> int:
+    """Entries of W and v."""
+    return d * d + d
+
+
+@checked
+def single_head_queries(d: int) -> int:
+    """Theorem 4.1: d one-row queries for v, d^2 pair queries for W. Equal to the unknowns, so optimal."""
+    return d + d * d
+
+
+@checked
+def affine_head_queries(d: int) -> int:
+    """A head with key offset c and output constant: one query per unknown, d^2 + 2d + 1."""
+    return d * d + 2 * d + 1
+
+
+@checked
+def low_rank_unknowns(d: int, r: int) -> int:
+    """Degrees of freedom of a rank-r W, r(2d - r), and of v."""
+    return r * (2 * d - r) + d
+
+
+@checked
+def low_rank_queries(d: int, r: int) -> int:
+    """The cross scheme: d for v, rd for r columns, r(d - r) for the rows outside. Equal to the unknowns, so optimal."""
+    return d + r * d + r * (d - r)
+
+
+@checked
+def nuclear_norm_measurements(d: int, r: int, constant: float = NUCLEAR_NORM_CONSTANT) -> int:
+    """Theorem 5.1's m = O(rd) as constant * r(2d - r); d^2 measurements always suffice."""
+    return min(math.ceil(constant * r * (2 * d - r)), d * d)
+
+
+@checked
+def nuclear_norm_queries(d: int, r: int, constant: float = NUCLEAR_NORM_CONSTANT) -> int:
+    """Theorem 5.1: d for v, m random rank-one probes for W."""
+    return d + nuclear_norm_measurements(d, r, constant)
+
+
+@checked
+def relu_network_unknowns(d: int, m: int, bias: bool = False) -> int:
+    """Neurons w_k A_k up to positive scaling: d numbers each (d + 1 with a hidden bias, plus the output bias)."""
+    return m * (d + 1) + 1 if bias else m * d
+
+
+@checked
+def relu_network_gradient_queries(d: int, m: int, bias: bool = False) -> int:
+    """Gradients of the m + 1 cells of a great circle: d - 2 steps off its plane and a check each; biases add one."""
+    return (m + 1) * (d if bias else d - 1)
+
+
+@checked
+def transformer_unknowns(d: int, m: int, bias: bool = False) -> int:
+    """W and the network behind it."""
+    return d * d + relu_network_unknowns(d, m, bias)
+
+
+@checked
+def transformer_queries(d: int, network_queries: int) -> int:
+    """Section 4.1: the network on one-row queries, then Theorem 4.1 on the odd part at two queries each."""
+    return network_queries + 2 * single_head_queries(d)
+
+
+@checked
+def multi_head_unknowns(d: int, H: int, r: int | None = None) -> int:
+    """H generic heads, of rank r if given."""
+    return H * (single_head_unknowns(d) if r is None else low_rank_unknowns(d, r))
+
+
+@checked
+def orthogonal_heads_queries(dims: list[int]) -> int:
+    """Proposition C.2: Theorem 4.1 inside each known subspace of dimension d_h."""
+    return sum(single_head_queries(d_h) for d_h in dims)
+
+
+@checked
+def multi_head_queries(d: int, H: int) -> int:
+    """Generic full-rank heads by isolation: d + (H - 1) d for the values, H d^2 for the matrices; the unknowns.
+
+    Finding the heads (jumps on a half circle, one linear piece per head) comes on top, about H (d + 25).
+    """
+    return d + (H - 1) * d + H * d * d
+
+
+@checked
+def multi_head_rational_queries(d: int, H: int) -> int:
+    """Rational interpolation as done here: d one-token queries, 2H ratios for d^2 pairs and d - 1 linking pairs."""
+    return d + 2 * H * (d * d + d - 1)
+
+
+@checked
+def rational_queries(d: int, H: int) -> int:
+    """arXiv 2608.03294: rational interpolation in the repetition ratio, 2H ratios for each of 2d^2 - 1 pairs, and 1."""
+    return 4 * H * d * d - 2 * H + 1
+
+
+@checked
+def token_head_unknowns(V: int, r: int) -> int:
+    """Values of V tokens and their V x V gaps as a matrix of rank r + 1: V + (r + 1)(2V - r - 1)."""
+    return V + (r + 1) * (2 * V - r - 1)
+
+
+@checked
+def token_head_queries(V: int, r: int) -> int:
+    """V one-token queries, a reference row of gaps, r rows and r columns; the diagonal is known to be 0.
+
+    Fewer than the unknowns counted above: the zero diagonal ties V of them. Exact for V >= 2r + 1.
+    """
+    return V + (V - 1) + r * (2 * V - 3 - r)
+
+
+@checked
+def attention_layer_unknowns(d: int, H: int, s: int) -> int:
+    """H heads with W_h and P_h of rank s and c_h in the range of W_h, and the constant; d numbers per answer."""
+    return H * (2 * s * (2 * d - s) + s) + d
+
+
+@checked
+def attention_layer_queries(
+    d: int, H: int, s: int, *, spare: int, groups: int, rows: int, full: int, blocks: int
+) -> int:
+    """Vector queries of the layer design, one-token ones included; a query answers d numbers.
+
+    d + 1 one-token queries; s + spare moves of each head's token; d for each group of value maps beyond the first;
+    key directions in full, d / rows queries each, at `full` + 1 query tokens; `blocks` at each of the others.
+    """
+    return d + 1 + H * (s + spare) + (groups - 1) * d + (full + 1) * -(-d // rows) + (d - full) * blocks
