@@ -32,14 +32,23 @@ class Mixing:
 
 
 def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
-    """Iterate until a step leaves nothing for the next, convergence being quadratic, or the steps do not shrink."""
-    current, last = Mixing(O, u, np.inf, np.inf), np.inf
+    """Iterate until a step leaves nothing for the next, convergence being quadratic, or the steps do not shrink.
+
+    With many more answers than unknowns, all but the last steps look at a part of what determines them.
+    """
+    enough = 3 * -(-P.shape[1] // (len(O) // len(u))) + 4
+    free = sum(len(e) for e, _ in data) - len(O) + len(O) // len(u)
+    part = enough if free > 2 * enough else None
+    current, last, first, close = Mixing(O, u, np.inf, np.inf), np.inf, 0, 1e-9
     for i in range(most):
-        current = _step(current.O, current.u, P, data)
-        stalled = i > 2 and current.change > 0.3 * last and current.change < 1e-3
-        lost = i > 4 and current.change > 1e-2
-        if current.change < 1e-9 or stalled or lost:
-            break
+        current = _step(current.O, current.u, P, data, part)
+        stalled = i > first + 2 and current.change > 0.3 * last and current.change < 1e-3
+        lost = i > first + 4 and current.change > 1e-2
+        if current.change < close or stalled or lost:
+            if part is None:
+                break
+            # The next full step is right to the square of this one.
+            part, first, close = None, i, 3e-5
         last = current.change
     return Mixing(current.O, current.u, residual(current.O, current.u, P, data), current.change)
 
@@ -66,7 +75,8 @@ def _written(O: Array, Z: Array, means: Array) -> Array:
     return np.einsum("nhs,bhs->bn", O.reshape(len(O), H, s), np.einsum("hsd,bhd->bhs", Z, means))
 
 
-def _step(O: Array, u: Array, P: Array, data: Data) -> Mixing:
+def _step(O: Array, u: Array, P: Array, data: Data, part: int | None = None) -> Mixing:
+    """One step; du from `part` random combinations of the answers that X leaves alone, or from all."""
     H, s, D = len(u), len(O) // len(u), P.shape[1]
     inverse = np.linalg.inv(O)
     Z = (inverse @ P).reshape(H, s, D)
@@ -83,9 +93,9 @@ def _step(O: Array, u: Array, P: Array, data: Data) -> Mixing:
             du[k] = _least_squares(slope.reshape(-1, D), r.reshape(-1))
             continue
         F = np.concatenate([(m[:, i] - m[:, k]) @ Z[i].T for i in others], axis=1)
-        Q, R = np.linalg.qr(F, mode="complete")
         p = F.shape[1]
-        free = Q[:, p:].T
+        Q, R = np.linalg.qr(F, mode="complete" if part is None else "reduced")
+        free = Q[:, p:].T if part is None else _outside(Q, part)
         A = np.tensordot(free, slope, 1).reshape(-1, D)
         du[k] = _least_squares(A, (free @ r).reshape(-1))
         x = solve_triangular(R[:p], Q[:, :p].T @ (r - slope @ du[k]))
@@ -95,6 +105,12 @@ def _step(O: Array, u: Array, P: Array, data: Data) -> Mixing:
     turned = O @ (np.eye(n) + X.reshape(n, n))
     turned = np.hstack([np.linalg.qr(turned[:, h * s : (h + 1) * s])[0] for h in range(H)])
     return Mixing(turned, u + du, np.inf, float(np.linalg.norm(du) / np.linalg.norm(u)))
+
+
+def _outside(Q: Array, n: int) -> Array:
+    """n orthonormal rows orthogonal to the columns of Q."""
+    rows = np.random.default_rng(n).standard_normal((len(Q), n))
+    return np.asarray(np.linalg.qr(rows - Q @ (Q.T @ rows))[0].T)
 
 
 def _least_squares(A: Array, b: Array) -> Array:
