@@ -149,3 +149,45 @@ def test_one_number_per_sequence_is_a_scalar_oracle(tmp_path):
     assert np.allclose(oracle(Probes(X)), X[:, -1] @ v)
     with pytest.raises(us.errors.InvalidArgument, match="one number per sequence"):
         us.adapters.onnx_session(tmp_path / "scalar.onnx", outputs=1)
+
+
+def reshaped(shape):
+    """Our own export with a constant for the axes that a reshape keeps free."""
+
+    def change(model):
+        for tensor in model.graph.initializer:
+            if tensor.name == "by_head":
+                heads = onnx.numpy_helper.to_array(tensor)[2:]
+                tensor.CopyFrom(onnx.numpy_helper.from_array(np.array([*shape, *heads], dtype=np.int64), "by_head"))
+
+    return change
+
+
+def test_a_length_baked_into_a_reshape_is_said_at_once(path, tmp_path):
+    with pytest.raises(us.errors.InvalidArgument, match="fixes the length"):
+        us.adapters.onnx_session(rewritten(path, tmp_path, reshaped([1, 2])))
+
+
+def test_a_batch_baked_into_a_reshape_is_asked_one_by_one(layer, path, tmp_path):
+    oracle = us.adapters.onnx_session(rewritten(path, tmp_path, reshaped([1, -1])))
+    X = np.random.default_rng(0).standard_normal((5, 4, 16))
+    assert np.allclose(oracle(Probes(X)), layer(X), atol=1e-7)
+
+
+def test_feeds_have_the_format_of_their_input(layer, path, tmp_path):
+    def change(model):
+        model.graph.input.append(onnx.helper.make_tensor_value_info("mode", onnx.TensorProto.INT64, [1]))
+
+    changed = rewritten(path, tmp_path, change)
+    X = np.random.default_rng(0).standard_normal((5, 4, 16))
+    oracle = us.adapters.onnx_session(changed, input="tokens", feeds={"mode": np.array([1], np.int32)})
+    assert np.allclose(oracle(Probes(X)), layer(X), atol=1e-7)
+    with pytest.raises(us.errors.InvalidArgument, match="takes int64"):
+        us.adapters.onnx_session(changed, input="tokens", feeds={"mode": np.array([0.5])})
+
+
+def test_where_a_file_cannot_be_written(layer, tmp_path):
+    with pytest.raises(us.errors.InvalidArgument, match="folder"):
+        layer.to_onnx(tmp_path / "missing" / "layer.onnx")
+    with pytest.raises(us.errors.InvalidArgument, match="where"):
+        layer.to_onnx(None)

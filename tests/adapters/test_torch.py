@@ -186,3 +186,38 @@ def test_select_picks_from_a_tuple_and_the_mode_is_left_as_it_was():
     oracle = us.adapters.torch_module(module, 24, select=0)
     assert np.allclose(answers(oracle, X), truth(module.attention)(X), atol=1e-12)
     assert module.training
+
+
+class Returning(torch.nn.Module):
+    """A linear map whose result is wrapped by `wrap`."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.inner, self.wrap = torch.nn.Linear(6, 5), wrap
+
+    def forward(self, x):
+        return self.wrap(self.inner(x))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "settings", "words"),
+    [
+        (lambda y: (y, y), {"select": 2}, "2 parts"),
+        (lambda y: {"hidden": y}, {"select": "states"}, "'hidden'"),
+        (lambda y: y, {"select": 0}, "one tensor"),
+        (lambda y: y, {"outputs": 6}, "5 numbers"),
+        (lambda y: y + 1j, {}, "complex"),
+    ],
+)
+def test_what_a_module_returns_is_checked_before_a_query(wrap, settings, words):
+    with pytest.raises(us.errors.InvalidArgument, match=words):
+        us.adapters.torch_module(Returning(wrap), 6, **settings)
+
+
+def test_a_module_without_values_is_refused():
+    with pytest.raises(us.errors.InvalidArgument, match="meta"):
+        us.adapters.torch_module(torch.nn.MultiheadAttention(8, 2, device="meta"))
+
+
+def test_a_layer_with_a_norm_comes_out_in_eval_mode():
+    assert not us.models.AttentionLayer.random(8, 2, norm="pre", seed=1).to_torch().training

@@ -18,6 +18,8 @@ Feed = Array | Callable[[int, int], Array]
 """A further input: an array, or a function of (batch, length)."""
 
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+_NUMBERS = {name: name for name in ("bool", "float16", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))}
+_NUMBERS |= {"float": "float32", "double": "float64"}
 _SCORES = 2**22
 
 
@@ -54,19 +56,23 @@ def onnx_session(
 
     def run(tokens: Array) -> Array:
         X, place = arranged(np.asarray(tokens), index)
-        feed = {key: np.asarray(part(len(X), X.shape[1]) if callable(part) else part) for key, part in masks.items()}
+        feed = {key: part(len(X), X.shape[1]) for key, part in masks.items()}
         try:
             (y,) = runner.run([result.name], {entry.name: X.astype(dtype), **feed})
         except Exception as error:
             raise OracleError(f"onnxruntime failed on tokens of shape {X.shape}: {error}") from error
+        if np.iscomplexobj(y):
+            raise InvalidArgument(f"output {result.name!r} gives complex numbers; name an output of real ones.")
         y = np.asarray(y, dtype=np.float64)
         return y[:, place] if y.ndim == 3 else y
 
     def ask(tokens: Array) -> Array:
-        size = fixed_batch or max(1, _SCORES // tokens.shape[1] ** 2)
+        size = 1 if alone else max(1, _SCORES // tokens.shape[1] ** 2)
         return np.concatenate([run(tokens[i : i + size]) for i in range(0, len(tokens), size)])
 
-    one = run(np.zeros((1, 2, own)))
+    one = _tried(run, own)
+    # A batch fixed inside the graph does not show in its input: then sequences are asked one by one.
+    alone = fixed_batch == 1 or not _takes_two(run, own)
     if one.ndim not in (1, 2):
         raise InvalidArgument(
             f"output {result.name!r} answers one sequence with shape {one.shape}; (batch, length, outputs), "
@@ -86,6 +92,27 @@ def onnx_session(
         max_batch=max_batch,
         name=name,
     )
+
+
+def _tried(run: Callable[[Array], Array], dim: int) -> Array:
+    """The answer to one sequence of two zeros, after one of three was taken too."""
+    for length in (3, 2):
+        try:
+            answer = run(np.zeros((1, length, dim)))
+        except OracleError as error:
+            raise InvalidArgument(
+                f"the model does not take one sequence of {length} tokens: {error} Probes need one token and many; a "
+                "reshape to constants, made when the model was exported, fixes the length. Export it with free "
+                "(dynamic) axes; if the message speaks of a further input, check feeds=."
+            ) from error
+    return answer
+
+
+def _takes_two(run: Callable[[Array], Array], dim: int) -> bool:
+    try:
+        return len(run(np.zeros((2, 2, dim)))) == 2
+    except OracleError:
+        return False
 
 
 def _session(session: Any) -> Any:
@@ -144,7 +171,8 @@ def _token_shape(entry: Any, dim: int | None) -> tuple[int, int | None]:
     return found, batch if isinstance(batch, int) else None
 
 
-def _rest(values: list[Any], entry: str, feeds: dict[str, Feed]) -> dict[str, Feed]:
+def _rest(values: list[Any], entry: str, feeds: dict[str, Feed]) -> dict[str, Callable[[int, int], Array]]:
+    """What fills every further input, as functions of (batch, length)."""
     others = {value.name: value for value in values if value.name != entry}
     unknown = sorted(set(feeds) - set(others))
     if unknown:
@@ -159,4 +187,20 @@ def _rest(values: list[Any], entry: str, feeds: dict[str, Feed]) -> dict[str, Fe
             )
         # A mask in which every token may be attended to; free axes broadcast.
         feeds[key] = np.ones([n if isinstance(n, int) else 1 for n in value.shape or []], dtype=bool)
-    return feeds
+    return {key: _typed(key, feeds[key], value.type) for key, value in others.items()}
+
+
+def _typed(key: str, feed: Feed, kind: str) -> Callable[[int, int], Array]:
+    """The feed in the number format of its input; kinds that would lose something (floats for a mask) are refused."""
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    wanted = np.dtype(_NUMBERS[inner]) if inner in _NUMBERS else None
+
+    def fill(batch: int, length: int) -> Array:
+        given = np.asarray(feed(batch, length) if callable(feed) else feed)
+        if wanted is None:
+            return given
+        if not np.can_cast(given.dtype, wanted, "same_kind"):
+            raise InvalidArgument(f"`feeds` fills {key!r} with {given.dtype}; the input takes {wanted}.")
+        return np.asarray(given.astype(wanted))
+
+    return fill

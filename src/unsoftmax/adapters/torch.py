@@ -39,13 +39,15 @@ def torch_module(
     nn.MultiheadAttention (batch_first or not) is used as self-attention with only the answering position as query.
     nn.TransformerEncoderLayer gives its self-attention (part="attention"), or that with its residual and LayerNorm
     (part="block"). Any other module is called with tokens (batch, N, d) and returns (batch, N, outputs); `select`
-    picks from a tuple or dict of results, `outputs` is found with one call on zeros unless given. `position`: the
+    picks from a tuple or dict of results, `outputs` is found with one call on zeros. `position`: the
     answering position, last by default; the query token of a probe is put there.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(f"`module` must be a torch.nn.Module (got {type(module).__name__}); see us.oracle.")
     _refuse_training(module, torch)
+    if any(p.is_meta for p in (*module.parameters(), *module.buffers())):
+        raise InvalidArgument("the module is on the meta device, where parameters have no values; load them first.")
     found = _dtype(module, dtype, torch)
     index = index_of(position)
     if part not in ("attention", "block"):
@@ -61,7 +63,7 @@ def torch_module(
         if dim is None:
             raise InvalidArgument("`dim` is required: a module of this kind does not say its token dimension.")
         own, answer = dim, _any(module, select)
-        width = outputs or _width(answer, dim, found, module, torch)
+        width = _width(answer, dim, found, module, torch)
     if dim is not None and dim != own:
         raise InvalidArgument(f"`dim` is {dim} but the module's embed_dim is {own}; pass dim={own} or omit it.")
     if outputs is not None and outputs != width:
@@ -165,7 +167,7 @@ def _any(module: Any, select: int | str | None) -> Answer:
     def answer(tokens: Any, place: int) -> Any:
         result = module(tokens)
         if select is not None:
-            result = result[select]
+            result = _selected(result, select)
         if not hasattr(result, "dim"):
             raise InvalidArgument(
                 f"the module returns a {type(result).__name__}; say which part is the answer with select=, by its "
@@ -174,6 +176,17 @@ def _any(module: Any, select: int | str | None) -> Answer:
         return result[:, place] if result.dim() == 3 else result
 
     return answer
+
+
+def _selected(result: Any, select: int | str) -> Any:
+    if hasattr(result, "dim"):
+        raise InvalidArgument(f"`select` is {select!r} but the module returns one tensor; omit it.")
+    try:
+        return result[select]
+    except (KeyError, IndexError, TypeError) as error:
+        kind = type(result).__name__
+        held = f"keys {', '.join(map(repr, result))}" if hasattr(result, "keys") else f"{len(result)} parts"
+        raise InvalidArgument(f"`select` is {select!r} but the module returns a {kind} with {held}.") from error
 
 
 def _width(answer: Answer, dim: int, dtype: str, module: Any, torch: Any) -> int:
@@ -196,7 +209,10 @@ def _call(module: Any, answer: Answer, tokens: Array, place: int, dtype: str, to
         module.eval()
         with torch.inference_mode():
             X = torch.as_tensor(np.ascontiguousarray(tokens), dtype=getattr(torch, dtype), device=device)
-            return np.asarray(answer(X, place).cpu().numpy(), dtype=np.float64)
+            y = answer(X, place)
+            if y.is_complex():
+                raise InvalidArgument("the module answers complex numbers; give it an output of real ones.")
+            return np.asarray(y.cpu().numpy(), dtype=np.float64)
     except InvalidArgument:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError) as error:

@@ -52,6 +52,8 @@ class _Graph:
 
 def write_onnx(layer: AttentionLayer, path: str | Path) -> None:
     """Input "tokens" (batch, length, d), output "answers" (batch, length, outputs), in the layer's number format."""
+    if not isinstance(path, (str, Path)):
+        raise InvalidArgument(f"`path` must say where the ONNX file goes (got {type(path).__name__}).")
     parts = projections(layer)
     assert parts is not None
     graph = _Graph(layer.c.dtype)
@@ -82,4 +84,10 @@ def write_onnx(layer: AttentionLayer, path: str | Path) -> None:
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", _OPSET)], producer_name="unsoftmax")
     model.ir_version = 8
     onnx.checker.check_model(model)
-    onnx.save(model, str(path))
+    try:
+        onnx.save(model, str(path))
+    except OSError as error:
+        reason = error.strerror or error
+        raise InvalidArgument(
+            f"{path} cannot be written ({reason}); the folder must exist and be yours to write."
+        ) from error

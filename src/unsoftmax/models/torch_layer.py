@@ -25,7 +25,7 @@ def as_module(layer: AttentionLayer) -> nn.Module:
             parts = projections(layer, width)
             if parts is not None:
                 return _multihead(layer, parts)
-    return LayerModule(layer)
+    return LayerModule(layer).eval()
 
 
 def _widths(layer: AttentionLayer) -> list[int]:
