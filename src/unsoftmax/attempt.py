@@ -21,7 +21,7 @@ from unsoftmax.learners.base import Learner, Outcome
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.result import Certificate, Recovery, Status
+from unsoftmax.result import Certificate, Recovery, Status, plain
 from unsoftmax.spec import OracleSpec
 
 log = logging.getLogger("unsoftmax")
@@ -107,6 +107,8 @@ class Attempt:
         self.model = outcome.model
         self.notes += outcome.notes
         self.certificate = Certificate(outcome.claims)
+        if outcome.chosen is not None:
+            self.provenance = self.provenance | {"chosen": plain(outcome.chosen)}
 
     def _explain(self, error: UnsoftmaxError) -> None:
         """Say whether the target contradicts itself: then no class would fit."""

@@ -42,6 +42,19 @@ def test_recovered_without_being_told_the_class(name) -> None:
     assert found.usage.billed <= 1.1 * own.usage.billed + found.usage.phases["diagnosis"]
 
 
+def test_the_learner_that_was_chosen_is_kept_with_the_result(tmp_path) -> None:
+    found = us.recover(us.oracle(HEAD))
+    found.save(tmp_path / "r.safetensors")
+    for provenance in (found.provenance, us.load(tmp_path / "r.safetensors").provenance):
+        assert provenance["configuration"] == {"learner": "Automatic"}
+        assert provenance["chosen"] == {
+            "learner": "SingleHead",
+            "probes": "householder",
+            "affine": False,
+            "W_bound": None,
+        }
+
+
 def test_a_token_head_needs_no_diagnosis() -> None:
     target = M.TokenHead.random(60, 3, seed=1)
     found = us.recover(us.token_oracle(target, 60))

@@ -8,7 +8,7 @@ from unsoftmax import verify as verification
 from unsoftmax.diagnosis.examine import examine
 from unsoftmax.diagnosis.findings import Diagnosis
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Forecast, Program
+from unsoftmax.learners.base import Forecast, Program, configuration
 from unsoftmax.spec import OracleSpec
 
 
@@ -45,7 +45,8 @@ class Automatic:
             raise _dearer(diagnosis, spec, refusal) from refusal
         except ModelMismatch as mismatch:
             raise ModelMismatch(f"{_account(diagnosis)} The learner then refused: {mismatch}") from mismatch
-        return replace(outcome, notes=(*diagnosis.sentences(), *outcome.notes))
+        notes = (*diagnosis.sentences(), *outcome.notes)
+        return replace(outcome, notes=notes, chosen=configuration(diagnosis.learner))
 
 
 def _dearer(diagnosis: Diagnosis, spec: OracleSpec, refusal: BudgetExceeded) -> BudgetExceeded:

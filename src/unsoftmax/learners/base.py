@@ -62,12 +62,14 @@ class Outcome:
     """What a program returns: the model, what it found on the way, and what it can promise.
 
     `precision` is what a noisy oracle allows; verification holds fresh answers against it.
+    `chosen` is the configuration of the learner that a program without one decided for.
     """
 
     model: Model
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     precision: Precision | None = None
+    chosen: dict[str, Any] | None = None
 
 
 Program = Asking[Outcome]
