@@ -56,8 +56,11 @@ class Noise:
         """Radius of f, elementwise; `size` bounds the numbers that were added up to f (largest |x| |v|)."""
         if self.link is None:
             return np.asarray(self.absolute + self.relative * np.broadcast_to(size, np.shape(f)))
-        # Rounding happens twice: in f itself, and in the answer after the link.
-        return links.radius(self.link, f, self.absolute + self.relative) + self.relative * np.asarray(size)
+        # Rounding happens twice: in f itself, and in the answer after the link, which may be larger than 1.
+        size_of_answer = links.answer_size(self.link, f)
+        # What was measured may be a share of the answers as well: behind a link their format is not seen.
+        error = self.absolute * (size_of_answer if self.measured else 1.0) + self.relative * size_of_answer
+        return links.radius(self.link, f, error) + self.relative * np.asarray(size)
 
 
 @dataclass(frozen=True, eq=False)

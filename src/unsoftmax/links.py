@@ -36,6 +36,17 @@ def inverse(link: Link, answer: Array) -> Array:
     return np.where(y >= high, np.inf, f)
 
 
+def answer_size(link: Link, f: Array) -> Array:
+    """|link(f)|, or 1 if it is smaller: rounding is a share of it.
+
+    A service that has no logarithm of f was asked for that of -f.
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        if link == "log":
+            return np.maximum(np.abs(np.log(np.where(f == 0, 1.0, np.abs(f)))), 1.0)
+        return np.maximum(np.exp(f), 1.0) if link == "exp" else np.ones_like(f)
+
+
 def from_probabilities(p: Array) -> Array:
     """f from the probabilities of two classes (batch, 2), p_1 = sigmoid(f): no digit is lost near p_1 = 1."""
     p = np.asarray(p, dtype=np.float64)

@@ -59,3 +59,34 @@ def test_no_bound_of_five_hundred_is_too_small(learner):
     ratios = [ratio(learner, seed) for seed in range(1000, 1500)]
     assert max(filter(None, ratios)) < 1 + 1e-9
     assert sum(r is None for r in ratios) < 50
+
+
+def formatted(seed):
+    """As `ratio`, for answers in a short number format, undeclared, and scores of any size down to 0."""
+    rng = np.random.default_rng([seed, 0x22])
+    link, dtype = list(SERVED)[rng.integers(5)], ("float32", "float16")[rng.integers(2)]
+    dim, limit = int(rng.integers(1, 13)), (None, None, 2.0)[rng.integers(3)]
+    W, v = rng.standard_normal((dim, dim)), rng.standard_normal(dim)
+    norm, size = 10 ** rng.uniform(-2, 2) * (rng.integers(6) > 0), 10 ** rng.uniform(-1, 1.5)
+    head = us.models.SingleHead(W * (norm / np.linalg.norm(W)), v * (size / np.linalg.norm(v)))
+
+    def service(tokens):
+        with np.errstate(over="ignore"):
+            return SERVED[link](head(tokens)).astype(dtype).astype(np.float64)
+
+    try:
+        recovery = us.recover(us.oracle(service, dim, max_norm=limit, link=link), us.learners.Approximate(), seed=seed)
+    except us.errors.NotIdentifiable:
+        return None
+    return max(error / bound for error, bound in zip(errors(recovery, head), bounds(recovery), strict=True))
+
+
+def test_no_bound_on_formatted_answers_is_too_small():
+    assert max(filter(None, (formatted(seed) for seed in range(15)))) < 1
+
+
+@pytest.mark.long
+def test_no_bound_of_a_thousand_formatted_answers_is_too_small():
+    ratios = [formatted(seed) for seed in range(1000, 2000)]
+    assert max(filter(None, ratios)) < 1
+    assert sum(r is None for r in ratios) < 50

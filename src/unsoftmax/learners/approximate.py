@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,13 +14,12 @@ from unsoftmax.learners.averaging import Averaging
 from unsoftmax.learners.averaging_cost import averageable, most_queries, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import FREEDOM, MEASURING, confirmed, known_noise, sigmas
+from unsoftmax.learners.noise import MEASURING, confirmed, known_noise
 from unsoftmax.learners.pair_logits import read_pairs
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.solvers.blocks import deviation_at_most
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
 
@@ -123,7 +121,6 @@ class Approximate:
     def _single_pass(
         self, spec: OracleSpec, noise: Noise, length: float, farthest: float, rng: np.random.Generator
     ) -> Program:
-        d = spec.dim
         values = yield from read_values(spec, noise, length)
         lengths = working_lengths(spec, noise, values, farthest)
         design, y = yield from ask_pairs(values, spec, noise, lengths, rng)
@@ -132,12 +129,12 @@ class Approximate:
         head = Head(system.solve(reading.T), values.v)
         bound = system.noise_bound(reading.noise) + system.value_gain(reading.P, reading.Q) * values.radius
         precision = Precision(bound, values.radius, noise, "measured" if noise.measured else "proved")
-        if self.accuracy is not None:
-            expected = system.noise_rms(reading.noise)
-            expected = math.hypot(expected, system.value_rms(reading.P[1], reading.Q[1]) * values.radius / d**0.5)
-            # A single pass has few answers to spread over, and a measured deviation its own error.
-            unsure = deviation_at_most(1.0, FREEDOM) if spec.tolerance == 0 else 1.0
-            precision = replace(precision, W=unsure * (1 + 3 / math.sqrt(d)) * expected / sigmas(d))
-        elif noise.measured:
+        if spec.tolerance == 0:
             precision = yield from confirmed(head, precision, design, spec, rng)
-        return Outcome(head, claims=precision.claims(), precision=precision)
+        notes: tuple[str, ...] = ()
+        if self.accuracy is not None and self.accuracy < precision.W:
+            notes = (
+                f"accuracy={self.accuracy:g} was not reached: answers are averaged only under a declared max_norm and "
+                "without a link.",
+            )
+        return Outcome(head, notes, precision.claims(), precision)
