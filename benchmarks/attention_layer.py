@@ -45,16 +45,21 @@ MIDDLE = (Cell(None, "lean", "float64", 1.25, 1e-7), Cell(None, "robust", "float
 
 
 def rows(large: bool) -> Iterator[Row]:
+    for case in cases(large):
+        yield from measured(*case)
+
+
+def cases(large: bool) -> Iterator[tuple[str, us.models.AttentionLayer, Cell, int]]:
+    """Name, target, cell and seed of every run, one by one."""
     for cell in SMALL:
         for seed in range(10 if large else 2):
-            yield from measured(f"d = 64, H = 4, seed {seed}", generated(64, 4, cell, seed), cell, seed)
+            yield f"d = 64, H = 4, seed {seed}", generated(64, 4, cell, seed), cell, seed
     for cell in MIDDLE:
-        yield from measured("d = 256, H = 8", generated(256, 8, cell, 1), cell, 1)
+        yield "d = 256, H = 8", generated(256, 8, cell, 1), cell, 1
     for cell in TRAINED + TRAINED_FLOAT32 if large else TRAINED:
         for index in range(LAYERS) if large else (2,):
             for seed in range(3) if large and cell.norm is None else (0,):
-                name = f"MiniLM layer {index}, seed {seed}"
-                yield from measured(name, minilm_layer(index, cell.norm), cell, seed)
+                yield f"MiniLM layer {index}, seed {seed}", minilm_layer(index, cell.norm), cell, seed
 
 
 def generated(d: int, H: int, cell: Cell, seed: int) -> us.models.AttentionLayer:
