@@ -83,3 +83,14 @@ def test_large_affine_terms_are_in_the_stated_error(offset, constant) -> None:
     recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True))
     stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
     assert us.models.distance(recovery.model, target) <= stated.bound <= 1e-4
+
+
+@pytest.mark.parametrize("decimals", [3, 6])
+def test_rounded_answers_ask_for_a_tolerance_that_then_serves(decimals) -> None:
+    target = head(8, 3.0, 0.3, 0.4, 1)
+    rounded, error = (lambda X: np.round(target(X), decimals)), 0.5 * 10.0**-decimals
+    with pytest.raises(us.errors.ModelMismatch, match=f"tolerance={error:g}"):
+        us.recover(us.oracle(rounded, 8), us.learners.SingleHead(affine=True))
+    recovery = us.recover(us.oracle(rounded, 8, tolerance=error), us.learners.SingleHead(affine=True), seed=1)
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, target) <= stated < 0.2

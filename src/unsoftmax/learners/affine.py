@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import logits
+from unsoftmax.inversion import decimal_error, logits
 from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Program
 from unsoftmax.learners.measure import READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -40,8 +40,10 @@ _FRESH = 24
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
     """Read constant and c (d + 1 queries more than without them), then run `program` on corrected answers."""
     rng = np.random.default_rng([seed, 0xAFF1])
-    constant, v = yield from _values(spec)
-    length = yield from _length_for_offset(v, constant, spec, rng)
+    seen: list[Array] = []
+    constant, v = yield from _values(spec, seen)
+    length = yield from _length_for_offset(v, constant, spec, rng, seen)
+    _refuse_decimals(np.concatenate(seen), spec)
     c = yield from _offset(v, constant, length, spec)
     # Tokens so short that the offset alone never saturates a logit.
     limit = min(spec.domain.norm_limit, 2 * length)
@@ -105,23 +107,37 @@ def _norm(head: SingleHead | LowRankHead) -> float:
     return float(np.linalg.norm(head.W))
 
 
-def _values(spec: OracleSpec) -> Asking[tuple[float, Array]]:
+def _refuse_decimals(y: Array, spec: OracleSpec) -> None:
+    error = decimal_error(y) if spec.tolerance == 0 and spec.dtype == "float64" else 0.0
+    if error > 0:
+        raise ModelMismatch(
+            f"the answers are rounded to decimals, right within {error:g} only, and affine=True takes answers to be as "
+            f"exact as declared. Declare tolerance={error:g} on the oracle."
+        )
+
+
+def _values(spec: OracleSpec, seen: list[Array]) -> Asking[tuple[float, Array]]:
+    """Constant and v (d,); answers are added to `seen`, here and in what follows."""
     s = power_of_two(min(1.0, spec.domain.norm_limit))
     rows = np.concatenate([np.zeros((1, spec.dim)), np.eye(spec.dim) * s])
     y = yield one_row(rows, phase="values")
+    seen.append(y)
     v = (y[1:] - y[0]) / s
     if not v.any():
         raise NotIdentifiable("every one-token query got the same answer, so v = 0 and no query shows W or c.")
     return float(y[0]), v
 
 
-def _length_for_offset(v: Array, constant: float, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+def _length_for_offset(
+    v: Array, constant: float, spec: OracleSpec, rng: np.random.Generator, seen: list[Array]
+) -> Asking[float]:
     """|a| at which a.c is of order one over a basis; the longest allowed if c is invisible."""
     longest = min(power_of_two(spec.domain.norm_limit), _LONGEST) if spec.domain.max_norm else _LONGEST
     length = min(1.0, longest)
     while True:
         a = on_grid(random_rows(_PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
+        seen.append(y)
         t = logits(y - constant, a @ v, np.zeros(_PILOT)).t
         if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
             length *= 2.0**-6
