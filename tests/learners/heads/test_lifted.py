@@ -53,3 +53,9 @@ def test_an_offset_without_scores():
     recovery = us.recover(us.oracle(target), us.learners.MultiHead(affine=True))
     assert us.models.distance(recovery.model, target) <= 1e-10
     assert any("W_2 is 0" in claim.statement for claim in recovery.certificate.claims)
+
+
+def test_a_mean_of_all_tokens_beside_a_constant():
+    target = us.models.MultiHead(np.zeros((1, 6, 6)), np.random.default_rng(6).standard_normal((1, 6)), None, 0.1)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(affine=True))
+    assert us.models.distance(recovery.model, target) <= 1e-13

@@ -138,7 +138,7 @@ def saturated_circle(ground: Ground, rng: np.random.Generator) -> Asking[tuple[C
         F = yield from ground.pairs(z, b0, phase="discovery")
         start = replace(start, scale=float(np.abs(F).max()) / start.radius)
     circle, gap = yield from _shown_by_copies(start)
-    for _ in range(_SHORTENINGS):
+    for _ in range(_SHORTENINGS if ground.axis is None else 1):
         if abs(gap) > circle.tolerance:
             break
         # Saturated from the start: strong heads, or none.

@@ -96,7 +96,8 @@ def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -
 def balanced(ground: Ground, heads: list[Isolated]) -> tuple[Ground, list[Isolated]]:
     """Shorter query tokens where the strongest head would need a z so short that it drowns in them; all z grow."""
     smallest = min((head.size for head in heads), default=1.0)
-    if smallest >= _DROWNING:
+    # With an axis a query token's share of it is what reads: it must not get short.
+    if smallest >= _DROWNING or ground.axis is not None:
         return ground, heads
     factor = power_of_two(smallest)
     return replace(ground, unit=ground.unit * factor), [replace(head, size=head.size / factor) for head in heads]
