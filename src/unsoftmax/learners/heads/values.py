@@ -28,8 +28,11 @@ def read_values_alone(ground: Ground, b0: Array, w: Array, v: Array) -> Asking[A
     H, d = v.shape
     if H == 0:
         return v
-    order = np.argsort(np.linalg.norm(v, axis=1), kind="stable")
-    Z = [_only(w, h) for h in order[:-1]]
+    sizes = np.linalg.norm(v, axis=1)
+    order = np.argsort(sizes, kind="stable")
+    # What a head that is off still answers must vanish beside the weakest.
+    off = SATURATED + float(np.log(sizes.max() / sizes.min()))
+    Z = [_only(w, h, off) for h in order[:-1]]
     new = np.empty_like(v)
     if Z:
         F = yield from ground.pairs(np.concatenate(Z), b0, phase="main")
@@ -40,14 +43,14 @@ def read_values_alone(ground: Ground, b0: Array, w: Array, v: Array) -> Asking[A
     return new
 
 
-def _only(w: Array, h: int) -> Array:
-    """d independent z (d, d) at which head h is on and all others are off, by at least SATURATED in the scores."""
+def _only(w: Array, h: int, off: float) -> Array:
+    """d independent z (d, d) at which head h is on and all others are off, by at least `off` in the scores."""
     norms = np.linalg.norm(w, axis=1)
     units = w / norms[:, None]
     dual = np.linalg.pinv(units)
     signs = -np.ones(len(w))
     signs[h] = 1.0
-    centre = dual @ signs * (SATURATED / norms.min())
+    centre = dual @ signs * (off / norms.min())
     length = np.linalg.norm(centre)
     null = np.linalg.qr(units.T, mode="complete")[0][:, len(w) :].T
     pushes = (dual / np.linalg.norm(dual, axis=0) * signs).T
