@@ -8,7 +8,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax import verify
 from unsoftmax.engine import run
-from unsoftmax.learners.labels import FLIPS, SCORE_ERROR, VALUE_ERROR
+from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
 from unsoftmax.oracles.stack import Stack
 
 ACCURACY = 1e-6

@@ -71,5 +71,5 @@ EXPERIMENT = Experiment(
     row=row,
     judge=judge,
     figure=Figure(x="accuracy", y="queries", group=("rank", "d"), log_y=False),
-    code="unsoftmax/learners/membership_cross.py",
+    code="unsoftmax/learners/labels/cross.py",
 )

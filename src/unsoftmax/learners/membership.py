@@ -11,16 +11,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.base import Forecast, Outcome, Program
-from unsoftmax.learners.label_consistency import refuse_fixed_flips, refuse_wrong_labels
-from unsoftmax.learners.label_entries import (
-    Entries,
-    bracket,
-    narrow,
-    narrow_until_met,
-)
-from unsoftmax.learners.label_size import VALUE_SHARE, hidden_below, visible_size
-from unsoftmax.learners.label_values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
-from unsoftmax.learners.labels import (
+from unsoftmax.learners.labels.asking import (
     FLIPS,
     ROUNDS,
     SCORE_ERROR,
@@ -30,8 +21,17 @@ from unsoftmax.learners.labels import (
     find_direction,
     refine_direction,
 )
-from unsoftmax.learners.membership_cross import cross_of_any_rank, cross_of_rank, sparing_rounds
-from unsoftmax.learners.membership_paper import SignFlips
+from unsoftmax.learners.labels.consistency import refuse_fixed_flips, refuse_wrong_labels
+from unsoftmax.learners.labels.cross import cross_of_any_rank, cross_of_rank, sparing_rounds
+from unsoftmax.learners.labels.entries import (
+    Entries,
+    bracket,
+    narrow,
+    narrow_until_met,
+)
+from unsoftmax.learners.labels.paper import SignFlips
+from unsoftmax.learners.labels.size import VALUE_SHARE, hidden_below, visible_size
+from unsoftmax.learners.labels.values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head

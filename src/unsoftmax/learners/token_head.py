@@ -10,13 +10,13 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.arrangement import last_values
 from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.gaps import Reader
 from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.token_cross import read_cross
-from unsoftmax.learners.token_embedded import embedded
-from unsoftmax.learners.token_report import notes, unreadable
+from unsoftmax.learners.tokens.arrangement import last_values
+from unsoftmax.learners.tokens.cross import read_cross
+from unsoftmax.learners.tokens.embedded import embedded
+from unsoftmax.learners.tokens.gaps import Reader
+from unsoftmax.learners.tokens.report import notes, unreadable
 from unsoftmax.models.token_head import TokenHead as Head
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.tokens import one_token

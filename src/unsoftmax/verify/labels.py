@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.labels import FLIPS, SCORE_ERROR, VALUE_ERROR
+from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes

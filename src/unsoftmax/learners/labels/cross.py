@@ -12,21 +12,21 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.label_consistency import refuse_wrong_labels
-from unsoftmax.learners.label_entries import (
+from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.consistency import refuse_wrong_labels
+from unsoftmax.learners.labels.entries import (
     Entries,
     bracket,
     narrow,
     narrow_until_met,
 )
-from unsoftmax.learners.label_values import (
+from unsoftmax.learners.labels.values import (
     LEAST_FOR_BISECTION,
     left_for_bisection,
     left_in_all,
     sharpen,
     shift_bounds,
 )
-from unsoftmax.learners.labels import Direction, Labels, refine_direction
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots

@@ -9,8 +9,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.label_entries import EXPONENTS, TYPICAL_LOGIT
-from unsoftmax.learners.labels import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.entries import EXPONENTS, TYPICAL_LOGIT
 from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
 
 VALUE_SHARE = 1 / 32

@@ -9,8 +9,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.label_entries import Entries, bracket
-from unsoftmax.learners.labels import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.entries import Entries, bracket
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton

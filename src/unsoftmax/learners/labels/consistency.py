@@ -9,9 +9,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.label_entries import Entries
-from unsoftmax.learners.label_values import shift_bounds
-from unsoftmax.learners.labels import Direction, Labels, unit_length
+from unsoftmax.learners.labels.asking import Direction, Labels, unit_length
+from unsoftmax.learners.labels.entries import Entries
+from unsoftmax.learners.labels.values import shift_bounds
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.thresholds import EntryThresholds, coordinate_ratio
 from unsoftmax.solvers.bisection import Brackets

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.labels import Labels
+from unsoftmax.learners.labels.asking import Labels
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import LARGEST_SHARE_LOGIT, EntryThresholds, largest_product
 from unsoftmax.solvers.bisection import Search

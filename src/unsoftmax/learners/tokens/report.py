@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.gaps import Reader
+from unsoftmax.learners.tokens.gaps import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Fit
 

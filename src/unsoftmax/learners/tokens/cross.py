@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.base import Asking
-from unsoftmax.learners.completion import complete
-from unsoftmax.learners.gaps import UNREAD, Gaps, Ladder, Reader, mend, read
+from unsoftmax.learners.tokens.completion import complete
+from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, mend, read
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross, Fit
 

@@ -1,0 +1,1 @@
+"""Single heads from labels: parts of `learners.membership`."""

@@ -1,0 +1,1 @@
+"""Heads over token ids: parts of `learners.token_head`."""
