@@ -25,6 +25,9 @@ from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
 
 _COMBINED = 3
+_NARROW = 0.06
+"""Reaches, relative to the tokens, below which a quarter more probes are spent on every range."""
+
 _MANY, _JUMP = 8, 4.0
 """Directions of random moves differ less than by this factor from their median, if there are many."""
 
@@ -114,8 +117,10 @@ def ranges_at(
     H, d = picks.heads, spec.dim
     s, O, moves, responses = max(1, d // H), [], [], []
     worst = 0.0
+    narrow = picks.reach < _NARROW * picks.size
     for h in range(H):
-        n = preset.range_probes(s)
+        # Responses that are small against the base want more of them.
+        n = preset.range_probes(s) + (s // 4 if narrow else 0)
         found = yield from _one_head(h, n, s if h else None, picks, shell, spec, rng, "main")
         if found is None:
             # A few moves may have left the pick: much shorter ones only fail if the token serves two heads.

@@ -24,7 +24,7 @@ _PAIRS, _FEW = 5, 3
 """Pairs of opposite moves that must agree; directions take fewer, a head whose moves left the pick is asked again."""
 _FAIR, _WIDE = 0.015, 0.06
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
-_DRAWS = 8
+_DRAWS = 10
 _SURE = 3
 UNKNOWN = -1.0
 _TURN = 0.125
@@ -37,7 +37,7 @@ class Picks:
     """Tokens (H + 1, d), one per head and the query token last, with the answer (outputs,) they get.
 
     Moving the heads' tokens by up to `reach` per coordinate keeps every pick. `residual`: the answer follows x_N.
-    `size`: typical size of a coordinate when they were drawn.
+    `size`: typical size of a coordinate when they were drawn; moves of `tried` were not small enough yet.
     """
 
     tokens: Array
@@ -45,6 +45,7 @@ class Picks:
     reach: float
     residual: bool
     size: float
+    tried: float = np.inf
 
     @property
     def heads(self) -> int:
@@ -99,7 +100,8 @@ def scan(
         doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < _SURE
         if picks.heads < most or doubtful:
             continue
-        enough = 0.0 if len(alike) > wanted + 1 else _FAIR if readout.linear else _WIDE
+        enough, patience = (_FAIR, 1) if readout.linear else (_WIDE, 3)
+        enough = enough if len(alike) <= wanted + patience else 0.0
         alike = yield from _measured(alike, enough, noise, spec, rng, readout)
         found = [p for p in found if p.heads != picks.heads] + alike
         best = max(alike, key=lambda p: p.reach)
@@ -132,8 +134,8 @@ def _measured(
     measured = []
     for picks in alike:
         if picks.reach == UNKNOWN or (picks.reach == 0 == enough):
-            reach = yield from _reach(picks, noise, spec, rng, readout, max(best, enough * picks.size))
-            picks, best = replace(picks, reach=reach), max(best, reach)
+            picks = yield from _reach(picks, noise, spec, rng, readout, max(best, enough * picks.size))
+            best = max(best, picks.reach)
         measured.append(picks)
     return measured
 
@@ -213,14 +215,15 @@ def _reach(
     rng: np.random.Generator,
     readout: Readout,
     best: float,
-) -> Asking[float]:
-    """Deviation by which single tokens may move and keep every pick, from one at which all moved together did.
+) -> Asking[Picks]:
+    """With the deviation by which single tokens may move and keep every pick, from one at which all moved together did.
 
     A third of it, or half for directions, whose errors grow with what the base hides. 0 if that is not beyond `best`,
     or no move is small enough.
     """
     tokens, size = picks.tokens, picks.size
-    tried, share = (_WIDEST * size, 1 / 3) if readout.linear else (_WIDER * size, 1 / 2)
+    widest, share = (_WIDEST * size, 1 / 3) if readout.linear else (_WIDER * size, 1 / 2)
+    tried = min(widest, picks.tried / 2)
     while tried > _NARROWEST * size and tried * share > best:
         # One pair first: most moves that are too wide show at once.
         for pairs in (1, (_PAIRS if readout.linear else _FEW) - 1):
@@ -232,6 +235,6 @@ def _reach(
             if bend > max(1e-9, 3e3 * noise):
                 break
         else:
-            return tried * share
+            return replace(picks, reach=tried * share)
         tried /= 2
-    return 0.0
+    return replace(picks, reach=0.0, tried=2 * tried)
