@@ -146,3 +146,24 @@ def test_damaged_and_foreign_files_are_typed_errors(tmp_path) -> None:
     save_file({"W": np.eye(2)}, path, {"format": "unsoftmax-model/1", "class": "SingleHead"})
     with pytest.raises(us.errors.FileFormatError, match="does not hold a SingleHead"):
         us.models.load(path)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.5])
+@pytest.mark.parametrize("margin", [0.0, 0.1, 0.25])
+def test_random_values_keep_their_margin(sparsity: float, margin: float) -> None:
+    for seed in range(20):
+        for head in (
+            us.models.SingleHead.random(16, sparsity=sparsity, margin=margin, seed=seed),
+            us.models.LowRankHead.random(16, 2, sparsity=sparsity, margin=margin, seed=seed),
+        ):
+            sizes = np.abs(head.v[head.v != 0])
+            assert len(sizes) == round(16 * (1 - sparsity))
+            assert sizes.min() >= margin * (1 - 1e-12)
+            assert np.linalg.norm(head.v) == pytest.approx(1.0, abs=1e-14)
+    several = us.models.MultiHead.random(16, 3, margin=margin, seed=1)
+    assert np.abs(several.v).min() >= margin * (1 - 1e-12)
+
+
+def test_a_margin_no_unit_vector_has_is_refused() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="`margin`"):
+        us.models.SingleHead.random(16, margin=0.26)

@@ -145,10 +145,22 @@ def random_matrix(dim: int, rank: int | None, norm: float, rng: np.random.Genera
     return W * (norm / size) if size else W
 
 
-def random_vector(dim: int, sparsity: float, rng: np.random.Generator) -> Array:
-    """Unit Gaussian direction (dim,) with a fraction `sparsity` of its entries exactly zero (never all)."""
+def random_vector(dim: int, sparsity: float, margin: float, rng: np.random.Generator) -> Array:
+    """Unit Gaussian direction (dim,) with a fraction `sparsity` of its entries exactly zero (never all).
+
+    No other entry is smaller than `margin`: squares are v_i^2 = margin^2 + (1 - k margin^2) u_i^2 for a unit u of k
+    entries.
+    """
     if not 0 <= sparsity < 1:
         raise InvalidArgument(f"`sparsity` must be in [0, 1) (got {sparsity}); it is the fraction of zeros in v.")
     v = rng.standard_normal(dim)
     v[rng.permutation(dim)[: min(round(sparsity * dim), dim - 1)]] = 0.0
-    return v / np.linalg.norm(v)
+    v /= np.linalg.norm(v)
+    if margin == 0:
+        return v
+    kept = np.count_nonzero(v)
+    if not 0 <= margin <= kept**-0.5:
+        raise InvalidArgument(
+            f"`margin` must be between 0 and {kept**-0.5:.3g}, for a unit v with {kept} entries (got {margin})."
+        )
+    return np.sign(v) * np.sqrt(margin**2 * (v != 0) + (1 - kept * margin**2) * v**2)

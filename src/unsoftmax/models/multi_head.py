@@ -85,11 +85,19 @@ class MultiHead(Model):
 
     @classmethod
     def random(
-        cls, dim: int, heads: int, *, rank: int | None = None, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0
+        cls,
+        dim: int,
+        heads: int,
+        *,
+        rank: int | None = None,
+        norm: float = 1.0,
+        sparsity: float = 0.0,
+        margin: float = 0.0,
+        seed: int = 0,
     ) -> Self:
-        """`heads` independent Gaussian heads: W_h of spectral norm `norm` (and rank), unit v_h."""
+        """`heads` independent Gaussian heads, each as `SingleHead.random` draws it."""
         rng = seeded(seed, dim=dim, heads=heads)
-        pairs = [(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, rng)) for _ in range(heads)]
+        pairs = [(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, margin, rng)) for _ in range(heads)]
         W = np.array([W for W, _ in pairs]).reshape(heads, dim, dim)
         return cls(W, np.array([v for _, v in pairs]).reshape(heads, dim))
 

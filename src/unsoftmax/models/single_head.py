@@ -50,11 +50,19 @@ class SingleHead(Model):
 
     @classmethod
     def random(
-        cls, dim: int, *, rank: int | None = None, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0
+        cls,
+        dim: int,
+        *,
+        rank: int | None = None,
+        norm: float = 1.0,
+        sparsity: float = 0.0,
+        margin: float = 0.0,
+        seed: int = 0,
     ) -> Self:
-        """Gaussian W of spectral norm `norm` (and rank), unit v with a fraction `sparsity` of zeros."""
+        """Gaussian W of spectral norm `norm` (and rank); unit v with a fraction `sparsity` of zeros, no other entry
+        smaller than `margin`."""
         rng = seeded(seed, dim=dim)
-        return cls(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, rng))
+        return cls(random_matrix(dim, rank, norm, rng), random_vector(dim, sparsity, margin, rng))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +107,16 @@ class LowRankHead(Model):
         return attend(self, tokens_of(tokens, self.dim, self.v.dtype), counts)
 
     @classmethod
-    def random(cls, dim: int, rank: int, *, norm: float = 1.0, sparsity: float = 0.0, seed: int = 0) -> Self:
+    def random(
+        cls, dim: int, rank: int, *, norm: float = 1.0, sparsity: float = 0.0, margin: float = 0.0, seed: int = 0
+    ) -> Self:
         """Gaussian factors scaled so that W has spectral norm `norm`; never forms W."""
         rng = seeded(seed, dim=dim, rank=rank)
         if rank > dim:
             raise InvalidArgument(f"`rank` must be between 0 and dim (got {rank} for dim {dim}).")
         K, Q = rng.standard_normal((dim, rank)), rng.standard_normal((dim, rank))
         size = np.linalg.norm(np.linalg.qr(K)[1] @ np.linalg.qr(Q)[1].T, 2) if rank else 1.0
-        return cls(K * (norm / size), Q, random_vector(dim, sparsity, rng))
+        return cls(K * (norm / size), Q, random_vector(dim, sparsity, margin, rng))
 
 
 def attend(head: SingleHead | LowRankHead, X: Array, counts: Array | None) -> Array:
