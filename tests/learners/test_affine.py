@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
@@ -24,10 +24,13 @@ def head(d: int, norm: float, size: float, constant: float, seed: int) -> us.mod
     constant=st.sampled_from([0.0, 1.0, -30.0]),
     seed=st.integers(0, 999),
 )
+@example(d=11, log_norm=0.0, log_c=0.0, constant=0.0, seed=366)  # c and W saturate a logit together
 def test_c_constant_and_W_are_found(d, log_norm, log_c, constant, seed) -> None:
     target = head(d, 10**log_norm, 10**log_c, constant, seed)
     recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True), seed=seed)
-    assert us.models.distance(recovery.model, target) < 1e-9
+    distance = us.models.distance(recovery.model, target)
+    assert distance < 1e-9
+    assert distance <= recovery.certificate.claims[0].bound
     phases = recovery.usage.phases
     assert phases["values"] + phases["main"] == us.theory.affine_head_queries(d)
 

@@ -45,8 +45,9 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     length = yield from _length_for_offset(v, constant, spec, rng, seen)
     _refuse_decimals(np.concatenate(seen), spec)
     c = yield from _offset(v, constant, length, spec)
-    # Tokens so short that the offset alone never saturates a logit.
-    limit = min(spec.domain.norm_limit, 2 * length)
+    # Tokens so short that the offset alone takes at most half of what is readable in any logit.
+    largest = float(np.abs(householder_basis(v) @ c).max())
+    limit = min(spec.domain.norm_limit, 2 * length, power_of_two(READABLE / largest) if largest else math.inf)
     small = replace(spec, domain=Domain(limit if math.isfinite(limit) else None, spec.domain.max_length))
     outcome = yield from _corrected(program(small), v, c, constant)
     head = outcome.model
@@ -197,7 +198,8 @@ def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, 
         x1, x2 = part.tokens[:, 0], part.tokens[:, 1]
         gap, low = (x1 - x2) @ v, x2 @ v
         t = logits(y[done : done + len(part)] - constant, gap, low).t
-        # A saturated answer stays saturated: the learner asks it again.
-        corrected[done : done + len(part)] = low + gap * expit(np.nan_to_num(t - (x1 - x2) @ c, nan=np.inf))
+        # What W and c saturate together stays saturated, also where W alone would not: the learner asks it again.
+        t = np.where(np.abs(t) <= READABLE, t - (x1 - x2) @ c, np.inf)
+        corrected[done : done + len(part)] = low + gap * expit(t)
         done += len(part)
     return corrected
