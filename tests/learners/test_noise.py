@@ -237,6 +237,23 @@ def test_a_constant_in_all_answers_is_removed(dim, declared):
     assert "independent" in recovery.certificate.claims[0].statement
 
 
+@pytest.mark.parametrize("service", [np.trunc, np.floor, np.ceil])
+def test_digits_cut_off_are_no_bias(service):
+    for dim in (1, 2, 5):
+        head = gaussian_head(dim, 2.0, dim)
+        oracle = us.oracle(
+            lambda tokens, head=head: service(head(tokens) * 1e3) / 1e3,
+            dim,
+            "approximate",
+            max_norm=1.0,
+            tolerance=1e-3,
+        )
+        accuracy = us.theory.norm_budget_error(dim, 1e-3, 1.0, 1.0)
+        recovery = us.recover(oracle, us.learners.Approximate(accuracy=accuracy))
+        assert_within(recovery, head)
+        assert service is np.trunc or "constant" in recovery.notes[1]
+
+
 def test_an_accuracy_out_of_reach_is_refused_before_the_first_query():
     target = Counting(gaussian_head(6, 2.0, 0), 0.1, 0)
     oracle = us.oracle(target, 6, max_norm=0.1, tolerance=0.1)
@@ -325,6 +342,8 @@ ERRORS = {
     "laplace": lambda rng, f, size: f + size * rng.laplace(size=len(f)) / np.sqrt(2),
     "rounded": lambda rng, f, size: np.round(f / (2 * size)) * 2 * size,
     "constant": lambda rng, f, size: f + size + 0.3 * size * rng.standard_normal(len(f)),
+    "truncated": lambda rng, f, size: np.trunc(f / size) * size,
+    "away": lambda rng, f, size: f + size * np.sign(f) * rng.uniform(0, 2, len(f)),
 }
 
 

@@ -24,10 +24,11 @@ from unsoftmax.learners.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
 from unsoftmax.probes.norm_budget import representable, turned_pairs
-from unsoftmax.solvers.blocks import Blocks, Fit, Singles, Spread, deviation_at_most, fit, saturation, spread
+from unsoftmax.solvers.block_errors import Spread, deviation_at_most, spread
+from unsoftmax.solvers.blocks import Blocks, Fit, Singles, fit, saturation
 from unsoftmax.spec import OracleSpec
 
-SUPPOSING = ", if errors of different sequences are independent and average to 0 or to a constant"
+SUPPOSING = ", if errors of different sequences are independent but for a constant and one with the answer's sign"
 _SATURATED = 0.06
 """Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
 
@@ -95,8 +96,8 @@ class Averaging:
                 f"after {self.blocks} blocks the error of W is bounded by {bound:.2g} and falls more slowly than "
                 f"independent errors would let it: accuracy={self.accuracy:g} is out of reach by averaging."
             )
-        # Single answers still have the constant.
-        noise = Noise(3 * deviation + abs(found.constant), 4 * self.spec.eps, measured=True)
+        # Single answers still have the errors that all share.
+        noise = Noise(3 * deviation + abs(found.constant) + abs(found.away), 4 * self.spec.eps, measured=True)
         precision = Precision(bound, wrong.v * deviation, noise, "measured", None, SUPPOSING)
         return Outcome(Head(found.W, found.v), self._notes(found, deviation, looked), precision.claims(), precision)
 
@@ -163,10 +164,10 @@ class Averaging:
                 found.v, self.length, length, self.spec.dtype, max(3, math.ceil(_TRIED / (d * d + d))), rng
             )
             K = len(X1)
-            one = np.tile(self.length * np.eye(d), (K, 1))
+            one = self.length * _orthogonal(K, d, rng)
             signs = rng.choice([-1.0, 1.0], (2, K, d, d))
-            batch = Blocks(X1, X2, signs[0], np.zeros((K, d, d)))
-            values = Singles(one, signs[1].ravel()[: len(one)], np.zeros(len(one)))
+            batch = Blocks(X1, X2, signs[0], np.ones((K, d, d)))
+            values = Singles(one, signs[1].ravel()[: len(one)], np.ones(len(one)))
             tried = spread(values, [batch], found.v, found.W)
             if math.sqrt(K) * tried.W < best:
                 best, self.shorter = math.sqrt(K) * tried.W, length
@@ -223,8 +224,12 @@ class Averaging:
             f"{looked} queries were a first look; {self.blocks} blocks of {theory.approximate_queries(self.spec.dim)} "
             f"were then planned and averaged. A single answer deviates by at most {deviation:.2g}."
         ]
-        if abs(found.constant) > 4 * deviation / math.sqrt(self.spent):
+        seen = 4 * deviation / math.sqrt(self.spent)
+        if abs(found.constant) > seen:
             notes.append(f"a constant of {found.constant:.3g} in all answers was found and removed.")
+        if abs(found.away) > 3 * seen:
+            where = "away from" if found.away > 0 else "towards"
+            notes.append(f"all answers are {abs(found.away):.3g} too far {where} 0, which was found and removed.")
         return tuple(notes)
 
     def _stage(self, more: int, bound: float) -> tuple[int, int]:
@@ -250,9 +255,7 @@ class Averaging:
         """Blocks of d orthogonal one-row queries, half of them negated."""
         d = self.spec.dim
         for size, phase in self._phases(self.value_blocks, count, "values"):
-            Q = np.linalg.qr(self.rng.standard_normal((size, d, d)))[0]
-            Q = Q * self.rng.uniform(0.97 if d > 1 else 0.5, 1.0, (size, 1, 1))
-            x = representable(Q.reshape(-1, d) * self.length, self.spec.dtype)
+            x = representable(_orthogonal(size, d, self.rng) * self.length, self.spec.dtype)
             sign = self.rng.choice([-1.0, 1.0], len(x))
             y = yield replace(one_row(x * sign[:, None], phase=phase), ahead=ahead * d + more)
             self.singles.append(Singles(x, sign, sign * y))
@@ -269,6 +272,12 @@ class Averaging:
         """`count` blocks as a part that was planned and one that was not."""
         inside = max(0, min(count, self.planned - asked))
         return [(size, phase) for size, phase in ((inside, name), (count - inside, "repair")) if size > 0]
+
+
+def _orthogonal(count: int, d: int, rng: np.random.Generator) -> Array:
+    """`count` random orthogonal bases, (count d, d), of slightly different lengths; on a line of very different ones."""
+    Q = np.linalg.qr(rng.standard_normal((count, d, d)))[0]
+    return np.asarray((Q * rng.uniform(0.97 if d > 1 else 0.5, 1.0, (count, 1, 1))).reshape(-1, d))
 
 
 def _pairs(X1: Array, X2: Array, sign: Array, phase: str) -> LazyProbes:

@@ -14,7 +14,7 @@ MOST_QUERIES = 10**8
 
 def least_blocks(d: int) -> int:
     """Blocks that leave 16 residuals as witnesses of the noise: two blocks of few tokens would agree by chance."""
-    return 1 + math.ceil(17 / (d * d + d))
+    return 1 + math.ceil(18 / (d * d + d))
 
 
 def averageable(spec: OracleSpec) -> bool:

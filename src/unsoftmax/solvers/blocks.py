@@ -1,8 +1,10 @@
 """SOLVE many noisy answers at once by least squares, without inverting a single one.
 
 A logit of a noisy answer is biased, and an answer near saturation tells nothing. All answers are explained together
-instead, by v, W and a constant c that the service may add to each: answer = c + sign f(sequence). Sequences are asked
-as they are or negated (f is odd), so that c can be told from everything else.
+instead, by v, W and two errors that all of them may share: a constant c, and one that follows the sign of the answer,
+as that of truncated digits does: answer = c + e sign(f) + f. Sequences are asked as they are or negated (f is odd), so
+that c can be told from everything else, and at many sizes of f, so that e can. Answers of exactly 0 are left out: a
+service may swallow small ones.
 """
 
 from __future__ import annotations
@@ -12,28 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, gammaincinv
+from scipy.special import expit
 
 from unsoftmax.probes.base import Array
+
+SHARED = 2
+"""Unknowns beside v and W: the errors that all answers share."""
 
 _STEPS = 40
 """Gauss-Newton steps; it takes four to ten."""
 
-_RARELY = 1e-4
-"""Probability with which a stated quantile is exceeded."""
-
 _ENOUGH = 1e-6
 """Least squares end where a step gains this share of one answer's variance: it is then a thousandth of the error."""
-
-_DENSE = 300
-"""Unknowns up to which the law of the error is computed from all singular values (d <= 16); it is drawn beyond."""
-
-_DRAWS = 48
-_USED_BLOCKS = 16
-"""Draws of the error, and random designs that stand for all: each tells a mean square to a tenth or better."""
-
-_NONLINEAR = 1.05
-"""What is beyond first order in an error, of which the bound is the once-in-10^4 quantile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +53,12 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """The least squares solution: v (d,), W (d, d), the constant c, and the sum of squares left by N - p answers."""
+    """The least squares solution: v (d,), W (d, d), the shared errors c and e, the squares left by N - p answers."""
 
     v: Array
     W: Array
     constant: float
+    away: float
     squares: float
     freedom: int
 
@@ -73,12 +66,12 @@ class Fit:
 def fit(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Fit:
     """Gauss-Newton from (v, W), damped where a step does not help."""
     d = len(v)
-    freedom = len(singles.y) + sum(batch.y.size for batch in batches) - (d * d + d + 1)
-    now = Linearised(singles, batches, 0.0, v, W)
+    now = Linearised(singles, batches, np.zeros(SHARED), v, W)
+    freedom = sum(int(kept.sum()) for kept in now.kept) - (d * d + d + SHARED)
     damping = 0.0
     for _ in range(_STEPS):
         gradient = now.adjoint(now.residuals)
-        step = _conjugate_gradients(now, gradient, damping)
+        step = conjugate_gradients(now, gradient, damping)
         gain = float(gradient @ step)
         trial = now.moved(step)
         if trial.squares > now.squares:
@@ -91,130 +84,92 @@ def fit(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Fit:
         now = trial
         if damping == 0 and (small or gain <= _ENOUGH * now.squares / max(freedom, 1)):
             break
-    return Fit(now.v, now.W, now.constant, now.squares, freedom)
+    return Fit(now.v, now.W, float(now.shared[0]), float(now.shared[1]), now.squares, freedom)
 
 
 class Linearised:
-    """All answers around (c, v, W): residuals, and their derivative J and its adjoint, never formed as a matrix."""
+    """All answers around (c, e, v, W): residuals, and their derivative J and its adjoint, never formed as a matrix.
 
-    def __init__(self, singles: Singles, batches: Sequence[Blocks], constant: float, v: Array, W: Array) -> None:
+    `away` are the signs of the answers by the first v and W: they stay while these move.
+    """
+
+    def __init__(
+        self,
+        singles: Singles,
+        batches: Sequence[Blocks],
+        shared: Array,
+        v: Array,
+        W: Array,
+        away: list[Array] | None = None,
+    ) -> None:
         self.singles, self.batches = singles, batches
-        self.constant, self.v, self.W = constant, v, W
+        self.shared, self.v, self.W = shared, v, W
         self.alpha = [expit(logits_of(batch.X1, batch.X2, W)) for batch in batches]
-        self.weight, self.residuals = [], [singles.y - singles.X @ v - constant * singles.sign]
+        self.weight, predicted = [], [singles.X @ v]
         for batch, alpha in zip(batches, self.alpha, strict=True):
             base, span = base_and_span(batch, v)
             self.weight.append(span * alpha * (1 - alpha))
-            self.residuals.append(batch.y - base - alpha * span - constant * batch.sign)
+            predicted.append(base + alpha * span)
+        self.away = [np.sign(f) for f in predicted] if away is None else away
+        common = self._common(shared)
+        answers = [singles.y, *(batch.y for batch in batches)]
+        self.kept = [y != 0 for y in answers]
+        self.residuals = [k * (y - f - e) for k, y, f, e in zip(self.kept, answers, predicted, common, strict=True)]
         self.squares = float(sum((r**2).sum() for r in self.residuals))
+
+    def _common(self, shared: Array) -> list[Array]:
+        """What the shared errors add to the answers times sign."""
+        signs = [self.singles.sign, *(batch.sign for batch in self.batches)]
+        return [shared[0] * sign + shared[1] * away for sign, away in zip(signs, self.away, strict=True)]
 
     @property
     def size(self) -> float:
         """Length of the parameters."""
-        return math.sqrt(float(self.v @ self.v) + float((self.W**2).sum()) + self.constant**2)
+        return math.sqrt(float(self.v @ self.v) + float((self.W**2).sum()) + float(self.shared @ self.shared))
 
     def moved(self, step: Array) -> Linearised:
+        shared, v, W = self._parts(step)
+        return Linearised(self.singles, self.batches, self.shared + shared, self.v + v, self.W + W, self.away)
+
+    def _parts(self, x: Array) -> tuple[Array, Array, Array]:
         d = len(self.v)
-        W = self.W + step[d + 1 :].reshape(d, d)
-        return Linearised(self.singles, self.batches, self.constant + step[0], self.v + step[1 : d + 1], W)
+        return x[:SHARED], x[SHARED : SHARED + d], x[SHARED + d :].reshape(d, d)
 
     def apply(self, x: Array) -> list[Array]:
-        """J x for x = (dc, dv, dW)."""
-        d = len(self.v)
-        dv, dW = x[1 : d + 1], x[d + 1 :].reshape(d, d)
-        out = [self.singles.X @ dv + x[0] * self.singles.sign]
-        for batch, alpha, weight in zip(self.batches, self.alpha, self.weight, strict=True):
+        """J x for x = (dc, de, dv, dW)."""
+        shared, dv, dW = self._parts(x)
+        first, *common = self._common(shared)
+        out = [self.singles.X @ dv + first]
+        for batch, alpha, weight, add in zip(self.batches, self.alpha, self.weight, common, strict=True):
             mixed = alpha * (batch.X1 @ dv)[:, :, None] + (1 - alpha) * (batch.X2 @ dv)[:, None, :]
-            out.append(mixed + weight * logits_of(batch.X1, batch.X2, dW) + x[0] * batch.sign)
-        return out
+            out.append(mixed + weight * logits_of(batch.X1, batch.X2, dW) + add)
+        return [kept * part for kept, part in zip(self.kept, out, strict=True)]
 
     def adjoint(self, r: Sequence[Array]) -> Array:
         """J'r."""
-        dc, dv = float(self.singles.sign @ r[0]), self.singles.X.T @ r[0]
-        dW = np.zeros_like(self.W)
+        r = [kept * part for kept, part in zip(self.kept, r, strict=True)]
+        signs = [self.singles.sign, *(batch.sign for batch in self.batches)]
+        shared = [sum(float((x * part).sum()) for x, part in zip(xs, r, strict=True)) for xs in (signs, self.away)]
+        dv, dW = self.singles.X.T @ r[0], np.zeros_like(self.W)
         for batch, alpha, weight, part in zip(self.batches, self.alpha, self.weight, r[1:], strict=True):
-            dc += float((batch.sign * part).sum())
             first, second = (alpha * part).sum(axis=2), ((1 - alpha) * part).sum(axis=1)
             dv = dv + np.einsum("kld,kl->d", batch.X1, first) + np.einsum("kjd,kj->d", batch.X2, second)
             turned = weight * part
             along = batch.X1.transpose(0, 2, 1) @ turned - batch.X2.transpose(0, 2, 1) * turned.sum(axis=1)[:, None, :]
             dW += np.tensordot(along, batch.X2, axes=([0, 2], [0, 1]))
-        return np.concatenate([[dc], dv, dW.ravel()])
+        return np.concatenate([shared, dv, dW.ravel()])
 
     def rows(self) -> Array:
         """J itself (N, p), for few answers."""
-        rows = [np.column_stack([self.singles.sign, self.singles.X, np.zeros((len(self.singles.y), self.W.size))])]
-        for batch, alpha, weight in zip(self.batches, self.alpha, self.weight, strict=True):
+        zeros = np.zeros((len(self.singles.y), self.W.size))
+        rows = [np.column_stack([self.singles.sign, self.away[0], self.singles.X, zeros])]
+        for batch, alpha, weight, away in zip(self.batches, self.alpha, self.weight, self.away[1:], strict=True):
             x1, x2 = (np.broadcast_to(x, (*alpha.shape, len(self.v))) for x in _paired(batch))
             mixed = alpha[..., None] * x1 + (1 - alpha[..., None]) * x2
             outer = weight[..., None, None] * (x1 - x2)[..., :, None] * x2[..., None, :]
-            rows.append(
-                np.column_stack([batch.sign.ravel(), mixed.reshape(alpha.size, -1), outer.reshape(alpha.size, -1)])
-            )
-        return np.concatenate(rows)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """What errors of deviation 1 in the answers leave in W and in v: quantiles of ||W^ - W||_F and of ||v^ - v||."""
-
-    W: float
-    v: float
-
-
-def spread(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Spread:
-    """Quantiles once exceeded in 10^4, from some of the designs standing for all."""
-    d = len(v)
-    total = sum(len(batch.y) for batch in batches)
-    step = max(1, total // max(_USED_BLOCKS, math.ceil(3 * _DENSE / (d * d + d)) if d < 8 else 0))
-    thin = [batch.thinned(step) for batch in batches]
-    kept = sum(len(batch.y) for batch in thin)
-    few = Singles(singles.X[::step], singles.sign[::step], singles.y[::step])
-    scale = math.sqrt(kept / total)
-    now = Linearised(few, thin, 0.0, v, W)
-    if d * d + d + 1 <= _DENSE:
-        rows = now.rows()
-        # The smallest singular value of a direction nobody probed is rounding: its error is without bound.
-        _, s, V = np.linalg.svd(rows, full_matrices=False)
-        if not s[-1] > 1e-13 * s[0]:
-            return Spread(math.inf, math.inf)
-        root = V.T / s
-        of_v = np.linalg.svd(root[1 : d + 1], compute_uv=False) ** 2
-        of_W = np.linalg.svd(root[d + 1 :], compute_uv=False) ** 2
-        return Spread(_NONLINEAR * scale * _quantile(of_W), _NONLINEAR * scale * _quantile(of_v))
-    rng = np.random.default_rng(0)
-    draws = []
-    for _ in range(_DRAWS):
-        noise = [rng.standard_normal(r.shape) for r in now.residuals]
-        draws.append(_conjugate_gradients(now, now.adjoint(noise), 0.0, exact=1e-3))
-    errors = np.array(draws)
-    return Spread(
-        _NONLINEAR * scale * _drawn_quantile((errors[:, d + 1 :] ** 2).sum(axis=1)),
-        _NONLINEAR * scale * _drawn_quantile((errors[:, 1 : d + 1] ** 2).sum(axis=1)),
-    )
-
-
-def _quantile(weights: Array) -> float:
-    """Root of the quantile of sum_i weights_i z_i^2: the law a + b chi^2_h of the same mean, variance and skewness."""
-    first, second, third = (float((weights**k).sum()) for k in (1, 2, 3))
-    if third == 0:
-        return 0.0
-    h = second**3 / third**2
-    return math.sqrt(first + third / second * (2 * float(gammaincinv(h / 2, 1 - _RARELY)) - h))
-
-
-def _drawn_quantile(squares: Array) -> float:
-    mean = float(squares.mean())
-    if mean == 0:
-        return 0.0
-    # Of a few draws the number of effective squares is known to about a quarter.
-    effective = max(1.0, 0.75 * 2 * mean**2 / float(squares.var(ddof=1)))
-    return math.sqrt(mean * 2 * float(gammaincinv(effective / 2, 1 - _RARELY)) / effective)
-
-
-def deviation_at_most(deviation: float, freedom: float) -> float:
-    """What the true deviation rarely exceeds, if it was estimated from `freedom` independent residuals."""
-    return deviation * math.sqrt(freedom / (2 * float(gammaincinv(freedom / 2, _RARELY))))
+            n = alpha.size
+            rows.append(np.column_stack([batch.sign.ravel(), away.ravel(), mixed.reshape(n, -1), outer.reshape(n, -1)]))
+        return np.concatenate(rows) * np.concatenate([kept.ravel() for kept in self.kept])[:, None]
 
 
 def saturation(batches: Sequence[Blocks], v: Array, deviation: float) -> float:
@@ -242,23 +197,23 @@ def _paired(batch: Blocks) -> tuple[Array, Array]:
     return batch.X1[:, :, None, :], batch.X2[:, None, :, :]
 
 
-def _conjugate_gradients(at: Linearised, g: Array, damping: float, exact: float = 1e-9) -> Array:
+def conjugate_gradients(at: Linearised, g: Array, damping: float, exact: float = 1e-9) -> Array:
     """(J'J + damping D) x = g in the units D in which a typical v and W weigh the same."""
     d = len(at.v)
     scale = np.ones_like(g)
-    scale[0] = 1 / math.sqrt(sum(r.size for r in at.residuals))
+    scale[:SHARED] = 1 / math.sqrt(sum(r.size for r in at.residuals))
     lengths = sum(float((b.X1**2).sum() + (b.X2**2).sum()) for b in at.batches) * d + float((at.singles.X**2).sum())
-    scale[1 : d + 1] = math.sqrt(2 * d / lengths)
+    scale[SHARED : SHARED + d] = math.sqrt(2 * d / lengths)
     moved = sum(
         float(((weight**2).sum(axis=1) * (b.X2**2).sum(axis=2)).sum())
         for b, weight in zip(at.batches, at.weight, strict=True)
     )
     longest = max(float((b.X1**2).sum(axis=2).max()) for b in at.batches)
-    scale[d + 1 :] = d / math.sqrt(max(moved * longest, 1e-300))
+    scale[SHARED + d :] = d / math.sqrt(max(moved * longest, 1e-300))
     x, r = np.zeros_like(g), g * scale
     p, square = r, float(r @ r)
     goal = exact**2 * square
-    for _ in range(4 * len(g) if len(g) < _DENSE else 400):
+    for _ in range(4 * len(g) if len(g) < 100 else 400):
         if square <= goal:
             break
         Hp = scale * at.adjoint(at.apply(scale * p)) + damping * p

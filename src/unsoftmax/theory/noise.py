@@ -67,11 +67,11 @@ def averaging_queries(
 ) -> float:
     """Queries that suffice for every ||W||_F <= W_bound and |v| >= value_norm, whatever their directions.
 
-    Scores up to s = W_bound max_norm^2 must be brought to order one: the error grows by 1.5 + 2 s / sqrt d at most. To
-    this come first looks: at v, and at W for each fourth of the length of x2 that is tried.
+    Scores up to s = W_bound max_norm^2 must be brought to order one: the error grows by 1.5 + (2 / sqrt d + 6 / d^3) s
+    at most. To this come first looks: at v, and at W for each fourth of the length of x2 that is tried.
     """
     scores, share = W_bound * max_norm**2, (tolerance / (max_norm * value_norm)) ** 2
     small = (1.1 + 3 / (d + 1)) * norm_budget_error(d, tolerance, max_norm, value_norm) / accuracy
-    blocks = (small * (1.5 + 2 * scores / math.sqrt(d))) ** 2
+    blocks = (small * (1.5 + (2 / math.sqrt(d) + 6 / d**3) * scores)) ** 2
     looks = (40 / (d * d + d) + 4 + 300 * share) * (2 + math.log(1 + scores, 4))
     return (1.2 * blocks + looks) * approximate_queries(d) + 6400 * d * d * share
