@@ -275,7 +275,7 @@ class Averaging:
 
 
 def _orthogonal(count: int, d: int, rng: np.random.Generator) -> Array:
-    """`count` random orthogonal bases, (count d, d), of slightly different lengths; on a line of very different ones."""
+    """`count` random orthogonal bases, (count d, d), of slightly different lengths, on a line of different ones."""
     Q = np.linalg.qr(rng.standard_normal((count, d, d)))[0]
     return np.asarray((Q * rng.uniform(0.97 if d > 1 else 0.5, 1.0, (count, 1, 1))).reshape(-1, d))
 
