@@ -18,16 +18,17 @@ _SAME = 1e-3
 def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Literal["pre", "post"] | None]:
     """None if one-token answers are affine; "pre" if tokens only matter off their mean; "post" if answers stay small.
 
-    Six queries, phase "pilot".
+    Four queries, phase "pilot"; two more if they are not affine.
     """
     d = spec.dim
     size = power_of_two(min(1.0, 0.1 * spec.domain.norm_limit / np.sqrt(d)))
     x = on_grid(rng.standard_normal((3, d)).clip(-3, 3) * size, 16 * size, spec.dtype)
     shifted = x[0] + size
     far = x[0] * power_of_two(min(2.0**20, 0.3 * spec.domain.norm_limit / (size * np.sqrt(d))))
-    y = yield one_row(np.stack([x[0], x[1], x[2], x[0] + x[1] - x[2], shifted, far]), phase="pilot")
+    y = yield one_row(np.stack([x[0], x[1], x[2], x[0] + x[1] - x[2]]), phase="pilot")
     if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < _SAME:
         return None
+    y = np.vstack([y, (yield one_row(np.stack([shifted, far]), phase="pilot"))])
     move = y[4] - y[0]
     followed = move - size if len(move) == d else move
     if min(_gap(move, y[:3]), _gap(followed, y[:3])) < _SAME:

@@ -48,7 +48,9 @@ class Preset:
 
     def for_directions(self) -> Preset:
         """Behind a LayerNorm every answer lacks its scale: ranges and key directions want more probes."""
-        return replace(self, spare=max(self.spare, 0.25), extra=max(self.extra, 0.125), scans=max(self.scans, 2))
+        more = replace(self, spare=max(self.spare, 0.25), extra=max(self.extra, 0.125), scans=max(self.scans, 2))
+        # The scale is read off what the tokens leave of an answer.
+        return replace(more, rows=min(self.rows, 0.875))
 
     def main_queries(self, d: int, H: int, s: int) -> int:
         """Closed form of the phase "main" for H heads of rank s, W_h and P_h alike."""
@@ -69,7 +71,7 @@ class Preset:
 
 
 PRESETS = {
-    "lean": Preset(spare=0.0, groups=1, rows=0.875, extra=0.0, blocks=1, block=1.0, scans=1),
+    "lean": Preset(spare=0.0, groups=1, rows=0.9, extra=0.0, blocks=1, block=1.0, scans=1),
     "balanced": Preset(spare=0.125, groups=2, rows=0.75, extra=0.25, blocks=2, block=0.625, scans=2),
     "robust": Preset(spare=0.375, groups=2, rows=0.5, extra=0.5, blocks=3, block=0.5, scans=2, polish=True),
 }

@@ -20,9 +20,10 @@ TOKENS = 1024
 _WIDEST, _WIDER = 0.25, 0.5
 """Deviations, relative to the tokens, that are tried first: responses as they are, and directions."""
 _NARROWEST = 2.0**-8
-_PAIRS, _FEW = 5, 3
-"""Pairs of opposite moves that must agree; directions take fewer, a head whose moves left the pick is asked again."""
-_FAIR, _WIDE = 0.015, 0.06
+_PAIRS, _FEW = (1, 1, 2), (1, 2)
+"""Pairs of opposite moves that must agree, one first: most moves that are too wide show at once. Directions take fewer,
+a head whose moves left the pick is asked again."""
+_FAIR, _WIDE = 0.01, 0.06
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
 _DRAWS = 10
 _SURE = 3
@@ -225,8 +226,7 @@ def _reach(
     widest, share = (_WIDEST * size, 1 / 3) if readout.linear else (_WIDER * size, 1 / 2)
     tried = min(widest, picks.tried / 2)
     while tried > _NARROWEST * size and tried * share > best:
-        # One pair first: most moves that are too wide show at once.
-        for pairs in (1, (_PAIRS if readout.linear else _FEW) - 1):
+        for pairs in _PAIRS if readout.linear else _FEW:
             moves = on_grid(rng.standard_normal((pairs, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
             both = np.repeat(tokens[None], 2 * pairs, axis=0)
             both[:, :-1] += np.concatenate([moves, -moves])
