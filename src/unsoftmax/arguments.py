@@ -21,10 +21,17 @@ def whole(name: str, value: Any, least: int = 1) -> None:
         raise InvalidArgument(f"`{name}` must be a whole number of at least {least} (got {value!r}).")
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number within the range of float64 (infinities and NaN are in it), no truth value."""
+    try:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and isinstance(float(value), float)
+    except OverflowError:
+        return False
+
+
 def real(name: str, value: Any, low: float = 0.0, high: float = math.inf, *, closed: bool = False) -> None:
     """Raise unless the value is a number above `low` (or equal, if `closed`) and below `high`."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not (low <= value if closed else low < value) or not (value < high or high == math.inf):
+    if not is_number(value) or not (low <= value if closed else low < value) or not (value < high or high == math.inf):
         least = f"at least {low:g}" if closed else "positive" if low == 0 else f"above {low:g}"
         limit = "" if high == math.inf else f" and below {high:g}"
         raise InvalidArgument(f"`{name}` must be a number, {least}{limit} (got {value!r}).")

@@ -28,9 +28,9 @@ class Domain:
     def __post_init__(self) -> None:
         if self.max_norm is not None:
             real("max_norm", self.max_norm)
-        if self.max_norm is not None and not 1e-60 <= self.max_norm <= 1e60:
+        if self.max_norm is not None and not 1e-30 <= self.max_norm <= 1e30:
             raise InvalidArgument(
-                f"`max_norm` must be between 1e-60 and 1e60 (got {self.max_norm}); omit it if there is no limit."
+                f"`max_norm` must be between 1e-30 and 1e30 (got {self.max_norm}); omit it if there is no limit."
             )
         if not all(isinstance(token, (int, np.integer)) for token in self.forbidden):
             raise InvalidArgument(f"`forbidden` must list integer token ids (got {list(self.forbidden)[:5]}).")

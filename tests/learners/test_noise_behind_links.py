@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import unsoftmax as us
-from tests.learners.test_approximate import bounds, errors
+from tests.learners.test_approximate import assert_within, bounds, errors
 
 SERVED = {
     None: lambda f: f,
@@ -90,3 +90,49 @@ def test_no_bound_of_a_thousand_formatted_answers_is_too_small():
     ratios = [formatted(seed) for seed in range(1000, 2000)]
     assert max(filter(None, ratios)) < 1
     assert sum(r is None for r in ratios) < 50
+
+
+def in_float32(head, link):
+    """The head computed in float32 throughout, the link in what it gives."""
+
+    def service(X):
+        X = X.astype(np.float32)
+        s = np.einsum("bni,ij,bj->bn", X, head.W.astype(np.float32), X[:, -1])
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        f = np.einsum("bn,bn->b", e / e.sum(axis=1, keepdims=True), X @ head.v.astype(np.float32))
+        with np.errstate(over="ignore"):
+            return SERVED[link](f)
+
+    return service
+
+
+@pytest.mark.parametrize("link", ["exp", "sigmoid", "tanh"])
+@pytest.mark.parametrize("size", [1.0, 800.0])
+def test_long_tokens_across_v_show_the_arithmetic_inside(link, size):
+    """A token has a short part along v behind a link, and float32 errs by a share of all of it."""
+    for seed in range(6):
+        head = us.models.SingleHead.random(4, norm=0.01 * 10.0 ** (seed % 4), seed=seed)
+        head = us.models.SingleHead(head.W, size * head.v)
+        recovery = us.recover(
+            us.oracle(in_float32(head, link), 4, max_norm=1.0, link=link), us.learners.Approximate(), seed=seed
+        )
+        assert_within(recovery, head)
+
+
+def test_accuracy_behind_a_link_is_refused_before_a_query():
+    head = us.models.SingleHead.random(4, seed=0)
+    asked = []
+
+    def service(X):
+        asked.append(len(X))
+        return expit(head(X))
+
+    oracle = us.oracle(service, 4, link="sigmoid", tolerance=1e-3, max_norm=1.0)
+    with pytest.raises(us.errors.InvalidArgument, match="averaging"):
+        us.recover(oracle, us.learners.Approximate(accuracy=0.1))
+    assert not asked
+
+
+def test_two_classes_are_one_output():
+    with pytest.raises(us.errors.InvalidArgument, match="one number"):
+        us.oracle(lambda X: X[:, 0, :2], 4, link="sigmoid", outputs=2)

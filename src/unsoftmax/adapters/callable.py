@@ -89,8 +89,8 @@ def oracle(
 
     `dim` may be omitted for reference models, which know theirs. `kind="membership"`: fn returns values, or booleans
     or 0 and 1, and the oracle shows only f > 0. `tolerance` declares |answer - f| <= tolerance. `link`: the answers
-    are link(f), and `tolerance` is about them; "sigmoid" also takes probabilities of two classes (batch, 2). `name` is
-    the identity of the target in a ledger.
+    are link(f), and `tolerance` is about them; "sigmoid" also takes the probabilities of two classes as columns
+    (1 - p, p), one answer: `outputs` stays None. `name` is the identity of the target in a ledger.
     """
     if not callable(fn):
         raise InvalidArgument(
@@ -110,6 +110,11 @@ def oracle(
         kind = "approximate"
     if outputs is None:
         outputs = getattr(fn, "outputs", None)
+    elif link is not None:
+        raise InvalidArgument(
+            f"`outputs` must be omitted with link={link!r} (got {outputs!r}): links are undone for one number per "
+            "sequence, and probabilities of two classes (1 - p, p) are one number."
+        )
     spec = OracleSpec(
         dim=dim,
         kind=kind,

@@ -14,7 +14,7 @@ from unsoftmax.learners.averaging import Averaging
 from unsoftmax.learners.averaging_cost import averageable, most_queries, planned_blocks
 from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import MEASURING, confirmed, known_noise
+from unsoftmax.learners.noise import MEASURING, confirmed, known_noise, noise_beside
 from unsoftmax.learners.pair_logits import read_pairs
 from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
@@ -83,6 +83,11 @@ class Approximate:
 
     def _refuse_unused(self, spec: OracleSpec) -> None:
         """Arguments without effect are refused by name."""
+        if self.accuracy is not None and spec.link is not None:
+            raise InvalidArgument(
+                f"`accuracy` is reached by averaging, and behind the link {spec.link!r} errors do not average to 0. "
+                "Omit it: one pass states the error that it leaves."
+            )
         for name in ("W_bound", "margin"):
             if getattr(self, name) is None:
                 continue
@@ -123,6 +128,7 @@ class Approximate:
     ) -> Program:
         values = yield from read_values(spec, noise, length)
         lengths = working_lengths(spec, noise, values, farthest)
+        noise = yield from noise_beside(values, lengths.limit, noise, spec, rng)
         design, y = yield from ask_pairs(values, spec, noise, lengths, rng)
         reading = yield from read_pairs(design, y, values, spec, noise)
         system = TokenPairSystem(design.X1, design.X2)
@@ -134,7 +140,6 @@ class Approximate:
         notes: tuple[str, ...] = ()
         if self.accuracy is not None and self.accuracy < precision.W:
             notes = (
-                f"accuracy={self.accuracy:g} was not reached: answers are averaged only under a declared max_norm and "
-                "without a link.",
+                f"accuracy={self.accuracy:g} was not reached: answers are averaged only under a declared max_norm.",
             )
         return Outcome(head, notes, precision.claims(), precision)

@@ -14,7 +14,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
 from unsoftmax.learners.base import Asking, Precision
-from unsoftmax.links import READABLE
+from unsoftmax.learners.links import readable_length
+from unsoftmax.learners.pair_logits import Values
 from unsoftmax.models.single_head import SingleHead
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
@@ -146,6 +147,27 @@ def measure_noise(
     return Noise(wide * absolute + lowest, relative, measured=True), far, far
 
 
+def noise_beside(
+    values: Values, longest: float, noise: Noise, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Noise]:
+    """The measured `noise` behind a link, with what long tokens across v add to it.
+
+    Behind a link noise is measured at short tokens. Those of the pairs are up to `longest`, with a short part along v
+    only; arithmetic in a short format errs by a share of their whole length, which no answer near 0 tells otherwise.
+    """
+    if spec.link is None or not noise.measured or spec.dim == 1:
+        return noise
+    sums = _Sums.random(spec, longest, rng, across=values.v / values.norm)
+    y = yield one_row(sums.N @ sums.g, phase="pilot", saturable=True)
+    if not np.isfinite(y).all():
+        return noise
+    wide, deviation = sigmas(spec.dim), sums.misfit(y)
+    size = float(np.sqrt(np.mean((sums.N @ sums.g) ** 2) * spec.dim)) * values.norm
+    if _SLOPE[spec.link] * wide * deviation <= _CLEAR * noise.absolute:
+        return noise
+    return replace(noise, relative=max(noise.relative, wide * deviation / size))
+
+
 def undeclared_noise(
     spec: OracleSpec, rng: np.random.Generator, *, above: float = _EXACT, constant: bool = False
 ) -> Asking[bool]:
@@ -185,12 +207,14 @@ class _Sums:
     g: Array
 
     @staticmethod
-    def random(spec: OracleSpec, length: float, rng: np.random.Generator) -> _Sums:
-        """Of norm `length` at most."""
+    def random(spec: OracleSpec, length: float, rng: np.random.Generator, across: Array | None = None) -> _Sums:
+        """Of norm `length` at most, nearly orthogonal to the unit vector `across` (d,) if there is one."""
         most = _COEFFICIENTS[spec.dtype]
         N = rng.integers(-most, most + 1, (_QUERIES, _DIRECTIONS)).astype(float)
         N[:_DIRECTIONS] += (most + 1) * np.eye(_DIRECTIONS)
         g = rng.standard_normal((_DIRECTIONS, spec.dim))
+        if across is not None:
+            g -= np.outer(g @ across, across)
         g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
         return _Sums(N, g)
 
@@ -198,10 +222,13 @@ class _Sums:
         """Deviation of the answers from linearity, their size (root mean square), their common step if any, the
         rounding unit of their format, and the smallest that is not 0."""
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
-        left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
-        deviation = float(np.sqrt((left**2).sum() / FREEDOM))
         smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
-        return deviation, float(np.sqrt(np.mean(y**2))), common_step(y), rounding_unit(y), smallest
+        return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), rounding_unit(y), smallest
+
+    def misfit(self, y: Array) -> float:
+        """Deviation of answers (n,) from linearity."""
+        left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
+        return float(np.sqrt((left**2).sum() / FREEDOM))
 
 
 def common_step(y: Array) -> float:
@@ -217,38 +244,6 @@ def _few_digits(x: Array, bits: int) -> Array:
     """Round every row to `bits` digits below its largest entry (never longer than 1/0.95 times what it was)."""
     step = 2.0 ** (np.ceil(np.log2(np.abs(x).max(axis=1, keepdims=True))) - bits)
     return np.asarray(np.trunc(x / step) * step)
-
-
-def readable_length(spec: OracleSpec, noise: Noise, rng: np.random.Generator) -> Asking[float]:
-    """Token norm at which answers behind a link reach, but do not leave, the range where the link is steep."""
-    link = spec.link
-    limit = min(spec.domain.norm_limit, 2.0**30)
-    if math.isinf(READABLE[link]):
-        return min(1.0, limit)
-    s, low, high = min(1.0, limit), 0.0, math.inf
-    for _ in range(60):
-        g = rng.standard_normal((6, spec.dim))
-        g = (g * (0.9 * s / np.linalg.norm(g, axis=1, keepdims=True))).astype(np.float32).astype(np.float64)
-        y = yield one_row(g, phase="pilot", saturable=True)
-        # Random directions see |v| / sqrt d each; what is wanted is |x| |v|.
-        size = math.sqrt(spec.dim) * float(np.sqrt(np.mean(y**2)))
-        drowned = size < 3 * math.sqrt(spec.dim) * float(np.median(noise.radius(np.zeros(1), 0.0)))
-        if not math.isfinite(size) or size > 3 * READABLE[link]:
-            high = s
-            s = math.sqrt(low * high) if low else s / 16
-        elif drowned and s < limit:
-            low = s
-            s = min(limit, s * 16 if math.isinf(high) else math.sqrt(low * high))
-        else:
-            return min(limit, s * READABLE[link] / max(size, 1e-300))
-    if spec.tolerance > 0 and low:
-        raise NotIdentifiable(
-            f"no token length brings the answers into the range of the link {link!r} and above their noise: at norm "
-            f"{low:.2g} they are lost in the tolerance {spec.tolerance:g}, at {high:.2g} they saturate."
-        )
-    raise ModelMismatch(
-        f"no token length brings the answers into the range of the link {link!r}: saturated above, constant below it."
-    )
 
 
 def confirmed(

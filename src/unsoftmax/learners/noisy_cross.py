@@ -11,7 +11,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.base import Asking, Outcome, Precision, Program
 from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import known_noise
+from unsoftmax.learners.noise import known_noise, noise_beside
 from unsoftmax.learners.pair_logits import Reading, Values, read_some
 from unsoftmax.learners.token_pairs import read_values, scale_of_scores, working_lengths
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -85,6 +85,7 @@ def _noisy_cross(spec: OracleSpec, rng: np.random.Generator, rank: int | None) -
     noise, length, farthest = yield from known_noise(spec, rng)
     values = yield from read_values(spec, noise, length)
     lengths = working_lengths(spec, noise, values, farthest)
+    noise = yield from noise_beside(values, lengths.limit, noise, spec, rng)
     product = yield from scale_of_scores(values, spec, noise, lengths, rng)
     # Turned tokens: no column of W is special, whatever its zeros.
     design = token_pairs(values.v, *lengths(product), spec.dtype, reach=lengths.reach, rng=rng)

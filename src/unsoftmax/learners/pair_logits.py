@@ -186,10 +186,12 @@ def refuse_drowned(design: TokenPairs, values: Values, noise: Noise, kappa: floa
     span, size = _span_and_size(design, values, zero, zero)
     radius = noise.radius(np.zeros(1), size * kappa) + size * kappa * (values.radius / values.norm)
     if 2 * radius[0] >= 0.9 * abs(span[0]) * kappa:
+        advice = "Allow longer tokens (max_norm) or less noise"
+        if noise.link is None:
+            advice += "; noise that differs from query to query can be averaged (accuracy=)"
         raise NotIdentifiable(
             f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
-            f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. Allow longer "
-            "tokens (max_norm) or less noise; noise that differs from query to query can be averaged (accuracy=)."
+            f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. {advice}."
         )
 
 

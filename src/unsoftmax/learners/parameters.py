@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from unsoftmax.arguments import is_number
 from unsoftmax.errors import InvalidArgument
 
 _COUNTS = {"heads": 1, "measurements": 1}
@@ -49,7 +50,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is int:
         return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if kind is float:
-        return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and bool(value == value)
+        return is_number(value) and bool(value == value)
     if kind is bool:
         return isinstance(value, (bool, np.bool_))
     return isinstance(value, kind)
