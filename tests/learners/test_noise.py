@@ -215,9 +215,21 @@ def test_a_target_beyond_its_stated_bounds_is_refused_before_they_are_exceeded()
         target = Counting(PLANE, 1e-3, 0)
         oracle = us.oracle(target, 2, max_norm=1.0, kind="approximate", tolerance=1e-3)
         forecast = learner.forecast(oracle.spec)
-        with pytest.raises(us.errors.ModelMismatch, match="one of the three"):
+        with pytest.raises(us.errors.ModelMismatch, match=r"one of the three|margin=30 was declared"):
             us.recover(oracle, learner)
         assert target.received <= forecast.minimum + forecast.extra
+
+
+@pytest.mark.parametrize("margin", [None, 0.9, 0.01])
+@pytest.mark.parametrize("size", [0.0, 0.0005])
+def test_looking_for_a_small_v_keeps_to_the_stated_cost(size, margin):
+    target = Counting(us.models.SingleHead(np.eye(4), np.full(4, size)), 1e-3, 0)
+    oracle = us.oracle(target, 4, max_norm=1.0, kind="approximate", tolerance=1e-3)
+    learner = us.learners.Approximate(accuracy=0.1, W_bound=6.0, margin=margin)
+    forecast = learner.forecast(oracle.spec)
+    with pytest.raises(us.errors.ModelMismatch, match="margin"):
+        us.recover(oracle, learner)
+    assert target.received <= forecast.minimum + forecast.extra
 
 
 @pytest.mark.parametrize("declared", [True, False])

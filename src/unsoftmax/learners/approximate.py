@@ -120,7 +120,7 @@ class Approximate:
         if self.accuracy is None or not averageable(spec):
             return (yield from self._single_pass(spec, noise, length, farthest, rng))
         blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
-        averaging = Averaging(spec, rng, self.accuracy, blocks, farthest, noise, self._most(spec))
+        averaging = Averaging(spec, rng, self.accuracy, blocks, farthest, noise, self._most(spec), self.margin)
         return (yield from averaging.learn())
 
     def _single_pass(

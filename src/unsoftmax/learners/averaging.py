@@ -41,6 +41,9 @@ _ROUGH = 0.7
 _STAGES = 24
 """Each doubles at least, so that this is never the end."""
 
+_SOUGHT = 256
+"""One-token queries, over those planned, after which v is not looked for any more: W would take far more."""
+
 _TRIED = 400
 """Answers of a design whose information is computed before it is asked."""
 
@@ -55,7 +58,7 @@ class Averaging:
     `planned` blocks are billed as "values" and "main", what the target turns out to need beyond them as "repair".
     `prior` is the deviation of an answer by the `noise` declared or measured before, and is worth FREEDOM residuals;
     `rough` adds what one-token answers say; `step` is the one that answers are rounded to, if it is large. `most`
-    queries are what the forecast allowed, None if it could not say.
+    queries are what the forecast allowed, and |v| >= `margin` what was declared, None where nothing was.
     """
 
     spec: OracleSpec
@@ -65,6 +68,7 @@ class Averaging:
     length: float
     noise: Noise
     most: int | None = None
+    margin: float | None = None
     shorter: float = 0.0
     prior: float = 0.0
     rough: float = 0.0
@@ -89,7 +93,7 @@ class Averaging:
             if bound <= self.accuracy and min(self.blocks, self.value_blocks) >= self.planned:
                 break
             stage, sure = self._stage(self._plan(found, wrong), bound)
-            self._refuse_beyond(sure)
+            self._refuse_beyond(sure * theory.approximate_queries(self.spec.dim))
             yield from self._ask(stage, sure, found.v)
         if not bound <= self.accuracy:
             raise ModelMismatch(
@@ -135,10 +139,16 @@ class Averaging:
             deviation = deviation_at_most(math.sqrt(squares / (FREEDOM + freedom)), FREEDOM + freedom)
             radius = (1 + 3 / math.sqrt(d)) * math.sqrt(d * d / len(rows)) * deviation / self.length
             values = Values(solution[:d], radius)
-            if values.norm > 4 * radius or len(rows) > 4096 * d * max(self.planned, 1):
+            if self.margin is not None and values.norm + radius < self.margin:
+                raise ModelMismatch(
+                    f"|v| is at most {values.norm + radius:.2g} and margin={self.margin:g} was declared: lower it; "
+                    "where v = 0 no query shows W."
+                )
+            if values.norm > 4 * radius or len(rows) > _SOUGHT * d * self.planned:
                 self.rough, self.step = deviation, common_step(part.y)
                 return distinguishable(values, self.length)
             count = 3 * len(rows) // d
+            self._refuse_beyond(count * d)
             yield from self._ask_values(count, count)
 
     def _settle(self, values: Values, start: int) -> Asking[None]:
@@ -148,6 +158,7 @@ class Averaging:
         # The noise of alpha must neither hide its spread, of which a block's mean is off by this, nor one logit.
         count = max(start, math.ceil((share**2 * math.sqrt(2) / d / 0.02) ** 2), math.ceil((4 * share / 0.5) ** 2))
         for _ in range(60):
+            self._refuse_beyond(count * d * d)
             yield from self._ask_blocks(count, values.v, count)
             if saturation(self.batches[-1:], values.v, self.rough) <= _SATURATED:
                 return
@@ -177,9 +188,9 @@ class Averaging:
         more = max(affordable(total, d, self.accuracy), self.planned) - self.blocks
         return max(more, 1 + self.blocks // 50)
 
-    def _refuse_beyond(self, blocks: int) -> None:
-        """Raise if so many more blocks exceed what the forecast allowed."""
-        total = self.spent + blocks * theory.approximate_queries(self.spec.dim)
+    def _refuse_beyond(self, more: int) -> None:
+        """Raise if so many more queries exceed what the forecast allowed."""
+        total = self.spent + more
         if self.most is not None and total > self.most:
             raise ModelMismatch(
                 f"accuracy={self.accuracy:g} takes {total} queries here, and {self.most} would do for errors of the "
