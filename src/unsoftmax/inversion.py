@@ -59,7 +59,9 @@ class Noise:
         # Rounding happens twice: in f itself, and in the answer after the link, which may be larger than 1.
         size_of_answer = links.answer_size(self.link, f)
         # What was measured may be a share of the answers as well: behind a link their format is not seen.
-        error = self.absolute * (size_of_answer if self.measured else 1.0) + self.relative * size_of_answer
+        error = (
+            self.absolute * (np.maximum(size_of_answer, 1.0) if self.measured else 1.0) + self.relative * size_of_answer
+        )
         return links.radius(self.link, f, error) + self.relative * np.asarray(size)
 
 
@@ -125,11 +127,11 @@ def saturating_logits(y: Array, av: Array, bv: Array, noise: float) -> Logits:
     return Logits(np.where(np.isfinite(t), t, 0.0), gain)
 
 
-def rounding_unit(y: Array) -> float:
-    """Rounding unit of the narrowest number format that holds every answer exactly."""
+def rounding_unit(y: Array, slack: float = 0.0) -> float:
+    """Rounding unit of the narrowest number format that holds every answer exactly, or but for this share of it."""
     for name in ("float16", "float32"):
         with np.errstate(over="ignore"):
-            if (y.astype(name).astype(np.float64) == y).all():
+            if (np.abs(y.astype(name).astype(np.float64) - y) <= slack * np.abs(y)).all():
                 return float(np.finfo(name).eps)
     return float(np.finfo(np.float64).eps)
 

@@ -37,13 +37,15 @@ def inverse(link: Link, answer: Array) -> Array:
 
 
 def answer_size(link: Link, f: Array) -> Array:
-    """|link(f)|, or 1 if it is smaller: rounding is a share of it.
+    """|link(f)|, of which rounding is a share; at least 1 where the link does not map small f to small answers.
 
     A service that has no logarithm of f was asked for that of -f.
     """
     with np.errstate(divide="ignore", over="ignore"):
         if link == "log":
             return np.maximum(np.abs(np.log(np.where(f == 0, 1.0, np.abs(f)))), 1.0)
+        if link == "tanh":
+            return np.abs(np.tanh(f))
         return np.maximum(np.exp(f), 1.0) if link == "exp" else np.ones_like(f)
 
 

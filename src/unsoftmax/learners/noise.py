@@ -20,7 +20,7 @@ from unsoftmax.models.single_head import SingleHead
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
 from unsoftmax.probes.scales import power_of_two
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import Link, OracleSpec
 
 _BITS = {"float64": 15, "float32": 15, "float16": 6}
 _COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
@@ -61,6 +61,9 @@ _COARSE = 1e-4
 _OVERFLOWS = 1e-30
 _LARGEST_SHORT = 2.0**12
 """Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
+
+_UNDONE = 1e-13
+"""What undoing a link and doing it again may change of an answer."""
 
 _CONFIRMING = 24
 _INSIDE = 8.0
@@ -115,7 +118,7 @@ def measure_noise(
         )
     slope, wide = _SLOPE[spec.link], sigmas(spec.dim)
     # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.
-    seen = min(unit, small_unit) if spec.link is None else 0.0
+    seen = min(unit, small_unit) if spec.link in (None, "tanh") else 0.0
     floor = max(_ROUNDING, spec.eps / 2, seen / 2)
     if lowest_step(seen) > _OVERFLOWS:
         # What answers in float16 must not exceed it.
@@ -205,6 +208,7 @@ class _Sums:
 
     N: Array
     g: Array
+    link: Link | None = None
 
     @staticmethod
     def random(spec: OracleSpec, length: float, rng: np.random.Generator, across: Array | None = None) -> _Sums:
@@ -216,14 +220,16 @@ class _Sums:
         if across is not None:
             g -= np.outer(g @ across, across)
         g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
-        return _Sums(N, g)
+        return _Sums(N, g, spec.link)
 
     def deviation(self, factor: float) -> Asking[tuple[float, float, float, float, float]]:
         """Deviation of the answers from linearity, their size (root mean square), their common step if any, the
         rounding unit of their format, and the smallest that is not 0."""
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
         smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
-        return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), rounding_unit(y), smallest
+        # Among the links only tanh leaves small answers small, and done again shows their format.
+        unit = rounding_unit(np.tanh(y), _UNDONE) if self.link == "tanh" else rounding_unit(y)
+        return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), unit, smallest
 
     def misfit(self, y: Array) -> float:
         """Deviation of answers (n,) from linearity."""
