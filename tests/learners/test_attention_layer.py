@@ -208,3 +208,32 @@ def test_heads_with_equal_scores_are_one_head(preset):
     model = recovered(layer, preset).model
     assert model.heads == 2
     assert us.models.distance(model, layer) < 1e-9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(120))
+def test_stated_errors_hold_on_small_layers_of_any_shape(seed):
+    """Odd sizes, weak and strong scores, norms, both number formats; what is not learned is refused."""
+    rng = np.random.default_rng([seed, 8])
+    norm, dtype, preset = (None, "pre", "post")[seed % 3], ("float64", "float32")[seed // 3 % 2], seed // 6 % 3
+    d = int(rng.integers(8, 33))
+    head_dim = int(rng.integers(1, d // 2 + 1))
+    layer = Layer.random(
+        d,
+        int(rng.integers(1, d // head_dim + 1)),
+        head_dim,
+        norm=norm,
+        residual=norm == "post" or bool(rng.random() < 0.5),
+        bias=bool(rng.random() < 0.6),
+        scale=float(rng.choice([0.2, 1.0, 5.0])),
+        seed=seed,
+    )
+    try:
+        recovery = recovered(layer, ("lean", "balanced", "robust")[preset], dtype, seed)
+    except us.errors.ModelMismatch:
+        # Heads behind a norm are told apart by what they write: that takes dimensions.
+        assert norm is not None
+        assert head_dim < 4
+        return
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, layer) <= max(stated, 1e-12 if dtype == "float64" else 3e-7)

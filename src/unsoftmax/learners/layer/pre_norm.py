@@ -80,9 +80,7 @@ class _At:
 
 def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) -> Asking[tuple[Heads, Array]]:
     """What all heads write, and their key directions at q: eigenvalues, rough key directions, exact probes, Newton."""
-    span = column_range(ball.M, ball.noise, spare=0)
-    # Heads that fill the space have one dimension more than the tokens can show.
-    B = np.eye(len(ball.M)) if span.rank == ball.M.shape[1] else span.basis
+    B = yield from _written_into(q, ball, rng)
     at, P = _At(q, ball, B), B.T @ ball.M
     for draw in range(_DRAWS):
         phase = "main" if draw == 0 else "repair"
@@ -99,9 +97,21 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
             return _heads(mixing, P, B), mixing.u
     raise ModelMismatch(
         f"in {_DRAWS} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
-        "the same scores, fewer than three dimensions per head, more behind the LayerNorm than attention, or noise "
+        "the same scores, fewer than four dimensions per head, more behind the LayerNorm than attention, or noise "
         "beyond the rounding of the answers."
     )
+
+
+def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:
+    """Orthonormal basis (outputs, n) of what all heads write into together."""
+    span = column_range(ball.M, ball.noise, spare=0)
+    if span.rank < ball.M.shape[1]:
+        return span.basis
+    # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
+    whole = np.eye(len(ball.M))
+    y = yield from _At(q, ball, whole).ask(_of_length(_EDGE * ball.radius, ball, rng)[None, None], "pilot")
+    outside = np.linalg.norm(y - (y @ span.basis) @ span.basis.T) / np.linalg.norm(y)
+    return span.basis if outside < max(1e-9, 1e3 * ball.noise) else whole
 
 
 def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
