@@ -31,6 +31,9 @@ _STEP = 1e-7
 _LEFT_OUT = 24
 """One in so many directions is left out of the differences at first."""
 
+_SHOWN = 4
+"""Pairs of tokens of which one at least shows a dimension that single tokens do not."""
+
 _DRAWS = 6
 _OPPOSITE, _SPARE = 4, 8
 
@@ -109,9 +112,10 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
         return span.basis
     # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
     whole = np.eye(len(ball.M))
-    y = yield from _At(q, ball, whole).ask(_of_length(_EDGE * ball.radius, ball, rng)[None, None], "pilot")
+    x = np.stack([_of_length(_EDGE * ball.radius, ball, rng) for _ in range(_SHOWN)])
+    y = yield from _At(q, ball, whole).ask(x[:, None], "pilot")
     outside = np.linalg.norm(y - (y @ span.basis) @ span.basis.T) / np.linalg.norm(y)
-    return span.basis if outside < max(1e-9, 1e3 * ball.noise) else whole
+    return span.basis if outside < max(1e-12, 30 * ball.noise) else whole
 
 
 def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
