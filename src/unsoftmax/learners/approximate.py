@@ -120,7 +120,9 @@ class Approximate:
         if self.accuracy is None or not averageable(spec):
             return (yield from self._single_pass(spec, noise, length, farthest, rng))
         blocks = planned_blocks(spec, self.accuracy, self.margin or 1.0)
-        averaging = Averaging(spec, rng, self.accuracy, blocks, farthest, noise, self._most(spec), self.margin)
+        averaging = Averaging(
+            spec, rng.spawn(1)[0], self.accuracy, blocks, farthest, noise, self._most(spec), self.margin
+        )
         return (yield from averaging.learn())
 
     def _single_pass(
