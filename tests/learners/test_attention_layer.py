@@ -237,3 +237,31 @@ def test_stated_errors_hold_on_small_layers_of_any_shape(seed):
         return
     stated = next(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
     assert us.models.distance(recovery.model, layer) <= max(stated, 1e-12 if dtype == "float64" else 3e-7)
+
+
+@pytest.mark.parametrize("preset", ["lean", "robust"])
+@pytest.mark.parametrize("size", [1e-3, 1e-5])
+def test_a_weak_head_is_in_the_stated_error(preset, size):
+    for seed in range(3):
+        layer = us.models.AttentionLayer.random(16, 4, seed=seed)
+        Q, c = layer.Q.copy(), layer.c.copy()
+        Q[1] *= size
+        c[1] *= size
+        layer = replace(layer, Q=Q, c=c)
+        recovery = recovered(layer, preset, seed=seed)
+        (stated,) = (claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
+        assert us.models.distance(recovery.model, layer) <= stated < 0.1
+
+
+def test_opposite_scores_leave_no_wider_margin():
+    layer = us.models.AttentionLayer.random(16, 4, seed=0)
+    Q, K, c = layer.Q.copy(), layer.K.copy(), layer.c.copy()
+    Q[2], K[2], c[2] = -Q[0], K[0], -c[0]
+    layer = replace(layer, Q=Q, K=K, c=c)
+    assert us.models.distance(recovered(layer, "robust").model, layer) < 1e-9
+
+
+def test_a_wide_window_is_seen():
+    layer = us.models.AttentionLayer.random(12, 2, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match="fresh queries"):
+        us.recover(us.oracle(lambda X: layer(X[:, -51:]), 12, outputs=12), us.learners.AttentionLayer())

@@ -121,7 +121,8 @@ class MultiHead:
         notes: tuple[str, ...] = ()
         ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
         if bounded:
-            radius = min(spec.domain.norm_limit, _LINE) if spec.dim == 1 else spec.domain.norm_limit
+            # Rounding must not carry a token over the norm limit.
+            radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)
             room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
             triples = random_triples(rng, spec.dim, 0.99 * radius * np.array([[1.0, 1.0, q] for q in _QUERIES]))
             yield from keep(require_no_order(ground, triples))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, OracleError
+from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
 from unsoftmax.learners.base import Asking
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
@@ -15,6 +15,9 @@ from unsoftmax.spec import OracleSpec
 _CHECKS = 2
 _STRETCH = 16.0
 _LINEAR = 1e-3
+_DUST = 1e-13
+"""Answers per length of a token that are rounding of values of ordinary size, if they are not linear either."""
+
 _SMALLEST = 1e-100
 """Smallest size of answers whose squares stay in the number format; the largest is its inverse."""
 
@@ -94,6 +97,17 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     size = np.abs(x) @ np.abs(V)
     gap = np.abs(y - x @ V)
     relative = float((gap / np.where(size > 0, size, 1.0)).max())
+    if relative > _LINEAR or not size.any():
+        # Values that add up to 0 leave rounding alone on single tokens; pairs tell how large answers are.
+        pairs = yield Probes(np.stack([x, x[::-1]], axis=1), phase="pilot")
+        size = np.maximum(size, np.abs(pairs).max())
+        relative = float((gap / np.where(size > 0, size, 1.0)).max())
+    answers = float(size.max())
+    if (relative > _LINEAR or not V.any()) and 0 < answers < _DUST * length:
+        raise NotIdentifiable(
+            f"all answers are rounding alone, {answers:.1g} at tokens of length {length:g}: f = 0, as of heads whose "
+            "values cancel, and no query shows a W."
+        )
     if relative > _LINEAR * (1.0 if size.any() else 0.0) and gap.max() > 4 * spec.tolerance:
         raise ModelMismatch(
             f"one-token answers are not linear in the token (a random one is off by {relative:.2g} of its size); "

@@ -19,6 +19,9 @@ def require_no_order(ground: Ground, tokens: Array) -> Asking[None]:
     y = yield Probes(np.concatenate([tokens, tokens[:, [1, 0, 2]]]), phase="pilot")
     one, other = np.split(y, 2)
     size = np.maximum(np.abs(tokens @ ground.V).max(axis=1), np.maximum(np.abs(one), np.abs(other)))
+    # Values that cancel leave rounding in some answers: every one is held against the largest per length of token.
+    length = np.linalg.norm(tokens, axis=2).max(axis=1)
+    size = length * float((size / length).max())
     gap = np.maximum(np.abs(one - other) - 2 * ground.spec.tolerance, 0.0)
     felt = float((gap / np.maximum(size, 1e-300)).max(initial=0.0))
     if felt > _FELT * ground.noise:

@@ -40,6 +40,10 @@ def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **res
 def _precision(reader: Reader, keys: Keys) -> Claim:
     """What the noise of the answers leaves in the model, from the conditioning of every read."""
     bound = _SLACK * (reader.worst * keys.gain + reader.heads.error)
+    # Logits are read at tokens for the strongest head: a weaker one is known as much worse, or not told from none.
+    sizes = np.array([np.linalg.norm(Q) for Q in keys.Q])
+    weakest = sizes[sizes > bound * sizes.max()].min(initial=sizes.max())
+    bound *= float(sizes.max() / weakest) if weakest > 0 else 1.0
     # A c that is short against W q is known as much worse; one that is lost in the noise is none.
     if bound * keys.over_offset < 1:
         bound *= max(1.0, keys.over_offset)

@@ -15,6 +15,8 @@ from unsoftmax.spec import OracleSpec
 
 _MARGIN = 10.0
 _HARD = 45.0
+_WIDEST = 2.0**16
+"""Tokens over the moves that range over their margins; beyond it moves drown in the grid that tokens need."""
 
 
 def dual_picks(
@@ -22,11 +24,14 @@ def dual_picks(
 ) -> Asking[Picks]:
     """Picks whose tokens score with one head each: moves as large as a tenth of the token, whatever its direction.
 
-    Falls back to the picks it was given when the domain is too small for such tokens.
+    Falls back to the picks it was given when the domain is too small for such tokens, or scores are opposite and there
+    are none.
     """
     q = on_grid(rng.standard_normal((1, spec.dim)) * (scales.query / np.sqrt(spec.dim)), 4 * scales.query, spec.dtype)
     u = (yield from directions_at(reader, q, scales, preset, spec, rng))[0]
     tokens, reach = _duals(u, _MARGIN)
+    if np.abs(tokens).max() > _WIDEST * reach:
+        return picks
     if np.linalg.norm(tokens, axis=1).max() + 4 * reach * np.sqrt(spec.dim) > spec.domain.norm_limit:
         return picks
     X = np.vstack([on_grid(tokens, 2 * float(np.abs(tokens).max()), spec.dtype), q])
