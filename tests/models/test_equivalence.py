@@ -183,3 +183,17 @@ def test_what_is_not_decided_is_said() -> None:
     behind = us.models.AttentionBehind(np.eye(3))
     with pytest.raises(us.errors.InvalidArgument, match=r"us\.models\.distance"):
         equivalent(behind, behind)
+
+
+def test_canonical_order_of_heads_of_one_size() -> None:
+    W, v = np.stack([np.eye(3), np.eye(3)[::-1]]), np.ones((2, 3))
+    one, other = us.models.MultiHead(W, v).canonical(), us.models.MultiHead(W[::-1], v).canonical()
+    assert np.array_equal(one.W, other.W)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_equivalence_at_sizes_whose_squares_leave_float64(size) -> None:
+    plain = us.models.MultiHead.random(4, 2, seed=1)
+    one, other = (us.models.MultiHead(size * k * plain.W, plain.v) for k in (1.0, 2.0))
+    assert us.models.equivalent(one, one)
+    assert not us.models.equivalent(one, other)

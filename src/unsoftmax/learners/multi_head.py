@@ -283,5 +283,6 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
             return circle, v, max((turn.error for turn in turns), default=0.0)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
-        f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads."
+        f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads, "
+        "or two of its heads have opposite W and one and the same v, which saturation does not part."
     )

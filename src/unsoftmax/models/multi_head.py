@@ -68,7 +68,8 @@ class MultiHead(Model):
 
         Two models give the same answers on all sequences iff their canonical forms agree (docs/theory/multi-head.md).
         W are equal within `tolerance` times the larger norm; a merged v is 0 if it is below `tolerance` times the sum
-        of its members' norms. Order: descending norm of W, then of v. No head at all is left if f is constant.
+        of its members' norms. Order: descending norm of W, then of v, then by
+        entries. No head at all is left if f is constant.
         """
         groups = equal_heads(self, tolerance)
         keep = []
@@ -77,7 +78,12 @@ class MultiHead(Model):
             size = np.linalg.norm(self.v[group], axis=1).sum()
             if np.linalg.norm(total) > tolerance * size:
                 keep.append((group[0], total))
-        keep.sort(key=lambda item: (-np.linalg.norm(self.W[item[0]]), -np.linalg.norm(item[1])))
+
+        def order(item: tuple[int, Array]) -> tuple[float, ...]:
+            W, v = self.W[item[0]], item[1]
+            return (-_norm(W), -_norm(v), *W.ravel(), *v)
+
+        keep.sort(key=order)
         index = [first for first, _ in keep]
         v = np.array([total for _, total in keep], dtype=self.v.dtype).reshape(len(keep), self.dim)
         c = None if self.c is None else self.c[index]
@@ -119,4 +125,10 @@ def equal_heads(model: MultiHead, tolerance: float) -> list[list[int]]:
 
 def same(a: Array, b: Array, tolerance: float) -> bool:
     """Whether arrays of one shape agree within `tolerance` times the larger norm."""
-    return bool(np.linalg.norm(a - b) <= tolerance * max(np.linalg.norm(a), np.linalg.norm(b)))
+    return _norm(a - b) <= tolerance * max(_norm(a), _norm(b))
+
+
+def _norm(a: Array) -> float:
+    """Frobenius norm, also where squares of entries leave the number format."""
+    largest = float(np.abs(a).max(initial=0.0))
+    return largest * float(np.linalg.norm(a / largest)) if largest else 0.0
