@@ -22,8 +22,8 @@ from unsoftmax.learners.noise import FREEDOM, common_step, sigmas
 from unsoftmax.learners.pair_logits import Values
 from unsoftmax.learners.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
-from unsoftmax.probes.norm_budget import representable, turned_pairs
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.norm_budget import representable, signed_pairs, turned_pairs
 from unsoftmax.solvers.block_errors import Spread, deviation_at_most, spread
 from unsoftmax.solvers.blocks import Blocks, Fit, Singles, fit, saturation
 from unsoftmax.spec import OracleSpec
@@ -276,7 +276,7 @@ class Averaging:
         for size, phase in self._phases(self.blocks, count, "main"):
             X1, X2 = turned_pairs(v, self.length, self.shorter, self.spec.dtype, size, self.rng, wide=self.step > 0)
             sign = self.rng.choice([-1.0, 1.0], (size, d, d))
-            y = yield replace(_pairs(X1, X2, sign, phase), ahead=ahead * d * d)
+            y = yield replace(signed_pairs(X1, X2, sign, phase), ahead=ahead * d * d)
             self.batches.append(Blocks(X1, X2, sign, sign * y.reshape(size, d, d)))
 
     def _phases(self, asked: int, count: int, name: str) -> list[tuple[int, str]]:
@@ -289,14 +289,3 @@ def _orthogonal(count: int, d: int, rng: np.random.Generator) -> Array:
     """`count` random orthogonal bases, (count d, d), of slightly different lengths, on a line of different ones."""
     Q = np.linalg.qr(rng.standard_normal((count, d, d)))[0]
     return np.asarray((Q * rng.uniform(0.97 if d > 1 else 0.5, 1.0, (count, 1, 1))).reshape(-1, d))
-
-
-def _pairs(X1: Array, X2: Array, sign: Array, phase: str) -> LazyProbes:
-    """Every x1 with every x2 of its block, times its sign, in the order of sign (K, d, d)."""
-    d = X1.shape[-1]
-
-    def build(start: int, stop: int) -> Probes:
-        k, l, j = np.unravel_index(np.arange(start, stop), sign.shape)
-        return Probes(np.stack([X1[k, l], X2[k, j]], axis=1) * sign[k, l, j][:, None, None])
-
-    return LazyProbes(sign.size, 2 * d * 8, build, phase)

@@ -170,3 +170,14 @@ def turned_pairs(
             x = size * (side * np.cos(angle) * n + np.sin(angle) * (corners @ frames.transpose(0, 2, 1)))
         X.append(representable(x, dtype))
     return X[0], X[1]
+
+
+def signed_pairs(X1: Array, X2: Array, sign: Array, phase: str) -> LazyProbes:
+    """Every x1 with every x2 of its block, both times the pair's sign: X1, X2, sign (K, d, d), in the order of sign."""
+    d = X1.shape[-1]
+
+    def build(start: int, stop: int) -> Probes:
+        k, l, j = np.unravel_index(np.arange(start, stop), sign.shape)
+        return Probes(np.stack([X1[k, l], X2[k, j]], axis=1) * sign[k, l, j][:, None, None])
+
+    return LazyProbes(sign.size, 2 * d * 8, build, phase)
