@@ -1,0 +1,82 @@
+"""Several heads seen through tokens of limited norm and length, exactly and with noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.learners.test_multi_head import errors
+from unsoftmax.models import MultiHead
+
+
+class Bounded:
+    """A target that refuses what it does not allow."""
+
+    def __init__(self, target: MultiHead, norm: float, length: int) -> None:
+        self.target, self.norm, self.length, self.dim = target, norm, length, target.dim
+
+    def __call__(self, tokens: np.ndarray) -> np.ndarray:
+        assert np.linalg.norm(tokens, axis=2).max() <= self.norm * (1 + 1e-12)
+        assert tokens.shape[1] <= self.length
+        return self.target(tokens)
+
+    def oracle(self, tolerance: float = 0.0) -> us.oracles.Oracle:
+        plain = us.oracle(self, max_norm=self.norm, max_length=self.length)
+        return us.oracles.Perturbed(plain, tolerance) if tolerance else plain
+
+
+def test_bounded_tokens() -> None:
+    target = MultiHead.random(5, 2, norm=2.0, seed=1)
+    recovery = us.recover(Bounded(target, 2.0, 6).oracle(), us.learners.MultiHead(), seed=1)
+    assert max(errors(recovery.model, target)) <= 1e-12
+    assert recovery.usage.billed <= 4 * us.theory.multi_head_unknowns(5, 2)
+
+
+def test_bounded_tokens_with_noise() -> None:
+    target = MultiHead.random(4, 2, norm=2.0, seed=2)
+    recovery = us.recover(Bounded(target, 3.0, 8).oracle(1e-9), us.learners.MultiHead(), seed=1)
+    assert errors(recovery.model, target)[0] <= 2e-8
+
+
+def test_two_token_sequences_are_refused_before_a_query() -> None:
+    oracle = us.oracle(MultiHead.random(4, 2), max_length=2)
+    with pytest.raises(us.errors.DomainError, match="three tokens"):
+        us.recover(oracle, us.learners.MultiHead())
+
+
+def test_three_tokens_are_enough_for_a_head_with_no_scores() -> None:
+    target = MultiHead.random(6, 3, seed=1)
+    target = MultiHead(target.W * np.array([1.0, 0.0, 1.0])[:, None, None], target.v)
+    recovery = us.recover(us.oracle(target, max_length=3), us.learners.MultiHead(), seed=1)
+    assert us.models.distance(recovery.model, target) <= 1e-10
+    assert any("each W once" in note for note in recovery.notes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("norm", "error", "times"), [(10.0, 1e-13, 1.0), (3.0, 1e-12, 20.0), (1.0, 1e-10, 3000.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounded_four_heads(norm: float, error: float, times: float, seed: int) -> None:
+    target = MultiHead.random(8, 4, norm=2.0, seed=seed)
+    unknowns = us.theory.multi_head_unknowns(8, 4)
+    exact = us.recover(Bounded(target, norm, 8).oracle(), us.learners.MultiHead(), seed=seed)
+    assert errors(exact.model, target)[0] <= error
+    assert exact.usage.billed <= 3 * unknowns
+    noisy = us.recover(Bounded(target, norm, 8).oracle(1e-9), us.learners.MultiHead(), seed=seed)
+    assert errors(noisy.model, target)[0] <= times * 1e-9
+    assert noisy.usage.billed <= 4.5 * unknowns
+
+
+@pytest.mark.parametrize("limit", [10.0, 3.0, 1.0, 2.7])
+def test_no_token_is_longer_than_the_limit_by_a_rounding(limit):
+    for seed in range(3):
+        truth = us.models.MultiHead.random(8, 4, seed=seed)
+
+        def strict(X, truth=truth):
+            assert (np.linalg.norm(X, axis=-1) <= limit).all()
+            return truth(X)
+
+        with pytest.raises(us.errors.BudgetExceeded):
+            us.recover(
+                us.oracle(strict, 8, max_norm=limit, max_length=8), us.learners.MultiHead(), seed=seed, budget=200
+            )
