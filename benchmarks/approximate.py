@@ -15,9 +15,9 @@ import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row
-from unsoftmax.engine import run
-from unsoftmax.learners.noise import known_noise, sigmas
+from unsoftmax.learners.core.noise import known_noise, sigmas
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.run.engine import run
 
 Head = us.models.SingleHead
 Errors = Callable[[Head, Any, Any], Any]

@@ -9,13 +9,13 @@ from types import ModuleType
 from unsoftmax import adapters, errors, learners, models, oracles, theory
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.tokens import token_oracle
-from unsoftmax.audit_result import Audit
 from unsoftmax.auditing import audit
 from unsoftmax.diagnosis import Diagnosis, diagnose
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
-from unsoftmax.recovery import recover
-from unsoftmax.result import Certificate, Claim, Recovery, Status, Usage, load
+from unsoftmax.results.audit import Audit
+from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, Usage, load
+from unsoftmax.run.recovery import recover
 
 __version__ = "0.1.0"
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unsoftmax.models.base import Model
-    from unsoftmax.result import Recovery
+    from unsoftmax.results.recovery import Recovery
 
 
 class UnsoftmaxError(Exception):

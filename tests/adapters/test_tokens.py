@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax import engine
 from unsoftmax.oracles import MemoryStore, Stack
 from unsoftmax.probes import Probes
+from unsoftmax.run import engine
 
 HEAD = us.models.TokenHead.random(12, 2, 1.0, seed=0)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.audit_result import duration, load_audit
 from unsoftmax.auditing import Terms, audit, ladder
+from unsoftmax.results.audit import duration, load_audit
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
 

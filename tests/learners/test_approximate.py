@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from tests.learners.noisy import STRATEGIES, Hostile, gaussian_head
-from unsoftmax.engine import run
-from unsoftmax.learners import approximate_paper
+from unsoftmax.learners.single import approximate_paper
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.run.engine import run
 
 
 def errors(recovery, head):

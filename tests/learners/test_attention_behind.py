@@ -166,8 +166,8 @@ def test_several_heads_are_not_read() -> None:
 
 
 def test_a_wrong_W_fails_verification() -> None:
-    from unsoftmax.engine import run
     from unsoftmax.oracles.stack import Stack
+    from unsoftmax.run.engine import run
     from unsoftmax.verify import check
 
     reference = us.models.Transformer.random(6, 9, bias=True, seed=1)

@@ -9,7 +9,7 @@ import pytest
 
 import unsoftmax as us
 from tests.weights import minilm_layer
-from unsoftmax.learners.base import RELATIVE_ERROR
+from unsoftmax.learners.core.base import RELATIVE_ERROR
 from unsoftmax.learners.layer.presets import PRESETS
 from unsoftmax.learners.layer.ranges import moved_range
 from unsoftmax.models.layer_distance import layer_gaps

@@ -10,10 +10,10 @@ import pytest
 import unsoftmax as us
 from tests.learners.noisy import gaussian_head
 from tests.learners.test_approximate import assert_within, errors
-from unsoftmax.engine import run
-from unsoftmax.learners.noise import known_noise, sigmas
+from unsoftmax.learners.core.noise import known_noise, sigmas
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Probes
+from unsoftmax.run.engine import run
 
 W_NORM = 3.0
 

@@ -280,9 +280,9 @@ def test_answers_of_unusual_size(size) -> None:
 
 
 def test_a_wrong_network_fails_verification() -> None:
-    from unsoftmax.engine import run
     from unsoftmax.oracles.stack import Stack
-    from unsoftmax.result import Claim
+    from unsoftmax.results.recovery import Claim
+    from unsoftmax.run.engine import run
     from unsoftmax.verify import check
 
     target = Network.random(8, 12, seed=3)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
-from unsoftmax import engine
 from unsoftmax.errors import BudgetExceeded, OracleError
 from unsoftmax.oracles import Budget, Ledger, MemoryStore, Stack
 from unsoftmax.oracles.dispatching import before_sending_again
 from unsoftmax.probes.base import Probes
+from unsoftmax.run import engine
 
 LEARNER = us.learners.SingleHead()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unsoftmax as us
-from unsoftmax.audit_result import Audit, Cell
+from unsoftmax.results.audit import Audit, Cell
 
 HOSTILE = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 

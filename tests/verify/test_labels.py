@@ -7,9 +7,9 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax import verify
-from unsoftmax.engine import run
 from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.run.engine import run
 
 ACCURACY = 1e-6
 

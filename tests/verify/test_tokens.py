@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax import engine, verify
+from unsoftmax import verify
 from unsoftmax.oracles import Stack
+from unsoftmax.run import engine
 from unsoftmax.verify import tokens
 
 HEAD = us.models.TokenHead.random(60, 4, 2.0, seed=0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax import engine, verify
+from unsoftmax import verify
 from unsoftmax.oracles import Stack
+from unsoftmax.run import engine
 
 HEAD = us.models.SingleHead.random(16, norm=3.0, seed=2)
 

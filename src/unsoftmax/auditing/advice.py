@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unsoftmax.audit_result import Cell, duration, error_of
+from unsoftmax.results.audit import Cell, duration, error_of
 
 OWN_LIMIT = "not within the budget you set"
 """How the reason of a cell begins that the user's own limit ended."""

@@ -12,14 +12,11 @@ import numpy as np
 
 from unsoftmax import learners, models, theory
 from unsoftmax import verify as verification
-from unsoftmax.audit_result import Cell, leak_of
 from unsoftmax.auditing.advice import OWN_LIMIT
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
-from unsoftmax.engine import Progress
-from unsoftmax.engine import run as run_program
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
-from unsoftmax.learners.base import Asking, Learner
+from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.oracles.base import Oracle, of_source
@@ -29,8 +26,11 @@ from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.recovery import recover
-from unsoftmax.result import Recovery
+from unsoftmax.results.audit import Cell, leak_of
+from unsoftmax.results.recovery import Recovery
+from unsoftmax.run.engine import Progress
+from unsoftmax.run.engine import run as run_program
+from unsoftmax.run.recovery import recover
 from unsoftmax.spec import OracleSpec
 
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."

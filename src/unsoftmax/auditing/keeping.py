@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.audit_result import Cell
 from unsoftmax.errors import FileFormatError, InvalidArgument
 from unsoftmax.oracles.addresses import addresses
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.recording import Store
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.result import Recovery, load
+from unsoftmax.results.audit import Cell
+from unsoftmax.results.recovery import Recovery, load
 from unsoftmax.spec import OracleSpec
 
 

@@ -15,24 +15,24 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import learners, theory
-from unsoftmax.audit_result import Audit, Cell
 from unsoftmax.auditing.advice import recommendations
 from unsoftmax.auditing.cells import Case, Terms, attempt
 from unsoftmax.auditing.keeping import bind, kept_recovery, read_cell
 from unsoftmax.auditing.ladder import Scenario, ladder
 from unsoftmax.diagnosis import examine
-from unsoftmax.engine import run as run_program
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.evidence import evidence_of
-from unsoftmax.learners.base import Learner
+from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.identity import fingerprint, identity
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.recovery import require_run
-from unsoftmax.result import Recovery
+from unsoftmax.results.audit import Audit, Cell
+from unsoftmax.results.evidence import evidence_of
+from unsoftmax.results.recovery import Recovery
+from unsoftmax.run.engine import run as run_program
+from unsoftmax.run.recovery import require_run
 from unsoftmax.spec import OracleSpec
 
 CellCallback = Callable[[Cell, int, int], None]

@@ -32,10 +32,10 @@ def report(
     Example: unsoftmax report copy.safetensors audit.json
     """
     from unsoftmax import models
-    from unsoftmax.audit_result import load_audit
     from unsoftmax.errors import InvalidArgument
     from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, write
-    from unsoftmax.result import load
+    from unsoftmax.results.audit import load_audit
+    from unsoftmax.results.recovery import load
 
     with one_sentence(debug, as_json):
         if schema:

@@ -8,10 +8,10 @@ from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.limits import input_limits
-from unsoftmax.engine import run
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.run.engine import run
 
 __all__ = ["Automatic", "Diagnosis", "Finding", "allowance", "diagnose", "examine"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.diagnosis.findings import Finding
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 

@@ -8,7 +8,7 @@ from unsoftmax import verify as verification
 from unsoftmax.diagnosis.examine import examine
 from unsoftmax.diagnosis.findings import Diagnosis
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Forecast, Program, configuration
+from unsoftmax.learners.core.base import Forecast, Program, configuration
 from unsoftmax.spec import OracleSpec
 
 

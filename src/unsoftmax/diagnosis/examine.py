@@ -13,7 +13,7 @@ from unsoftmax.diagnosis.sequences import Sequences, sequences
 from unsoftmax.diagnosis.several import several_heads
 from unsoftmax.diagnosis.single import single_head
 from unsoftmax.diagnosis.sketch import sketch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.spec import OracleSpec
 
 _DROWNED = 1e-3

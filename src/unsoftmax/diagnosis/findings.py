@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from unsoftmax.result import Usage
+from unsoftmax.results.recovery import Usage
 
 
 @dataclass(frozen=True)

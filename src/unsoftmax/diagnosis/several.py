@@ -12,7 +12,7 @@ from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.mixing import MIXING_QUERIES, mixing
 from unsoftmax.diagnosis.single import Trial, why
 from unsoftmax.diagnosis.sketch import attempt, sketch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import read_ground
 from unsoftmax.learners.multi_head import discover
 from unsoftmax.spec import OracleSpec

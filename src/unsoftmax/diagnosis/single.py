@@ -12,7 +12,7 @@ from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.sketch import Sketch, sketch
-from unsoftmax.learners.base import Asking, Learner
+from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.spec import OracleSpec
 
 _SMALL = 4

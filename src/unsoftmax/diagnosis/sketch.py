@@ -14,8 +14,8 @@ import numpy as np
 
 from unsoftmax import verify
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Asking, Learner
-from unsoftmax.learners.reductions import in_subspace, subspace_spec
+from unsoftmax.learners.core.base import Asking, Learner
+from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes

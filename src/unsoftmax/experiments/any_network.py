@@ -13,7 +13,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.attention_behind import AttentionBehind
 from unsoftmax.models.base import Array
 from unsoftmax.models.distance import relative
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR = 1e-10
 NETWORKS = ("ReLU with biases", "deep ReLU", "GELU", "SwiGLU")

@@ -11,7 +11,7 @@ from unsoftmax.adapters.callable import oracle
 from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.experiments.theorem_6_1 import W_NORM, target
 from unsoftmax.learners.approximate import Approximate
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 DRAWN = 16
 
@@ -68,5 +68,5 @@ EXPERIMENT = Experiment(
         reference=(f"predicted, d = {DRAWN}", "line"),
         labels=(None, "error of W, Frobenius norm"),
     ),
-    code="unsoftmax/learners/noise.py",
+    code="unsoftmax/learners/core/noise.py",
 )

@@ -10,7 +10,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.membership import Membership
 from unsoftmax.models.distance import relative
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 FULL = "all entries"
 SLOPE = (0.95, 1.25)

@@ -10,7 +10,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.models.distance import distance
 from unsoftmax.models.multi_head import MultiHead as Heads
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR = 1e-9
 

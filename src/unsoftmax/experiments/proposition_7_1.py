@@ -11,7 +11,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.multi_head import MultiHead as Heads
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ROUNDING, VISIBLE = 1e-13, 1e-3
 SHARED, OWN = "same W", "own W"

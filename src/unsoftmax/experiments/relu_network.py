@@ -11,7 +11,7 @@ from unsoftmax.adapters.callable import oracle
 from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.models.relu_network import ReluNetwork as Network
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR, PER_UNKNOWN, FIXED = 1e-8, 1.5, 100
 FRESH = 2000

@@ -10,7 +10,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.transformer import Transformer
 from unsoftmax.models.distance import distance, relative
 from unsoftmax.models.transformer import Transformer as Model
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 SCORES, WHOLE = 1e-11, 1e-8
 HEAD_PHASES = ("values", "main")

@@ -11,7 +11,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.distance import distance
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR = 1e-13
 

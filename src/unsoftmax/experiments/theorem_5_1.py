@@ -12,7 +12,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.models.distance import distance
 from unsoftmax.models.single_head import LowRankHead
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 EXACT = 1e-6
 RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)

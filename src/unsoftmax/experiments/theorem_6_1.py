@@ -12,7 +12,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.oracles.semantic import Perturbed
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 W_NORM = 4.0
 VACUOUS = 100.0

@@ -13,7 +13,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.membership import Membership
 from unsoftmax.models.distance import distance, relative
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 D, NORM, W_BOUND, DELTA = 4, 1.5, 2.0, 0.05
 STATED, BY_HAND, BISECTION = "Theorem B.1, as stated", "Theorem B.1, eps_v by hand", "bisection"

@@ -11,7 +11,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.token_head import TokenHead
 from unsoftmax.models.distance import distance
 from unsoftmax.models.token_head import TokenHead as Head
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 RANK = 8
 BARS = {1.0: (1e-10, 1.3), 4.0: (1e-8, 1.5), 8.0: (1e-6, 1.8)}

@@ -10,7 +10,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.models.distance import distance
 from unsoftmax.models.single_head import LowRankHead
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR, EXTRA = 1e-11, 100
 
@@ -53,5 +53,5 @@ EXPERIMENT = Experiment(
     row=row,
     judge=judge,
     figure=Figure(x="d", y="billed", group=("r",)),
-    code="unsoftmax/learners/cross.py",
+    code="unsoftmax/learners/single/cross.py",
 )

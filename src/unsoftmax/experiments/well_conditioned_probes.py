@@ -12,7 +12,7 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.distance import relative
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.recovery import recover
+from unsoftmax.run.recovery import recover
 
 ERROR = 1e-13
 STEEPEST, SHALLOWEST = -1.4, -0.6

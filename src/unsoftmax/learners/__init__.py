@@ -3,7 +3,7 @@
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.attention_behind import AttentionBehind
 from unsoftmax.learners.attention_layer import AttentionLayer
-from unsoftmax.learners.base import Forecast, Learner, Outcome, Program
+from unsoftmax.learners.core.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead

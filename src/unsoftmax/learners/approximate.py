@@ -9,15 +9,15 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
-from unsoftmax.learners import approximate_paper
-from unsoftmax.learners.averaging import Averaging
-from unsoftmax.learners.averaging_cost import averageable, most_queries, planned_blocks
-from unsoftmax.learners.base import Forecast, Outcome, Precision, Program
-from unsoftmax.learners.links import asking_both_signs
-from unsoftmax.learners.noise import MEASURING, confirmed, known_noise, noise_beside
-from unsoftmax.learners.pair_logits import read_pairs
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.token_pairs import ask_pairs, read_values, working_lengths
+from unsoftmax.learners.core.base import Forecast, Outcome, Precision, Program
+from unsoftmax.learners.core.links import asking_both_signs
+from unsoftmax.learners.core.noise import MEASURING, confirmed, known_noise, noise_beside
+from unsoftmax.learners.core.pair_logits import read_pairs
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.single import approximate_paper
+from unsoftmax.learners.single.averaging import Averaging
+from unsoftmax.learners.single.averaging_cost import averageable, most_queries, planned_blocks
+from unsoftmax.learners.single.token_pairs import ask_pairs, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem

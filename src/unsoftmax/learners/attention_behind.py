@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
 from unsoftmax.learners.behind.heads import read_heads_behind
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.rays import Scores, read_scores
+from unsoftmax.learners.behind.rays import Scores, read_scores
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 RAY_DIRECTIONS, RAY_CHECKS = 6, 16

@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.base import Forecast, Program
+from unsoftmax.learners.core.base import Forecast, Program
+from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import pre_norm
 from unsoftmax.learners.layer.presets import Preset, preset_named
-from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33

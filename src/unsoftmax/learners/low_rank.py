@@ -9,13 +9,13 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
-from unsoftmax.learners.affine import with_affine_terms
-from unsoftmax.learners.base import Forecast, Program
-from unsoftmax.learners.cross import cross
-from unsoftmax.learners.noise import undeclared_noise
-from unsoftmax.learners.noisy_cross import noisy_cross
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.random_pairs import HELD_OUT, random_pairs
+from unsoftmax.learners.core.base import Forecast, Program
+from unsoftmax.learners.core.noise import undeclared_noise
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.single.affine import with_affine_terms
+from unsoftmax.learners.single.cross import cross
+from unsoftmax.learners.single.noisy_cross import noisy_cross
+from unsoftmax.learners.single.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import OracleSpec
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.learners.base import Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.labels.asking import (
     FLIPS,
     ROUNDS,
@@ -32,13 +33,12 @@ from unsoftmax.learners.labels.entries import (
 from unsoftmax.learners.labels.paper import SignFlips
 from unsoftmax.learners.labels.size import VALUE_SHARE, hidden_below, visible_size
 from unsoftmax.learners.labels.values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
-from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.probes.thresholds import EntryThresholds
-from unsoftmax.result import Basis, Claim
+from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.solvers.cross import factors
 from unsoftmax.spec import OracleSpec
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.bounded import fit_heads, fit_scores
 from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
@@ -24,7 +25,6 @@ from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import Room, closest, fit_values
 from unsoftmax.learners.heads.values import read_values_alone, separable
-from unsoftmax.learners.parameters import check_parameters
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec

@@ -10,18 +10,18 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.approximate import Approximate
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.heads.ground import Ground, read_ground
-from unsoftmax.learners.measure import faintest
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.reductions import in_subspace, subspace_spec
+from unsoftmax.learners.single.measure import faintest
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.block_diagonal import Blocks, finest_blocks
 from unsoftmax.spec import OracleSpec
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.reductions import homogenised, representable, rescaled
+from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
 from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_unexplained
 from unsoftmax.models.relu_network import ReluNetwork as Network
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.spec import OracleSpec

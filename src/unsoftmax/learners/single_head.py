@@ -11,16 +11,23 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
-from unsoftmax.learners.affine import with_affine_terms
-from unsoftmax.learners.base import RELATIVE_ERROR, Forecast, Outcome, Program
-from unsoftmax.learners.measure import NOTHING, PILOT_QUERIES, TYPICAL_LOGIT, read_logits, read_values, size_of_scores
-from unsoftmax.learners.parameters import check_parameters
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.single.affine import with_affine_terms
+from unsoftmax.learners.single.measure import (
+    NOTHING,
+    PILOT_QUERIES,
+    TYPICAL_LOGIT,
+    read_logits,
+    read_values,
+    size_of_scores,
+)
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.bases import coordinate_basis, householder_basis
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 _SLACK = 30.0

@@ -10,8 +10,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.parameters import check_parameters
+from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.tokens.arrangement import last_values
 from unsoftmax.learners.tokens.cross import read_cross
 from unsoftmax.learners.tokens.embedded import embedded
@@ -20,7 +20,7 @@ from unsoftmax.learners.tokens.report import notes, unreadable
 from unsoftmax.models.token_head import TokenHead as Head
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.tokens import one_token
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.embedding import span_of, spanning_tokens
 from unsoftmax.solvers.gap_cross import Fit
 from unsoftmax.spec import OracleSpec

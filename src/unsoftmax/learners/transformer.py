@@ -9,14 +9,14 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.behind.bounded import read_bounded
+from unsoftmax.learners.behind.ffn_input import Wiring, read_wiring
 from unsoftmax.learners.behind.heads import read_heads_behind
+from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.split import split_network
-from unsoftmax.learners.bounded import read_bounded
-from unsoftmax.learners.ffn_input import Wiring, read_wiring
-from unsoftmax.learners.parameters import check_parameters
-from unsoftmax.learners.rays import read_scores
-from unsoftmax.learners.reductions import odd_part, one_token
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
 from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
 from unsoftmax.learners.single_head import SingleHead
@@ -24,7 +24,7 @@ from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.transformer import Transformer as Model
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 _CANCELS = 1e-9

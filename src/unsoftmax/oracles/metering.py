@@ -16,7 +16,7 @@ from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument
 from unsoftmax.oracles.base import Stage
 from unsoftmax.oracles.dispatching import Dispatched, checked, where
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.result import Usage
+from unsoftmax.results.recovery import Usage
 from unsoftmax.spec import OracleSpec
 
 __all__ = ["Budget", "Budgeted", "Counted", "Dispatched", "Guarded", "Meter", "checked", "where"]

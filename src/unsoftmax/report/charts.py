@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from unsoftmax.audit_result import CLOSE, EXACT, Audit, error_of
-from unsoftmax.evidence import Evidence, Grid
+from unsoftmax.results.audit import CLOSE, EXACT, Audit, error_of
+from unsoftmax.results.evidence import Evidence, Grid
 
 Chart = dict[str, Any]
 

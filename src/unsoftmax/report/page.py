@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unsoftmax.audit_result import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.evidence import Evidence, Picture, evidence_of
 from unsoftmax.models.base import Model
 from unsoftmax.report import charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
-from unsoftmax.result import Recovery
+from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
+from unsoftmax.results.evidence import Evidence, Picture, evidence_of
+from unsoftmax.results.recovery import Recovery
 
 _WORDS = (
     f"A copy is exact up to a relative error of {EXACT:g}, close up to {CLOSE:g}, rough up to {ROUGH:g}. "

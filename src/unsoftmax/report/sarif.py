@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from unsoftmax.audit_result import Audit, Cell, error_of
+from unsoftmax.results.audit import Audit, Cell, error_of
 
 _LEVEL = {"exact": "error", "close": "error", "rough": "warning"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax.audit_result import AUDIT_FORMAT
+from unsoftmax.results.audit import AUDIT_FORMAT
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

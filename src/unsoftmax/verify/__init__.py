@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from unsoftmax.learners.base import Asking, Precision
+from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.relu_network import ReluNetwork
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import heads, heads_behind, labels, layers, networks, rays, tokens, values
 from unsoftmax.verify import precision as noisy

@@ -11,11 +11,11 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.base import Array
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _PER_HEAD = 8

@@ -12,12 +12,12 @@ import math
 import numpy as np
 from scipy.special import betaincinv
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _ONE_TOKEN = 24

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.values import format_eps, representable, typical_norm
 

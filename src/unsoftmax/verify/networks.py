@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.base import NETWORK_RESIDUAL, Asking
+from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking
 from unsoftmax.learners.relu_network import FRESH, NEAR_KINKS, PAIRS
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _SLACK = 100.0

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking, Precision
+from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values
 from unsoftmax.verify.tolerance import least_share

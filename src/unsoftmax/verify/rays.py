@@ -10,14 +10,14 @@ import math
 import numpy as np
 
 from unsoftmax.learners.attention_behind import RAY_CHECKS, RAY_DIRECTIONS
-from unsoftmax.learners.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _LENGTHS = (2, 3, 5, 9)

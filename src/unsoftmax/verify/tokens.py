@@ -13,11 +13,11 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _ONE_TOKEN = 16

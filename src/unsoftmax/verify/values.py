@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit as format_eps
-from unsoftmax.learners.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
 from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.result import Certificate, Claim
+from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _ONE_TOKEN = 16

@@ -51,9 +51,9 @@ def test_beyond_with_eps_v_set_by_hand(d: int) -> None:
 
 def test_bisection_of_the_entries_keeps_its_part_of_the_promise() -> None:
     # With v known almost exactly only the bisection's error is left: below its share of eps_W.
-    from unsoftmax.engine import run
     from unsoftmax.learners.labels.paper import SignFlips
     from unsoftmax.oracles.stack import Stack
+    from unsoftmax.run.engine import run
 
     for d, eps_W in ((2, 0.5), (5, 0.1), (9, 0.01)):
         target = head(d, d)

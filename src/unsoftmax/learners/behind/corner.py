@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.infinity import find_infinity
+from unsoftmax.learners.behind.infinity import find_infinity
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec

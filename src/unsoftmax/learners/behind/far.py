@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec

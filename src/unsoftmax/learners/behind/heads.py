@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, find_far, saturating_query
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.rows import read_matrix
-from unsoftmax.learners.lockstep import together
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.lockstep import together
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 

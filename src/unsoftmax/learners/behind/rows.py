@@ -8,9 +8,9 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.inversion import ray_logits
-from unsoftmax.learners.base import Asking
 from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere

@@ -15,8 +15,8 @@ from scipy.linalg import qr
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
-from unsoftmax.learners.lockstep import together
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.lockstep import together
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes

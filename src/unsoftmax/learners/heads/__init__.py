@@ -3,9 +3,13 @@
 ground        what one-token queries tell: the sum of the values, the noise; and the pair query the rest stands on
 discovery     heads appear as jumps of a saturated answer along a half circle
 arcs          between jumps the answer is linear: values of the heads by differences
+units         all heads at one query token: a small nonlinear fit
 isolation     probes orthogonal to the other heads' values see one head alone
 three_tokens  the few directions isolation cannot reach
 columns       one logit per entry of W, full or low rank
+lifted        key offsets and a constant as one dimension more
+order         a target that sees the order of its tokens is told at once
+doubts        columns whose check does not come out
 assembly      all of it as matrices, the other heads' part taken away
 reading       the order in which this is asked, checked and asked again
 values        the values once more, directly

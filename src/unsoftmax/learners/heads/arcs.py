@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.lockstep import together
 from unsoftmax.learners.heads.discovery import Circle, Jump, Piece, Unresolved, compass
-from unsoftmax.learners.lockstep import together
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import independence, isolate
 from unsoftmax.learners.heads.records import Records

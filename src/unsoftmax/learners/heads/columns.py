@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import qr
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 
 _CHECKS = 2

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.lockstep import together
 from unsoftmax.learners.heads.ground import Ground
-from unsoftmax.learners.lockstep import together
 from unsoftmax.probes.base import Array
 
 LOG2 = float(np.log(2.0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec

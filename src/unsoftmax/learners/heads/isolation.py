@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two

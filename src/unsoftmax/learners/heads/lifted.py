@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Program
+from unsoftmax.learners.core.base import Program
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
 from unsoftmax.spec import OracleSpec

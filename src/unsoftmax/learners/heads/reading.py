@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.lockstep import together
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.learners.heads.doubts import Doubts
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, regrown, saturated
-from unsoftmax.learners.lockstep import together
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis

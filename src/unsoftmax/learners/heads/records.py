@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.heads_fit import Data
 

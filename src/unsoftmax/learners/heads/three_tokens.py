@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes

@@ -1,1 +1,10 @@
-"""Single heads from labels: parts of `learners.membership`."""
+"""Single heads from labels (`Membership`), in reading order.
+
+asking       decisions that survive flips, and the direction of v
+size         how large the entries of M = A W B' are
+entries      rounds of bisection over the entries of M
+values       what errors of v leave in those entries, and how far v must be known
+cross        low rank: only a cross of M is bisected
+consistency  labels that contradict each other
+paper        Theorem B.1 as stated
+"""

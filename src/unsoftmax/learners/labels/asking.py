@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.probes.thresholds import coordinate_ratio

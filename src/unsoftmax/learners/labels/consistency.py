@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, unit_length
 from unsoftmax.learners.labels.entries import Entries
 from unsoftmax.learners.labels.values import shift_bounds

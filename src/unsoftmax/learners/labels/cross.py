@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
 from unsoftmax.learners.labels.entries import (

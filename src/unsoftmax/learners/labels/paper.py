@@ -10,11 +10,11 @@ from scipy.special import expit, logit
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.labels.asking import SCORE_ERROR, VALUE_ERROR
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.bisection import Brackets
 from unsoftmax.spec import OracleSpec
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import NotIdentifiable
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.entries import EXPONENTS, TYPICAL_LOGIT
 from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.errors import DomainError, NotIdentifiable
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.entries import Entries, bracket
 from unsoftmax.probes.base import Array

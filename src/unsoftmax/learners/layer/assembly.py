@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.learners.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
 from unsoftmax.learners.layer.keys import Keys
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import Reader
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
-from unsoftmax.result import Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 RESCANS = 6

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
 from unsoftmax.probes.around import balanced_blocks

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking, Program
+from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.one_row import Affine, read_affine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.keys import directions_at
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scan import Picks

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.base import Asking, Program
+from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.polish import dual_picks

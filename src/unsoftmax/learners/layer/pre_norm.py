@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking, Program
+from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.keys import read_keys

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scan import Picks
 from unsoftmax.probes.around import orthonormal

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.probes.around import Around, Embed
 from unsoftmax.probes.base import Array

@@ -1,1 +1,10 @@
-"""The parts of the ReLU network learner: kinks of a great circle, gradients of its cells, polish."""
+"""Parts of `ReluNetwork`, in reading order.
+
+noise      size and noise of the answers on the unit sphere, and whether they are homogeneous there
+kinks      all kinks along a half great circle
+search     which angles to ask next
+chain      the state of that search
+gradients  gradients of the cells that a great circle passes
+curvature  smooth functions are told from ReLU networks
+peel       great circles until nothing is left, then least squares over all cells
+"""

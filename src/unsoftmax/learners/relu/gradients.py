@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.search import SIGMAS
 from unsoftmax.probes.base import Array, LazyProbes, Probes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.search import Search, meeting
 from unsoftmax.probes.circle import Circle

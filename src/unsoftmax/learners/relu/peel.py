@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
-from unsoftmax.learners.reductions import residual
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.reductions import residual
 from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.gradients import Gradients, read_gradients
 from unsoftmax.learners.relu.kinks import find_kinks

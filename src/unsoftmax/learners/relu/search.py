@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Gap, Plan
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import qr
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, read
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross

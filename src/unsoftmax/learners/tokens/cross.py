@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.tokens.completion import complete
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, mend, read
 from unsoftmax.probes.base import Array

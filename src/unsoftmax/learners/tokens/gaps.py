@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import saturating_logits
-from unsoftmax.learners.base import Asking
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.tokens import NO_HELPER, Design
 

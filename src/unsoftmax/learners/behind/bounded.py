@@ -1,0 +1,126 @@
+"""W behind a known network with bounded tokens: attention moves along a segment on which the network is monotone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.pairs import paired
+from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
+from unsoftmax.spec import OracleSpec
+
+_READABLE = 5.0
+"""Largest |t| taken as it comes: a share of 0.7 % of the segment."""
+
+_PILOT = 6
+_HALVINGS = 40
+"""Halvings of a token until its scores are readable, or its segment lies in the ball."""
+
+_REPAIRS = 12
+_INSIDE = 0.99
+"""Rounding must not carry a token over the norm limit."""
+
+
+class _Ball:
+    """What all columns share: the network, its input b + alpha a (2b + alpha a with a residual), and the radius."""
+
+    def __init__(self, spec: OracleSpec, network: ReluNetwork, residual: bool, rng: np.random.Generator) -> None:
+        zeros, m = np.zeros(network.dim), network.width
+        b = np.zeros(m) if network.b is None else network.b
+        lin = zeros if network.lin is None else network.lin
+        self.g = Kinked(network.A, network.w_o, b, lin, network.b_o)
+        self.spec, self.rng = spec, rng
+        self.copies = 2.0 if residual else 1.0
+        self.radius = _INSIDE * spec.domain.norm_limit
+
+    def rows(self, b: Array) -> Array | None:
+        """Rows (d, d) with |a + b| inside the ball, on a grid so that sums are exact."""
+        length = self.radius - float(np.linalg.norm(b))
+        found = monotone_rows(self.g, self.copies * b, length, self.rng)
+        return None if found is None else on_grid(found, 2 * self.radius, self.spec.dtype)
+
+    def column(self, b: Array) -> tuple[Array, Array]:
+        """A query token near b, or shorter, that has monotone rows; and the rows."""
+        for _ in range(_HALVINGS):
+            for sign in (1.0, -1.0):
+                rounded = on_grid(sign * b, 2 * self.radius, self.spec.dtype)
+                rows = self.rows(rounded)
+                if rows is not None:
+                    return rounded, rows
+            b = b / 2
+        raise NotIdentifiable(
+            "no direction was found along which the network is monotone, so its answers do not tell how attention is "
+            "shared; lift max_norm, where rays need no such direction."
+        )
+
+    def scores(self, b: Array, A: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Logits (n,) of probes [a + b ; b] from their answers, NaN where saturated; the shares alpha and phi'."""
+        alpha, slope = invert(self.g, self.copies * b, A, y)
+        return _logits(alpha), alpha, slope
+
+
+def _logits(alpha: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.log(alpha) - np.log1p(-alpha)
+    return np.where((alpha > 0) & (alpha < 1) & (np.abs(t) <= _READABLE), t, np.nan)
+
+
+def read_bounded(
+    spec: OracleSpec, network: ReluNetwork, residual: bool, learned: bool, rng: np.random.Generator
+) -> Asking[Array]:
+    """W (d, d) from d^2 pair queries inside the ball, and with a learned network as many again for a Newton step."""
+    d, ball = spec.dim, _Ball(spec, network, residual, rng)
+    B = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    size = yield from _size_of_b(ball, B[0])
+    columns = [ball.column(size * b) for b in B]
+    y = yield Probes(np.concatenate([paired(A, np.tile(b, (d, 1))).tokens for b, A in columns]), phase="main")
+    answers = list(y.reshape(d, d))
+    for _ in range(_REPAIRS):
+        todo = [j for j in range(d) if np.isnan(ball.scores(*columns[j], answers[j])[0]).any()]
+        if not todo:
+            break
+        for j in todo:
+            columns[j] = ball.column(columns[j][0] / 3)
+        tokens = np.concatenate([paired(columns[j][1], np.tile(columns[j][0], (d, 1))).tokens for j in todo])
+        y = yield Probes(tokens, phase="repair")
+        for j, part in zip(todo, y.reshape(-1, d), strict=True):
+            answers[j] = part
+    T = (yield from _newton(ball, columns, answers)) if learned else _plain(ball, columns, answers)
+    if np.isnan(T).any():
+        raise NotIdentifiable("some scores stay saturated however short the query token is; W is too large for them.")
+    WB = np.array([np.linalg.solve(A, t) for (_, A), t in zip(columns, T, strict=True)])
+    return np.linalg.solve(np.array([b for b, _ in columns]), WB).T
+
+
+def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
+    """Length of query tokens at which a few scores are readable."""
+    size = ball.radius / 3
+    for _ in range(_HALVINGS):
+        b, A = ball.column(size * direction)
+        y = yield Probes(paired(A[:_PILOT], np.tile(b, (len(A[:_PILOT]), 1))).tokens, phase="pilot")
+        t, _, _ = ball.scores(b, A[:_PILOT], y)
+        if not np.isnan(t).any() and np.abs(t).max() < 0.6 * _READABLE:
+            return float(np.linalg.norm(b))
+        size = float(np.linalg.norm(b)) / 2
+    raise NotIdentifiable("scores stay saturated however short the query token is; W is too large for this domain.")
+
+
+def _plain(ball: _Ball, columns: list[tuple[Array, Array]], answers: list[Array]) -> Array:
+    return np.array([ball.scores(b, A, y)[0] for (b, A), y in zip(columns, answers, strict=True)])
+
+
+def _newton(ball: _Ball, columns: list[tuple[Array, Array]], answers: list[Array]) -> Asking[Array]:
+    """One step with the target's own network at the estimated input: what the learned network errs there, cancels."""
+    read = [ball.scores(b, A, y) for (b, A), y in zip(columns, answers, strict=True)]
+    inputs = [ball.copies * b + alpha[:, None] * A for (b, A), (_, alpha, _) in zip(columns, read, strict=True)]
+    # A single token x reaches the network as x, or as 2x through a residual.
+    there = yield one_row(np.concatenate(inputs) / ball.copies, phase="newton")
+    steps = [
+        alpha + (y - seen) / slope
+        for (_, alpha, slope), y, seen in zip(read, answers, there.reshape(len(columns), -1), strict=True)
+    ]
+    return np.array([_logits(alpha) for alpha in steps])

@@ -1,0 +1,179 @@
+"""W behind an unknown network, one query for each of its degrees of freedom: rays, a cross of columns and rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.inversion import ray_logits
+from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.rays import RayPairs
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.solvers.cross import negligible
+from unsoftmax.solvers.low_rank_table import from_cross, pivots, visible_rank
+from unsoftmax.spec import OracleSpec
+
+_TYPICAL = 0.8
+"""Root mean square of the logits aimed at."""
+
+_READABLE = 5.0
+_ESTIMABLE = 9.0
+"""Largest |t| taken as it comes, and largest that still tells its own size."""
+
+_PILOT = 8
+"""Entries of the pilot, and of the columns after which the scale is set anew."""
+
+_VISIBLE = 1e-4
+"""Typical |t| that is more than rounding along rays."""
+
+_CONFIRMATIONS = 4
+"""Entries outside the cross that must agree with the rank found."""
+
+_GROWTH = 1.25
+"""The block grows by this factor until its rank stops growing: half of it at most is beyond what the rank needs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """W (d, d) as the rays show it, its `rank`; the network's `degree` from tokens of norm `length` on; relative
+    `noise` of the answers there."""
+
+    W: Array
+    rank: int
+    degree: int
+    length: float
+    noise: float
+
+
+def read_scores(spec: OracleSpec, rng: np.random.Generator) -> Asking[Scores]:
+    """The whole ray method."""
+    infinity = yield from find_infinity(spec, rng)
+    A, c = yield from calibrated_rows(infinity, spec, rng)
+    B = on_grid(np.linalg.qr(rng.standard_normal((spec.dim, spec.dim)))[0], 2.0, spec.dtype)
+    table = _Table(spec, infinity, RayPairs(A, B, infinity.length), c)
+    if not (yield from table.find_scale(rng)):
+        return Scores(np.zeros((spec.dim, spec.dim)), 0, infinity.degree, infinity.length, infinity.noise)
+    T, rank = yield from table.all_entries(rng)
+    # T = A W B' with well conditioned A and nearly orthogonal B.
+    W = np.linalg.solve(A, np.linalg.solve(B, T.T).T) / table.scale
+    return Scores(W, rank, infinity.degree, table.pairs.lam, infinity.noise)
+
+
+@dataclass
+class _Table:
+    """The matrix A W B' times `scale`, entry by entry; NaN where not asked."""
+
+    spec: OracleSpec
+    infinity: Infinity
+    pairs: RayPairs
+    c: Array
+    scale: float = 1.0
+    T: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.T = np.full((self.spec.dim, self.spec.dim), np.nan)
+        self.noise = 8 * self.infinity.noise
+
+    def ask(self, rows: Array, columns: Array, shrink: Array, phase: str) -> Asking[Array]:
+        y = yield self.pairs.at(rows, columns, shrink, phase)
+        return ray_logits(y, self.c[rows], self.infinity.degree)
+
+    def lengthen(self, scale: float) -> None:
+        """Longer a: b must vanish next to it, also where attention leaves only a small part of a."""
+        lam = self.pairs.lam
+        needed = math.sqrt(scale / (self.spec.eps * 2.0**-12))
+        if needed > lam:
+            lam, old = power_of_two(2 * needed), lam
+            self.c = self.c * (lam / old) ** self.infinity.degree
+            self.pairs = RayPairs(self.pairs.A, self.pairs.B, lam)
+
+    def find_scale(self, rng: np.random.Generator) -> Asking[bool]:
+        """Set `scale` so that scores are about 0.8; False if none shows at any length."""
+        limit = 2.0**200 if self.spec.dtype == "float64" else 2.0**40
+        low, high, scale = 0.0, math.inf, 1.0
+        while 1 / limit < scale < limit:
+            self.lengthen(scale)
+            rows, columns = rng.integers(self.spec.dim, size=(2, _PILOT))
+            t = yield from self.ask(rows, columns, np.full(_PILOT, scale), "pilot")
+            readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
+            if readable.mean() <= 0.5:
+                high = scale
+                scale = math.sqrt(low * high) if low else scale * 2.0**-12
+                continue
+            size = float(np.sqrt(np.mean(t[readable] ** 2)))
+            if size > _VISIBLE:
+                # Unreadable entries count as large ones.
+                size = float(np.sqrt(np.mean(np.where(readable, t, _ESTIMABLE) ** 2)))
+                self.scale = power_of_two(scale * _TYPICAL / size * math.sqrt(2))
+                self.lengthen(self.scale)
+                return True
+            low = scale
+            scale = math.sqrt(low * high) if math.isfinite(high) else scale * 2.0**12
+        if scale < 1:
+            raise ModelMismatch(
+                "the answers stay saturated however small the query token is; no softmax head does that."
+            )
+        return False
+
+    def measure(self, rows: Array, columns: Array, phase: str = "main") -> Asking[None]:
+        """Fill the entries of rows x columns that are not known yet; saturated ones are asked again, shrunk."""
+        i, j = (part.ravel() for part in np.meshgrid(rows, columns, indexing="ij"))
+        unknown = np.isnan(self.T[i, j])
+        i, j = i[unknown], j[unknown]
+        shrink = np.full(len(i), self.fitting())
+        for _ in range(40):
+            if not len(i):
+                return
+            t = yield from self.ask(i, j, shrink * self.scale, phase)
+            good = np.abs(np.nan_to_num(t, nan=np.inf)) <= _READABLE
+            self.T[i[good], j[good]] = t[good] / shrink[good]
+            seen = np.abs(np.nan_to_num(t[~good], nan=np.inf))
+            i, j, phase = i[~good], j[~good], "repair"
+            shrink = shrink[~good] * np.where(seen < _ESTIMABLE, 0.25, 1 / 16)
+        raise ModelMismatch(
+            f"{len(i)} answers stay outside what one softmax head in front of a homogeneous network can answer, "
+            "however small the query token is; several heads do that."
+        )
+
+    def fitting(self) -> float:
+        """Factor on b that makes a typical score 0.8, from the entries so far: the pilot saw only a few."""
+        seen = self.T[~np.isnan(self.T)]
+        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= _PILOT else 0.0
+        return min(power_of_two(_TYPICAL / size * math.sqrt(2)), 4.0) if size else 1.0
+
+    def all_entries(self, rng: np.random.Generator) -> Asking[tuple[Array, int]]:
+        """A growing block until its rank stops growing, then the columns and rows of a cross: table and rank."""
+        d = self.spec.dim
+        everything, k = np.arange(d), min(3, d)
+        while True:
+            yield from self.measure(everything[:k], everything[:k])
+            rank = visible_rank(self.T[:k, :k], self.noise)
+            if k == d:
+                return self.T, rank
+            if rank < k:
+                T = yield from self._cross(k, rank)
+                if (yield from self._confirmed(T, rng)):
+                    return T, rank
+            k = min(d, math.ceil(_GROWTH * k))
+
+    def _cross(self, k: int, rank: int) -> Asking[Array]:
+        everything = np.arange(self.spec.dim)
+        _, columns = pivots(self.T[:k, :k], rank)
+        yield from self.measure(everything, columns)
+        rows, _ = pivots(self.T[:, columns], rank)
+        yield from self.measure(rows, everything)
+        return from_cross(self.T, rows, columns)
+
+    def _confirmed(self, T: Array, rng: np.random.Generator) -> Asking[bool]:
+        """Entries that the cross predicts, asked: is there anything beyond the rank?"""
+        i, j = np.nonzero(np.isnan(self.T))
+        chosen = rng.choice(len(i), min(_CONFIRMATIONS, len(i)), replace=False)
+        for row, column in zip(i[chosen], j[chosen], strict=True):
+            yield from self.measure(np.array([row]), np.array([column]), "pilot")
+        gap = np.abs(self.T[i[chosen], j[chosen]] - T[i[chosen], j[chosen]])
+        return bool((gap <= negligible(self.noise, len(T)) * max(1.0, float(np.abs(T).max()))).all())

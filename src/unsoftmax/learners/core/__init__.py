@@ -1,0 +1,10 @@
+"""What every family of learners shares; the other rooms import this one and themselves.
+
+base         what a learner, a program, an outcome and a forecast are
+parameters   hyper-parameters of the wrong kind are refused before a query
+reductions   the paper's reductions: functions from program to program
+lockstep     several programs as one, their rounds merged
+noise        how noisy is the oracle: a measurement before anything is read off an answer
+links        programs behind an output link that cannot show every f
+pair_logits  logits of token pairs with error radii; steep and saturated pairs are asked again
+"""

@@ -1,0 +1,111 @@
+"""What a learner is: hyper-parameters, a closed-form forecast, and a program.
+
+A program is a generator. It yields probes, receives answers, returns an `Outcome`. It never sees an oracle, so it
+cannot do I/O and cannot look at the target; one engine counts, resumes, batches and distributes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from unsoftmax.inversion import Noise
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.results.recovery import Basis, Claim
+from unsoftmax.spec import OracleSpec
+
+T = TypeVar("T")
+Asking = Generator[Probes | LazyProbes, Array, T]
+"""A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
+
+
+RELATIVE_ERROR = "relative parameter error"
+"""Name of a claim: what the noise seen in the answers leaves in the model. Verification of values allows gaps up to it,
+so a learner should claim no more than the answers force."""
+
+
+NETWORK_RESIDUAL = "network residual"
+"""Name of a claim: the largest error of a learned network, relative to its root mean square. Its conditioning limits
+it, so verification holds the network's answers against this bound and not against rounding."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`.
+
+    `supposing` is said in the claims: what else the errors must be.
+    """
+
+    W: float
+    v: float
+    noise: Noise
+    basis: Basis = "proved"
+    theorem: str | None = None
+    supposing: str = ""
+
+    def claims(self) -> tuple[Claim, ...]:
+        """The two bounds as claims of the certificate."""
+        given = f"given |answer - f| <= {self.noise.absolute:.3g} and rounding"
+        if self.basis == "measured":
+            given = f"at the measured noise of {self.noise.absolute:.3g} + {self.noise.relative:.2g} x size"
+        given += self.supposing
+        return (
+            Claim("error of W", self.W, None, self.basis, self.theorem, f"||W^ - W||_F {given}"),
+            Claim("error of v", self.v, None, self.basis, self.theorem, f"||v^ - v||_2 {given}"),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program returns: the model, what it found on the way, and what it can promise.
+
+    `precision` is what a noisy oracle allows; verification holds fresh answers against it.
+    `chosen` is the configuration of the learner that a program without one decided for.
+    """
+
+    model: Model
+    notes: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    precision: Precision | None = None
+    chosen: dict[str, Any] | None = None
+
+
+Program = Asking[Outcome]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Queries by phase as the theory states them, and what adaptive phases may add.
+
+    `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
+    `least_extra` is what pilot and repairs take at least.
+    `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number.
+    """
+
+    phases: dict[str, int] = field(default_factory=dict)
+    extra: int | None = None
+    verification: int | None = None
+    least_extra: int = 0
+
+    @property
+    def minimum(self) -> int:
+        """Fewest queries with which the learner can finish."""
+        return sum(self.phases.values()) + self.least_extra
+
+
+class Learner(Protocol):
+    """Frozen dataclass of hyper-parameters with these two methods."""
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        """Closed-form query counts for an oracle of this spec; raises if the spec cannot be served."""
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        """The learner as a generator; deterministic in (hyper-parameters, seed, answers)."""
+
+
+def configuration(learner: Any) -> dict[str, Any]:
+    """Name and hyper-parameters of a learner, as plain data for provenance and ledgers."""
+    values = {name: getattr(learner, name) for name in getattr(learner, "__dataclass_fields__", {})}
+    return {"learner": type(learner).__name__, **values}

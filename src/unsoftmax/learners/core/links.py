@@ -1,0 +1,89 @@
+"""Programs behind an output link that cannot show every f."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.links import READABLE
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.spec import OracleSpec
+
+T = TypeVar("T")
+
+_ROWS = 4096
+"""Sequences mirrored at once, so that lazy designs stay lazy."""
+
+
+def asking_both_signs(program: Asking[T]) -> Asking[T]:
+    """A program on f over a service that answers log f, and so has no answer where f <= 0.
+
+    A head without offsets is odd, f(-X) = -f(X): negation leaves every score alone. What has no answer is asked
+    negated, as phase "repair"; where neither sign has one, f is 0.
+    """
+    request = next(program)
+    while True:
+        answers = yield replace(request, saturable=True)
+        lost = np.flatnonzero(~np.isfinite(answers))
+        if len(lost):
+            mirrored = yield _negated(request, lost)
+            answers = answers.copy()
+            answers[lost] = np.where(np.isfinite(mirrored), -mirrored, 0.0)
+        try:
+            request = program.send(answers)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+
+def _negated(request: Probes | LazyProbes, rows: Array) -> LazyProbes:
+    def build(start: int, stop: int) -> Probes:
+        parts = [_at(request, rows[k : min(k + _ROWS, stop)]) for k in range(start, stop, _ROWS)]
+        counts = None if any(p.counts is None for p in parts) else np.concatenate([p.counts for p in parts])
+        return Probes(-np.concatenate([p.tokens for p in parts]), counts)
+
+    return LazyProbes(len(rows), request.row_bytes, build, "repair", saturable=True)
+
+
+def _at(request: Probes | LazyProbes, rows: Array) -> Probes:
+    """The sequences at increasing `rows` of a request that may be lazy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return request[first : last + 1].take(rows - first)
+
+
+def readable_length(spec: OracleSpec, noise: Noise, rng: np.random.Generator) -> Asking[float]:
+    """Token norm at which answers behind a link reach, but do not leave, the range where the link is steep."""
+    link = spec.link
+    limit = min(spec.domain.norm_limit, 2.0**30)
+    if math.isinf(READABLE[link]):
+        return min(1.0, limit)
+    s, low, high = min(1.0, limit), 0.0, math.inf
+    for _ in range(60):
+        g = rng.standard_normal((6, spec.dim))
+        g = (g * (0.9 * s / np.linalg.norm(g, axis=1, keepdims=True))).astype(np.float32).astype(np.float64)
+        y = yield one_row(g, phase="pilot", saturable=True)
+        # Random directions see |v| / sqrt d each; what is wanted is |x| |v|.
+        size = math.sqrt(spec.dim) * float(np.sqrt(np.mean(y**2)))
+        drowned = size < 3 * math.sqrt(spec.dim) * float(np.median(noise.radius(np.zeros(1), 0.0)))
+        if not math.isfinite(size) or size > 3 * READABLE[link]:
+            high = s
+            s = math.sqrt(low * high) if low else s / 16
+        elif drowned and s < limit:
+            low = s
+            s = min(limit, s * 16 if math.isinf(high) else math.sqrt(low * high))
+        else:
+            return min(limit, s * READABLE[link] / max(size, 1e-300))
+    if spec.tolerance > 0 and low:
+        raise NotIdentifiable(
+            f"no token length brings the answers into the range of the link {link!r} and above their noise: at norm "
+            f"{low:.2g} they are lost in the tolerance {spec.tolerance:g}, at {high:.2g} they saturate."
+        )
+    raise ModelMismatch(
+        f"no token length brings the answers into the range of the link {link!r}: saturated above, constant below it."
+    )

@@ -1,0 +1,288 @@
+"""How noisy is the oracle? Found from redundant one-row queries, whose answers are linear in the token whatever v is.
+
+Sums of three directions must answer the sums of their answers; what is left after fitting these is noise. Short and
+long tokens tell an absolute error (decimals, additive noise) from a relative one (significant digits, number formats).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
+from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.links import readable_length
+from unsoftmax.learners.core.pair_logits import Values
+from unsoftmax.models.single_head import SingleHead
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
+from unsoftmax.probes.scales import power_of_two
+from unsoftmax.spec import Link, OracleSpec
+
+_BITS = {"float64": 15, "float32": 15, "float16": 6}
+_COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
+"""Digits of the directions, and largest coefficient of their sums: together no more than the format holds. Rounding of
+three answers that happen to be near steps is as linear as the answers: large coefficients make that unlikely."""
+
+_DIRECTIONS = 3
+_QUERIES = 15
+FREEDOM = _QUERIES - _DIRECTIONS
+"""Independent residuals behind a measured deviation."""
+
+MEASURING = 2 * _QUERIES
+"""Queries that measuring the noise takes at least."""
+
+_SMALL = 2.0**-6
+SIGMAS = 3.0
+"""A measured radius is about this many deviations; see `sigmas`."""
+
+_CLEAR = 3.0
+"""Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
+
+_ROUNDING = 2 * float(np.finfo(np.float64).eps)
+_SLOPE = {None: 1.0, "sigmoid": 0.25, "tanh": 1.0, "exp": 1.0, "log": 1.0}
+
+
+_FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
+"""Longest token sent where the domain sets no limit: squares and sums of it stay far from overflow."""
+
+ROUNDINGS = 4.0
+"""Units of rounding granted to a target beside its declared tolerance."""
+
+_EXACT = 1e-11
+_EXACT_BEHIND_LINK = 1e-5
+_OTHER_CLASS = 0.05
+_COARSE = 1e-4
+"""Rounding unit above which a number format is treated as noise: float16's."""
+
+_OVERFLOWS = 1e-30
+_LARGEST_SHORT = 2.0**12
+"""Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
+
+_UNDONE = 1e-13
+"""What undoing a link and doing it again may change of an answer."""
+
+_CONFIRMING = 24
+_INSIDE = 8.0
+"""How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
+
+
+def sigmas(dim: int) -> float:
+    """Deviations in a radius. Where few answers make the result, no others make up for one that is far off."""
+    return SIGMAS * (1 + 0.5 / dim)
+
+
+def known_noise(
+    spec: OracleSpec, rng: np.random.Generator, *, typical: bool = False
+) -> Asking[tuple[Noise, float, float]]:
+    """The oracle's noise, declared or measured; the token norm to read v at; the longest token that may be sent.
+
+    `typical`: the declared tolerance is the deviation of an answer, not a limit.
+    """
+    limit = min(spec.domain.norm_limit, _FAR[spec.dtype])
+    declared = Noise(
+        spec.tolerance * (sigmas(spec.dim) if typical else 1.0) + lowest_step(spec.eps),
+        ROUNDINGS * spec.eps,
+        spec.link,
+        measured=typical,
+    )
+    length = min(1.0, limit) if math.isinf(spec.domain.norm_limit) else limit
+    if spec.link is not None:
+        length = yield from readable_length(spec, declared, rng)
+    if spec.tolerance == 0:
+        return (yield from measure_noise(spec, length, limit, rng))
+    if spec.link is None:
+        # |v| may be small, and one-row answers are single products: longer tokens lose nothing.
+        length = min(limit, max(2.0**8 * declared.absolute / declared.relative, 1.0))
+    return declared, length, limit
+
+
+def measure_noise(
+    spec: OracleSpec, length: float, longest: float, rng: np.random.Generator
+) -> Asking[tuple[Noise, float, float]]:
+    """The noise of an oracle that declares none, from tokens of norm `length`; returns as `known_noise` does.
+
+    Every radius is some three deviations. Absolute noise can be outscaled: it is measured again at the very length
+    that this suggests, which then is the longest token to be sent, so that nothing is extrapolated.
+    """
+    sums = _Sums.random(spec, length, rng)
+    near, size, step, unit, smallest = yield from sums.deviation(1.0)
+    small, small_size, _, small_unit, _ = yield from sums.deviation(_SMALL)
+    if size == 0:
+        raise NotIdentifiable(
+            f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
+            "to show it; allow longer tokens."
+        )
+    slope, wide = _SLOPE[spec.link], sigmas(spec.dim)
+    # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.
+    seen = min(unit, small_unit) if spec.link in (None, "tanh") else 0.0
+    floor = max(_ROUNDING, spec.eps / 2, seen / 2)
+    if lowest_step(seen) > _OVERFLOWS:
+        # What answers in float16 must not exceed it.
+        longest = min(longest, max(length, _LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
+    near = max(near, step / math.sqrt(12))
+    lowest = max(lowest_step(spec.eps), lowest_step(seen))
+    # Answers rounded to 0 show no error of their own; it may be as large as the smallest answer that is not.
+    small = small if small_size else max(near, smallest / wide)
+    if near > _CLEAR * small:
+        # A purely relative error shrinks with the tokens; what is left of the small one is absolute.
+        relative = near / size
+        absolute = small if small > _CLEAR * near * _SMALL else 0.0
+        return (
+            Noise(wide * absolute * slope + lowest, max(wide * relative, floor), spec.link, measured=True),
+            length,
+            longest,
+        )
+    absolute = max(near, small)
+    relative = floor
+    if spec.link is not None:
+        return Noise(wide * absolute * slope, relative, spec.link, measured=True), length, longest
+    far = max(length, min(longest, absolute * length / (floor * size)))
+    if far > 4 * length:
+        factor = power_of_two(far / length)
+        far = length * factor
+        out, size, *_ = yield from sums.deviation(factor)
+        if out > _CLEAR * absolute:
+            relative = max(wide * out / size, floor)
+    return Noise(wide * absolute + lowest, relative, measured=True), far, far
+
+
+def noise_beside(
+    values: Values, longest: float, noise: Noise, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Noise]:
+    """The measured `noise` behind a link, with what long tokens across v add to it.
+
+    Behind a link noise is measured at short tokens. Those of the pairs are up to `longest`, with a short part along v
+    only; arithmetic in a short format errs by a share of their whole length, which no answer near 0 tells otherwise.
+    """
+    if spec.link is None or not noise.measured or spec.dim == 1:
+        return noise
+    sums = _Sums.random(spec, longest, rng, across=values.v / values.norm)
+    y = yield one_row(sums.N @ sums.g, phase="pilot", saturable=True)
+    if not np.isfinite(y).all():
+        return noise
+    wide, deviation = sigmas(spec.dim), sums.misfit(y)
+    size = float(np.sqrt(np.mean((sums.N @ sums.g) ** 2) * spec.dim)) * values.norm
+    if _SLOPE[spec.link] * wide * deviation <= _CLEAR * noise.absolute:
+        return noise
+    return replace(noise, relative=max(noise.relative, wide * deviation / size))
+
+
+def undeclared_noise(
+    spec: OracleSpec, rng: np.random.Generator, *, above: float = _EXACT, constant: bool = False
+) -> Asking[bool]:
+    """Whether an oracle of exact answers gives noisy ones: three one-row queries, the third the sum of the others.
+
+    With a `constant` in every answer a fourth, [0], shows it. float32 is no noise: it is known by its rounding. Noise
+    counts if it is `above` this share of the answers; a misfit as large as they are is no noise, but another class.
+    """
+    if spec.dtype != "float64" or spec.tolerance > 0:
+        return spec.dtype == "float16" and spec.tolerance == 0
+    g = rng.standard_normal((2, spec.dim))
+    g = _few_digits(g * (0.45 * min(1.0, spec.domain.norm_limit) / np.linalg.norm(g, axis=1, keepdims=True)), 18)
+    rows = np.vstack([g, g.sum(axis=0), *([np.zeros(spec.dim)] if constant else [])])
+    y = yield one_row(rows, phase="pilot", saturable=True)
+    if not np.isfinite(y).all():
+        return False
+    if constant:
+        y = y[:3] - y[3]
+    misfit, size = abs(y[2] - y[0] - y[1]), np.abs(y).max()
+    if spec.link is not None:
+        # Undone links hide the format of the answer and stretch its rounding.
+        return bool(misfit > max(above, _EXACT_BEHIND_LINK) * size)
+    if rounding_unit(y) > 1e-12:
+        return rounding_unit(y) > _COARSE
+    # A sum of rounded answers is often right: few digits tell them too.
+    return bool(above * size < misfit < _OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums N g of three directions g (3, d) with whole coefficients, exact in the oracle's number format.
+
+    The same sums are asked at every length: only then do the errors' sizes compare.
+    """
+
+    N: Array
+    g: Array
+    link: Link | None = None
+
+    @staticmethod
+    def random(spec: OracleSpec, length: float, rng: np.random.Generator, across: Array | None = None) -> _Sums:
+        """Of norm `length` at most, nearly orthogonal to the unit vector `across` (d,) if there is one."""
+        most = _COEFFICIENTS[spec.dtype]
+        N = rng.integers(-most, most + 1, (_QUERIES, _DIRECTIONS)).astype(float)
+        N[:_DIRECTIONS] += (most + 1) * np.eye(_DIRECTIONS)
+        g = rng.standard_normal((_DIRECTIONS, spec.dim))
+        if across is not None:
+            g -= np.outer(g @ across, across)
+        g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
+        return _Sums(N, g, spec.link)
+
+    def deviation(self, factor: float) -> Asking[tuple[float, float, float, float, float]]:
+        """Deviation of the answers from linearity, their size (root mean square), their common step if any, the
+        rounding unit of their format, and the smallest that is not 0."""
+        y = yield one_row(self.N @ self.g * factor, phase="pilot")
+        smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
+        # Among the links only tanh leaves small answers small, and done again shows their format.
+        unit = rounding_unit(np.tanh(y), _UNDONE) if self.link == "tanh" else rounding_unit(y)
+        return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), unit, smallest
+
+    def misfit(self, y: Array) -> float:
+        """Deviation of answers (n,) from linearity."""
+        left = y - self.N @ np.linalg.lstsq(self.N, y, rcond=None)[0]
+        return float(np.sqrt((left**2).sum() / FREEDOM))
+
+
+def common_step(y: Array) -> float:
+    """The step of which all answers are multiples, 0 if there is none: few coarse answers hide their rounding error."""
+    values = np.unique(np.abs(y))
+    gaps = np.diff(np.append(0.0, values))
+    step = float(gaps[gaps > 1e-9 * values[-1]].min(initial=np.inf)) if values[-1] > 0 else 0.0
+    multiples = values / step if 0 < step < np.inf else np.array([0.5])
+    return step if np.abs(multiples - np.round(multiples)).max() < 1e-6 and multiples.max() < 1e4 else 0.0
+
+
+def _few_digits(x: Array, bits: int) -> Array:
+    """Round every row to `bits` digits below its largest entry (never longer than 1/0.95 times what it was)."""
+    step = 2.0 ** (np.ceil(np.log2(np.abs(x).max(axis=1, keepdims=True))) - bits)
+    return np.asarray(np.trunc(x / step) * step)
+
+
+def confirmed(
+    head: SingleHead, precision: Precision, design: TokenPairs, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Precision]:
+    """The precision held against fresh pairs like the main ones, and widened if they disagree by more than it says.
+
+    Noise measured on one-row answers can miss what happens inside (scores in a short number format).
+    """
+    d = head.dim
+    n = head.v / np.linalg.norm(head.v)
+    along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
+    pick = rng.integers(d, size=_CONFIRMING)
+    turned_pair = [
+        (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
+    ]
+    tokens = representable(np.stack(turned_pair, axis=1), spec.dtype)
+    y = yield Probes(tokens, phase="pilot", saturable=True)
+    a, b = tokens[:, 0] - tokens[:, 1], tokens[:, 1]
+    size = np.linalg.norm(tokens, axis=2).max(axis=1)
+    own = precision.noise.radius(y, size * float(np.linalg.norm(head.v)))
+    scores = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) * precision.W / d
+    expected = np.hypot(own, np.hypot(np.abs(a @ head.v) / 4 * scores, size * precision.v / math.sqrt(d)))
+    ratio = np.abs(y - head(tokens)) / expected
+    excess = float(np.sqrt(np.mean(ratio[np.isfinite(ratio)] ** 2)))
+    if excess <= 1:
+        return precision
+    if excess > _INSIDE:
+        raise ModelMismatch(
+            f"fresh pairs differ from the recovered head by {excess:.2g} times what the noise of single tokens "
+            "explains. The target is not a single softmax head, or computes its scores far less exactly than the rest."
+        )
+    wider = 2 * excess
+    noise = precision.noise
+    noise = replace(noise, absolute=noise.absolute * wider, relative=noise.relative * wider)
+    return replace(precision, W=precision.W * wider, v=precision.v * wider, noise=noise)

@@ -1,0 +1,205 @@
+"""Affine terms as a reduction: f(X) = constant + softmax(x_i . (W x_N + c)) . (X v) served by a learner without them.
+
+The constant is f([0]). With b = 0 the pair [a ; 0] has logit a.c, so d queries give c. Then every pair answer of the
+wider class is turned into the answer that the head without c and constant would have given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import decimal_error, logits
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
+from unsoftmax.learners.single.measure import READABLE, TYPICAL_LOGIT, random_rows
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
+from unsoftmax.probes.bases import householder_basis
+from unsoftmax.probes.pairs import paired
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.results.recovery import Claim
+from unsoftmax.spec import Domain, OracleSpec
+
+_TYPICAL_OFFSET = 1.5
+"""Logit that c makes in the readings of c, as a root mean square: far above noise, far from saturation."""
+
+_PILOT = 6
+_LONGEST = 2.0**40
+"""Tokens are lengthened up to this where c does not show; products of two stay far from overflow."""
+
+_SLACK = 300.0
+_FRESH = 24
+"""Fresh pairs from which the stated error is taken, and its floor over rounding."""
+
+
+def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
+    """Read constant and c (d + 1 queries more than without them), then run `program` on corrected answers."""
+    rng = np.random.default_rng([seed, 0xAFF1])
+    seen: list[Array] = []
+    constant, v = yield from _values(spec, seen)
+    length = yield from _length_for_offset(v, constant, spec, rng, seen)
+    _refuse_decimals(np.concatenate(seen), spec)
+    c = yield from _offset(v, constant, length, spec)
+    # Tokens so short that the offset alone takes at most half of what is readable in any logit.
+    largest = float(np.abs(householder_basis(v) @ c).max())
+    limit = min(spec.domain.norm_limit, 2 * length, power_of_two(READABLE / largest) if largest else math.inf)
+    small = replace(spec, domain=Domain(limit if math.isfinite(limit) else None, spec.domain.max_length))
+    outcome = yield from _corrected(program(small), v, c, constant)
+    head = outcome.model
+    assert isinstance(head, SingleHead | LowRankHead)
+    whole = replace(head, v=v, c=c, constant=constant)
+    claim = Claim(
+        RELATIVE_ERROR, _rounding(whole, limit, spec), statement="rounding, in tokens kept short by the offset"
+    )
+    if spec.tolerance > 0:
+        bound = max(claim.bound, (yield from _left_by_tolerance(whole, limit, spec, rng)))
+        claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {_FRESH} fresh pairs show")
+    others = tuple(made for made in outcome.claims if made.name != RELATIVE_ERROR)
+    claim = max([claim, *(made for made in outcome.claims if made.name == RELATIVE_ERROR)], key=lambda made: made.bound)
+    return replace(outcome, model=whole, claims=(*others, claim))
+
+
+def _left_by_tolerance(
+    head: SingleHead | LowRankHead, limit: float, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[float]:
+    """Relative error of W from fresh random pairs, whose own noise counts in: E (a'dW b)^2 = ||dW||^2 / d^2."""
+    size = _norm(head)
+    product = min(TYPICAL_LOGIT * spec.dim / size if size else math.inf, min(limit, _LONGEST) ** 2 / 4)
+    length = math.sqrt(product)
+    b = rng.standard_normal((_FRESH, spec.dim))
+    b *= 0.99 * length / np.linalg.norm(b, axis=1, keepdims=True)
+    a = random_rows(_FRESH, head.v, rng) * (0.99 * length)
+    a, b = (on_grid(x, 2 * length, spec.dtype) for x in (a, b))
+    y = yield paired(a, b, phase="pilot")
+    assert head.c is not None
+    t = logits(y - head.constant, a @ head.v, b @ head.v).t - a @ head.c
+    gap = float(np.sqrt(np.mean((t - np.einsum("kd,kd->k", a @ head.W, b)) ** 2)))
+    typical = product * size / spec.dim
+    if not 4 * gap < typical:
+        raise NotIdentifiable(
+            f"W is lost in the noise: a typical score is {typical:.2g} and fresh ones miss the recovered head by "
+            f"{gap:.2g}. Raise max_norm, or lower the tolerance {spec.tolerance:g}; without affine terms Approximate "
+            "needs far less."
+        )
+    return 4 * gap / typical
+
+
+def _rounding(head: SingleHead | LowRankHead, limit: float, spec: OracleSpec) -> float:
+    """What rounding leaves in W when tokens may only be `limit` long: logits are that much smaller than wished.
+
+    Answers are rounded at the size of the constant, and only their changes, as small as the tokens, tell anything.
+    """
+    size, longest = _norm(head), min(limit, _LONGEST) / 2
+    wished = TYPICAL_LOGIT * spec.dim / size if size else 0.0
+    changes = min(longest, math.sqrt(wished) if wished else 1.0) * float(np.linalg.norm(head.v)) / math.sqrt(spec.dim)
+    coarser = max(1.0, abs(head.constant) / changes)
+    return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / longest**2) * coarser
+
+
+def _norm(head: SingleHead | LowRankHead) -> float:
+    """||W||_F."""
+    if isinstance(head, LowRankHead):
+        return math.sqrt(float(np.sum((head.K.T @ head.K) * (head.Q.T @ head.Q))))
+    return float(np.linalg.norm(head.W))
+
+
+def _refuse_decimals(y: Array, spec: OracleSpec) -> None:
+    error = decimal_error(y) if spec.tolerance == 0 and spec.dtype == "float64" else 0.0
+    if error > 0:
+        raise ModelMismatch(
+            f"the answers are rounded to decimals, right within {error:g} only, and affine=True takes answers to be as "
+            f"exact as declared. Declare tolerance={error:g} on the oracle."
+        )
+
+
+def _values(spec: OracleSpec, seen: list[Array]) -> Asking[tuple[float, Array]]:
+    """Constant and v (d,); answers are added to `seen`, here and in what follows."""
+    s = power_of_two(min(1.0, spec.domain.norm_limit))
+    rows = np.concatenate([np.zeros((1, spec.dim)), np.eye(spec.dim) * s])
+    y = yield one_row(rows, phase="values")
+    seen.append(y)
+    v = (y[1:] - y[0]) / s
+    if not v.any():
+        raise NotIdentifiable("every one-token query got the same answer, so v = 0 and no query shows W or c.")
+    return float(y[0]), v
+
+
+def _length_for_offset(
+    v: Array, constant: float, spec: OracleSpec, rng: np.random.Generator, seen: list[Array]
+) -> Asking[float]:
+    """|a| at which a.c is of order one over a basis; the longest allowed if c is invisible."""
+    longest = min(power_of_two(spec.domain.norm_limit), _LONGEST) if spec.domain.max_norm else _LONGEST
+    length = min(1.0, longest)
+    while True:
+        a = on_grid(random_rows(_PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
+        y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
+        seen.append(y)
+        t = logits(y - constant, a @ v, np.zeros(_PILOT)).t
+        if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
+            length *= 2.0**-6
+            if length < 1 / _LONGEST:
+                raise ModelMismatch(
+                    "the answers to [a ; 0] stay saturated however short a is; no softmax head does so."
+                )
+            continue
+        typical = float(np.sqrt(np.nanmean(t**2)))
+        # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.
+        wanted = length * _TYPICAL_OFFSET / max(typical, 1e-6)
+        if typical >= 1e-2 or length >= longest:
+            return power_of_two(min(wanted, longest))
+        length = power_of_two(min(wanted, longest))
+
+
+def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Asking[Array]:
+    """c (d,) from the d pairs [a_l ; 0] of a Householder basis; saturated ones again with shorter a."""
+    A = on_grid(householder_basis(v) * (0.99 * length), 2 * length, spec.dtype)
+    shrink, t = np.ones(spec.dim), np.full(spec.dim, np.nan)
+    ask, phase = np.arange(spec.dim), "main"
+    for _ in range(20):
+        a = A[ask] * shrink[ask, None]
+        y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase=phase)
+        found = logits(y - constant, a @ v, np.zeros(len(a))).t
+        t[ask] = found / shrink[ask]
+        ask, phase = ask[~(np.abs(found) <= READABLE)], "repair"
+        if len(ask) == 0:
+            return np.linalg.solve(A, t)
+        shrink[ask] /= 8
+    raise ModelMismatch("answers to [a ; 0] stay outside the interval a softmax head answers in, however short a is.")
+
+
+def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program:
+    """Answer one-row requests from v, and turn pair answers into those of the head without c and constant."""
+    try:
+        request = next(program)
+        while True:
+            if request[:1].tokens.shape[1] == 1:
+                y = np.concatenate([part.tokens[:, 0] @ v for part in parts(request)])
+            else:
+                y = yield request
+                y = _without_offset(request, y, v, c, constant)
+            request = program.send(y)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        program.close()
+
+
+def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, constant: float) -> Array:
+    corrected = np.empty_like(y)
+    done = 0
+    for part in parts(request):
+        if part.tokens.shape[1] != 2:
+            raise InvalidArgument("affine terms are separated from pair probes only.")
+        x1, x2 = part.tokens[:, 0], part.tokens[:, 1]
+        gap, low = (x1 - x2) @ v, x2 @ v
+        t = logits(y[done : done + len(part)] - constant, gap, low).t
+        # What W and c saturate together stays saturated, also where W alone would not: the learner asks it again.
+        t = np.where(np.abs(t) <= READABLE, t - (x1 - x2) @ c, np.inf)
+        corrected[done : done + len(part)] = low + gap * expit(t)
+        done += len(part)
+    return corrected

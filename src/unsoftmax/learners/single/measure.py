@@ -1,0 +1,145 @@
+"""Sub-programs every single-head learner shares: v, the size of W, and a matrix of logits with its repairs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import logits
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array, LazyProbes, one_row
+from unsoftmax.probes.pairs import Matched, Pairs, paired
+from unsoftmax.probes.rows import Units
+from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
+from unsoftmax.probes.sphere import sphere, unit
+from unsoftmax.spec import OracleSpec
+
+READABLE = 7.0
+"""Largest |t| taken as it comes: sigma' there is 1e-3, so three digits are lost on the largest entries at most."""
+
+TYPICAL_LOGIT = 0.4
+"""Root mean square of the main logits. At most (0.4/7)^2 = 0.33 % of them can then exceed 7 and need repair,
+whatever W is: their mean square is fixed by ||W||_F."""
+
+NOTHING = 1e-6
+"""A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
+
+_ESTIMABLE = 12.0
+"""Largest |t| that still tells its own size, also in float32."""
+
+_PILOT = 6
+_REFINED = 16
+PILOT_QUERIES = _PILOT + _REFINED
+"""Fewest queries of `size_of_scores` where token norms are not limited."""
+
+_MOST_REPAIRS = 256
+"""Repairs allowed beside half of all entries: a head with few entries may need each of them several times."""
+
+_VISIBLE = 1e-2
+"""Typical |t| that is told from rounding also in float32."""
+
+_LONGEST = 2.0**80
+"""Largest |a| |b| tried where nothing shows: far from overflow, and W below 2^-80 is no W."""
+
+
+def unit_length(spec: OracleSpec) -> float:
+    """Length of the tokens that read v, a power of two."""
+    return power_of_two(min(1.0, spec.domain.norm_limit))
+
+
+def read_values(spec: OracleSpec) -> Asking[Array]:
+    """v (d,) from d one-row queries; the unit vectors are shortened only if the domain demands it."""
+    s = unit_length(spec)
+    units = Units(np.arange(spec.dim), s, spec.dim)
+    y = yield LazyProbes(spec.dim, spec.dim * 8, lambda start, stop: one_row(units[start:stop]), "values")
+    v = y / s
+    if not v.any():
+        raise NotIdentifiable(
+            "every one-token query answered 0, so v = 0: the head's output is identically 0 and no query shows W."
+        )
+    return v
+
+
+def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:
+    """Estimate ||W||_F > 0 from random pairs, E (a'Wb)^2 = ||W||_F^2 / d^2 for unit a, b.
+
+    If no score is visible in the longest tokens allowed, the smallest size that would have been is returned.
+    """
+    d = spec.dim
+    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    product, saturated = min(float(d), longest), np.inf
+    size = _PILOT
+    while True:
+        t, real = yield from _random_pairs(product, size, v, spec, rng)
+        readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
+        if np.mean(readable) <= 0.5:
+            saturated = product
+            product *= 2.0**-12
+            if product < 1 / _LONGEST:
+                raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")
+            continue
+        typical = float(np.sqrt(np.mean(t[readable] ** 2)))
+        if typical < _VISIBLE and product < longest:
+            # What was seen may be rounding alone, so the step is at most what a float32 answer would justify.
+            product = min(product / max(typical, 1e-6), longest, np.sqrt(product * saturated))
+        elif size == _REFINED or product == longest:
+            return max(d * typical / real, d / longest)
+        else:
+            size = _REFINED
+            product = min(product / typical, longest)
+
+
+def faintest(spec: OracleSpec) -> float:
+    """||W||_F below which the scores of the longest tokens allowed are rounding: such a W is read as 0."""
+    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    return 1e3 * spec.dim * spec.eps / longest
+
+
+def _random_pairs(
+    product: float, size: int, v: Array, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[tuple[Array, float]]:
+    """Logits of `size` random pairs with |a| |b| near `product` (returned as it was realised)."""
+    length_a, length_b = lengths_for(product, spec.domain)
+    b = sphere(rng, (size, spec.dim)) * (0.99 * length_b)
+    a = random_rows(size, v, rng) * (0.99 * length_a)
+    a, b = (on_grid(x, length_a + length_b, spec.dtype) for x in (a, b))
+    y = yield paired(a, b, phase="pilot")
+    return logits(y, a @ v, b @ v).t, 0.99**2 * length_a * length_b
+
+
+def random_rows(size: int, v: Array, rng: np.random.Generator) -> Array:
+    """Random unit a (size, d), half of each along v: a.v is then never small."""
+    a = sphere(rng, (size, len(v)))
+    # The sign keeps the mean of a from favouring W'v.
+    return unit(a + np.sign(a @ v + 1e-300)[:, None] * (v / np.linalg.norm(v)))
+
+
+def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> Asking[Array]:
+    """A W B' (m, n) for the design's pairs, or a_k'W b_k (m, 1) where they are matched.
+
+    Saturated entries are asked again, shortened, as phase "repair".
+    """
+    y = yield design.probes(phase)
+    av, bv = np.broadcast_arrays(*design.products(v))
+    T = logits(design.matrix(y), av, bv).t
+    shrink = np.ones(T.shape)
+    repaired = 0
+    while True:
+        rows, columns = np.nonzero(~(np.abs(T) <= READABLE * shrink**-2))
+        if len(rows) == 0:
+            return T
+        repaired += len(rows)
+        if repaired > _MOST_REPAIRS + T.size // 2:
+            break
+        old = shrink[rows, columns]
+        seen = np.abs(T[rows, columns]) * old**2
+        # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.
+        factor = np.where(seen < _ESTIMABLE, 0.25, 1 / 16)
+        new = old * factor
+        shrink[rows, columns] = new
+        y = yield design.at(rows, columns, new, "repair")
+        T[rows, columns] = logits(y, av[rows, columns] * new, bv[rows, columns] * new).t / new**2
+    raise ModelMismatch(
+        f"{len(rows)} of {T.size} answers stay outside the open interval between b.v and (a+b).v however small the "
+        "tokens are; a single softmax head answers inside it. Choose a wider class, or diagnose the target."
+    )

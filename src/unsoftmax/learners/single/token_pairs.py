@@ -1,0 +1,152 @@
+"""Sub-programs under answer noise: v with its radius, the scale of W, and a matrix of logits with error radii."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
+from unsoftmax.links import READABLE
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs
+from unsoftmax.probes.scales import power_of_two
+from unsoftmax.spec import OracleSpec
+
+_PILOT = 8
+"""Pairs whose typical logit sets the scale of W."""
+
+_DIGITS = 5.0
+"""Rounding to digits depends on the leading one, by a factor of up to ten between answers; half of it is met."""
+
+_BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
+"""How much longer than its part along v a token may be behind a link: its own rounding must not touch that part."""
+
+
+def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
+    """How long tokens may be and how long x1 should be: at the limit, or so long that rounding, not noise, remains.
+
+    Behind a link answers must stay where the link is steep: the part of a token along v is limited, not its length.
+    """
+    reach = READABLE[spec.link] / values.norm
+    if spec.link is not None:
+        # Rounding of the tokens must not touch their short part along v.
+        farthest = min(farthest, _BESIDE[spec.dtype] * reach)
+        return Lengths(min(reach, farthest), farthest, reach)
+    # A promised tolerance is kept far above rounding, so that the stated bound is about the tolerance alone.
+    clear = 1.0 if noise.measured else 2.0**8
+    return Lengths(min(farthest, max(noise.absolute / (clear * noise.relative * values.norm), 1.0)), farthest)
+
+
+def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]:
+    """v from d one-row queries along the unit vectors, each of norm `length`."""
+    x = representable(np.array([power_of_two(length) if math.isinf(spec.domain.norm_limit) else length]), spec.dtype)
+    s = float(x[0])
+    y = yield one_row(np.eye(spec.dim) * s, phase="values")
+    # Rounding to digits depends on the leading one: single answers may fare worse than those measured on.
+    size = np.abs(y) * (_DIGITS if noise.measured else 1.0)
+    radius = float(np.linalg.norm(noise.radius(y, size))) / s
+    return distinguishable(Values(y / s, radius), s)
+
+
+def distinguishable(values: Values, length: float) -> Values:
+    """The values, if they are not lost in their own radius; `length` is the norm of the tokens that read them."""
+    if not values.norm > 2 * values.radius:
+        raise NotIdentifiable(
+            f"v is not distinguishable from 0: |v| is read as {values.norm:.2g}, off by up to {values.radius:.2g}, "
+            f"from tokens of norm {length:g}. If v = 0, no query shows W; else allow longer tokens or less noise."
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Norms of x1 and x2 for a product |x1| |x2|: x1 as long as is useful, x2 takes what is left."""
+
+    base: float
+    limit: float
+    reach: float = math.inf
+
+    def __call__(self, product: float) -> tuple[float, float]:
+        longer = min(max(self.base, math.sqrt(product)), self.limit)
+        return longer, min(product / longer, longer)
+
+    def design(self, v: Array, product: float, dtype: str) -> TokenPairs:
+        """The token pairs at this product."""
+        return token_pairs(v, *self(product), dtype, reach=self.reach)
+
+
+def scale_of_scores(
+    values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
+) -> Asking[float]:
+    """The product |x1| |x2| at which logits have root mean square 1 (the largest allowed if they stay below)."""
+    d = spec.dim
+    largest = lengths.limit**2
+    low, high = 0.0, largest
+    product = min(float(d), largest)
+    blurred = 0.0
+    # Behind a link longer tokens end in an error of v, not in scores: some pairs fare worse than those of the pilot.
+    safe = 1.0 if spec.link is None else 0.25
+    for _ in range(40):
+        design = lengths.design(values.v, product, spec.dtype)
+        pick = rng.integers(d, size=(2, _PILOT))
+        plain = np.ones((_PILOT, 2), dtype=np.int64)
+        y = yield design.at(pick[0], pick[1], np.ones(_PILOT), plain, "pilot")
+        seen = inverted(y, design, values, noise, pick[0], pick[1], np.ones(_PILOT))
+        readable = np.isfinite(seen.radius)
+        if 2 * readable.sum() <= _PILOT:
+            # Where shorter tokens showed no score, an error of v that drowns longer ones is an end, not a failure.
+            if not low:
+                refuse_drowned(design, values, noise)
+            blurred = max(blurred, blur(y, design, values, noise, pick[0], pick[1]))
+            if low and high < 4 * low:
+                return low * safe
+            high = product
+            product = math.sqrt(low * high) if low else product * 2.0**-8
+            continue
+        # A saturated minority counts as the end of the readable range, so that it pulls the scale down.
+        t = np.where(readable, seen.t, 8.0)
+        size = float(np.sqrt(np.mean(t**2)))
+        if size < 3 * float(np.median(seen.radius[readable])) or size < 1e-3:
+            if product >= high or (low and high < 4 * low):
+                return product if high == largest else product * safe
+            low = product
+            product = min(product * 2.0**8, high) if high == largest else math.sqrt(low * high)
+        elif 0.25 < size < 2 or (product >= largest and size < 2):
+            return min(product / size, largest)
+        else:
+            product = min(product / size, largest)
+    refuse_blurred(blurred)
+    raise ModelMismatch(
+        "no token length gives readable answers: saturated above and constant below it; no head does that."
+    )
+
+
+def ask_pairs(
+    values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
+) -> Asking[tuple[TokenPairs, Array]]:
+    """The design at the right scale and its answers (d, d), one query per pair as phase "main".
+
+    Under a norm limit the first column is asked at the limit: if it is readable, and it mostly is, no pilot is paid.
+    """
+    d = spec.dim
+    first: list[Array] = []
+    if lengths.base >= lengths.limit:
+        design = lengths.design(values.v, lengths.limit**2, spec.dtype)
+        y = yield design.columns(0, 1, "main")
+        every = np.arange(d)
+        seen = inverted(y, design, values, noise, every, np.zeros(d, dtype=np.int64), np.ones(d))
+        if np.isfinite(seen.radius).all() and np.mean(seen.t**2) < 1.5:
+            rest = yield design.columns(1, d, "main")
+            return design, design.matrix(np.concatenate([y, rest]))
+        first = [y]
+    product = yield from scale_of_scores(values, spec, noise, lengths, rng)
+    design = lengths.design(values.v, product, spec.dtype)
+    rest = yield design.columns(len(first), d, "main")
+    if first:
+        first = [(yield design.columns(0, 1, "repair"))]
+    return design, design.matrix(np.concatenate([*first, rest]))

@@ -1,0 +1,6 @@
+"""What a run leaves behind, as plain data that is saved and read without the code that made it.
+
+recovery  the model, what it cost, what is certain about it
+evidence  what a recovery showed, small enough to travel with an audit
+audit     the cells of the ladder, what they cost an attacker, and what follows
+"""

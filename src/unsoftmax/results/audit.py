@@ -1,0 +1,161 @@
+"""Audit: the cells of the ladder, what they cost an attacker, and what follows, as plain data."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from unsoftmax.errors import FileFormatError, InvalidArgument
+from unsoftmax.results.evidence import Evidence, evidence_from
+
+AUDIT_FORMAT = "unsoftmax-audit/1"
+
+Leak = Literal["exact", "close", "rough", "none"]
+
+EXACT, CLOSE, ROUGH = 1e-6, 1e-2, 0.5
+"""Relative errors up to which a copy counts as exact, close, rough."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way in: an access level behind a defence, and how far the best learner got.
+
+    `parameter_error` needs the owner's truth; `functional_error` compares answers of the copy with the undefended
+    target on fresh sequences, relative to their size. `hours` is queries over the rate, `price` what they cost.
+    """
+
+    access: str
+    defence: str
+    learner: str
+    status: str
+    leak: Leak
+    queries: int
+    tokens: int
+    hours: float
+    price: float
+    parameter_error: float | None
+    functional_error: float | None
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.access}, {self.defence}"
+
+    @property
+    def title(self) -> str:
+        """The name for people."""
+        return f"{self.access}, {'no defence' if self.defence == 'none' else self.defence}"
+
+    @property
+    def verdict(self) -> str:
+        """What the attacker has in the end, in two words."""
+        if self.leak != "none":
+            return f"{self.leak} copy"
+        return "no copy" if self.queries else "refused"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What leaks, at what price, and what a defence buys; `evidence` is of the first cell's recovery."""
+
+    target: str
+    dim: int
+    unknowns: int
+    truth_given: bool
+    rate: float
+    currency: str
+    cells: tuple[Cell, ...]
+    recommendations: tuple[str, ...]
+    provenance: dict[str, Any]
+    evidence: Evidence | None = None
+
+    @property
+    def cheapest(self) -> float | None:
+        """Lowest price of a close or exact copy; None if no cell gave one."""
+        prices = [cell.price for cell in self.cells if cell.leak in ("exact", "close")]
+        return min(prices, default=None)
+
+    @property
+    def frontier(self) -> tuple[Cell, ...]:
+        """Cells that no other beats in both queries and error, cheapest first."""
+        best: list[Cell] = []
+        for cell in sorted((c for c in self.cells if c.leak != "none"), key=lambda c: (c.queries, error_of(c))):
+            if not best or error_of(cell) < error_of(best[-1]):
+                best.append(cell)
+        return tuple(best)
+
+    def __repr__(self) -> str:
+        lines = [f"Audit of {self.target} (d = {self.dim}, {self.unknowns} unknowns)"]
+        lines += [f"  {c.title}: {c.verdict}, {c.queries:,} queries. {c.reason}".rstrip() for c in self.cells]
+        return "\n".join(lines + [f"  - {text}" for text in self.recommendations])
+
+    def to_json(self) -> str:
+        """The audit as JSON; the schema is published in the documentation."""
+        data = _finite({"format": AUDIT_FORMAT, **asdict(self)})
+        # The matrices of the evidence stand on one line: a page of digits helps nobody.
+        evidence = json.dumps(data.pop("evidence"), default=str, allow_nan=False)
+        rest = json.dumps(data, indent=1, default=str, allow_nan=False).removesuffix("\n}")
+        return f'{rest},\n "evidence": {evidence}\n}}\n'
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON; `load_audit` reads it back, and `unsoftmax report` makes the page of it."""
+        try:
+            Path(path).write_text(self.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(f"{path} cannot be written ({error.strerror or error}); check the folder.") from error
+
+
+def error_of(cell: Cell) -> float:
+    """The error a cell is judged by: of the parameters where the truth is known, else of the answers."""
+    for error in (cell.parameter_error, cell.functional_error):
+        if error is not None:
+            return error
+    return float("inf")
+
+
+def leak_of(error: float | None) -> Leak:
+    """Name of a relative error."""
+    if error is None or not error <= ROUGH:
+        return "none"
+    return "exact" if error <= EXACT else "close" if error <= CLOSE else "rough"
+
+
+def duration(hours: float) -> str:
+    """A time for people: 12 seconds, 20 minutes, 3.5 hours, 2.1 days."""
+    for size, unit in ((1 / 3600, "second"), (1 / 60, "minute")):
+        if hours < 0.99 * (60 * size):
+            count = round(hours / size)
+            return f"{count or 'under 1'} {unit}{'' if count <= 1 else 's'}"
+    return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:,.1f} days"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: such numbers become null."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def load_audit(path: str | Path) -> Audit:
+    """Read an audit written by `Audit.save`."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        if data.pop("format") != AUDIT_FORMAT:
+            raise FileFormatError(f"{path} is not an {AUDIT_FORMAT} file.")
+        cells = tuple(Cell(**cell) for cell in data.pop("cells"))
+        evidence = data.pop("evidence", None)
+        return Audit(
+            cells=cells,
+            recommendations=tuple(data.pop("recommendations")),
+            evidence=None if evidence is None else evidence_from(evidence),
+            **data,
+        )
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read ({error.strerror or error}); check the path.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FileFormatError(f"{path} is not an audit ({error}).") from error

@@ -1,0 +1,7 @@
+"""Programs meet oracles here, in reading order.
+
+recovery  `recover`: oracle in, verified model out
+attempt   one attempt: the program, the verification, and what any ending can report
+engine    one round after the other, in chunks
+progress  what people see while it runs
+"""

@@ -1,0 +1,147 @@
+"""One attempt at a recovery: the program, the verification, and what any ending can report."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unsoftmax import verify as verification
+from unsoftmax.errors import (
+    BudgetExceeded,
+    DomainError,
+    ModelMismatch,
+    NotIdentifiable,
+    OracleError,
+    UnsoftmaxError,
+)
+from unsoftmax.learners.approximate import Approximate
+from unsoftmax.learners.core.base import Learner, Outcome
+from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.oracles.rechecking import Unrepeatable
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.results.recovery import Certificate, Recovery, Status, plain
+from unsoftmax.run.engine import ProgressCallback, run
+from unsoftmax.spec import OracleSpec
+
+log = logging.getLogger("unsoftmax")
+
+_WIDER = 4.0
+"""Tolerance over the largest change seen in a small sample: Gaussian noise stays within it for a million queries."""
+_RESTARTS = 3
+_EXPLAINING = 8
+"""Sequences asked again when a model is refused, to tell a random target from one outside the class."""
+
+
+@dataclass
+class Attempt:
+    """A learner on a stack; `recovery` freezes what is known so far."""
+
+    stack: Stack
+    learner: Learner
+    seed: int
+    provenance: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    fresh: int = 0
+    """Queries that verification will ask."""
+    model: Any = None
+    certificate: Certificate = field(default_factory=Certificate)
+    watch: ProgressCallback | None = None
+
+    def finish(self, verify: bool) -> Recovery:
+        """Run to the end; an error carries what was learned until then as `.recovery`."""
+        spec, learner = self.stack.spec, self.learner
+        for _ in range(_RESTARTS):
+            try:
+                return self._once(learner, spec, verify)
+            except Unrepeatable as error:
+                if self.stack.recheck is None or self.stack.recheck.then != "approximate" or spec.kind == "membership":
+                    raise self._reported(error) from None
+                spec = replace(spec, kind="approximate", tolerance=spec.tolerance + _WIDER * error.gap)
+                learner = Approximate() if isinstance(learner, SingleHead) else learner
+                self.stack.rechecker.spec = spec
+                self.notes += (
+                    f"the target is not deterministic: treated as approximate, tolerance {spec.tolerance:.2g}, by "
+                    f"{type(learner).__name__}.",
+                )
+            except UnsoftmaxError as error:
+                if isinstance(error, (ModelMismatch, NotIdentifiable)):
+                    self._explain(error)
+                raise self._reported(error) from error.__cause__
+            except KeyboardInterrupt:
+                billed = self.stack.meter.billed
+                log.warning("interrupted after %d queries; run again with the same ledger to continue", billed)
+                raise
+        raise self._reported(
+            Unrepeatable(f"the target's answers change more and more ({self.stack.rechecker}); mend the target.")
+        )
+
+    def _once(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
+        self.stack.reserved = self.fresh if verify else 0
+        outcome = run(learner.program(spec, self.seed), self.stack, self.watch)
+        self._learned(outcome)
+        rule = self.stack.recheck
+        # Before verification, which would only say that something is wrong, and not at its cost.
+        reserved = self.fresh if verify else 0
+        if rule is not None and self.stack.meter.billed and self.stack.room() >= reserved + rule.sample:
+            self.stack.rechecker.check(rule.sample)
+        if not verify:
+            return self.recovery(Status.UNVERIFIED)
+        self.stack.reserved = 0
+        checking = verification.check(outcome.model, spec, self.seed, outcome.claims, outcome.precision)
+        certificate = run(checking, self.stack, self.watch)
+        self.certificate = Certificate(outcome.claims + certificate.claims)
+        if self.certificate.holds:
+            return self.recovery(Status.RECOVERED)
+        failed = "; ".join(
+            f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed"
+            for c in self.certificate.claims
+            if not c.holds
+        )
+        raise ModelMismatch(
+            f"fresh queries contradict the recovered {type(outcome.model).__name__} ({failed}). The target is outside "
+            f"the class {type(learner).__name__} learns, or noisier than declared; the rejected model is in .recovery."
+        )
+
+    def _learned(self, outcome: Outcome) -> None:
+        self.model = outcome.model
+        self.notes += outcome.notes
+        self.certificate = Certificate(outcome.claims)
+        if outcome.chosen is not None:
+            self.provenance = self.provenance | {"chosen": plain(outcome.chosen)}
+
+    def _explain(self, error: UnsoftmaxError) -> None:
+        """Say whether the target contradicts itself: then no class would fit."""
+        checker = self.stack.rechecker
+        try:
+            if self.stack.meter.billed:
+                checker.check(_EXPLAINING)
+        except UnsoftmaxError:
+            pass  # the first error is the one to tell; what was measured is in the note
+        if checker.changed:
+            error.add_note(f"The target is not deterministic: {checker}.")
+
+    def _reported(self, error: UnsoftmaxError) -> UnsoftmaxError:
+        self.model = error.model if self.model is None else self.model
+        error.recovery = self.recovery(_status(error))
+        return error
+
+    def recovery(self, status: Status) -> Recovery:
+        """What is known now, as a result."""
+        checker = self.stack.rechecker
+        notes = (*self.notes, f"{checker}.") if checker.repeated else self.notes
+        return Recovery(self.model, status, self.stack.meter.snapshot(), self.certificate, self.provenance, notes)
+
+
+def _status(error: UnsoftmaxError) -> Status:
+    match error:
+        case BudgetExceeded():
+            return Status.BUDGET_EXHAUSTED
+        case OracleError() | DomainError():
+            return Status.TARGET_FAILED
+        case NotIdentifiable():
+            return Status.NOT_IDENTIFIABLE
+        case ModelMismatch():
+            return Status.MISMATCH
+        case _:
+            return Status.FAILED

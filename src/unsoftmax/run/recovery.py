@@ -1,0 +1,156 @@
+"""`recover`: oracle in, verified model out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import verify as verification
+from unsoftmax.diagnosis.automatic import Automatic
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.core.base import Learner, configuration
+from unsoftmax.oracles.base import Oracle, of_source
+from unsoftmax.oracles.identity import identity
+from unsoftmax.oracles.ledger import Ledger
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.rechecking import Recheck
+from unsoftmax.oracles.recording import MemoryStore, Store
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.results.recovery import Recovery, plain
+from unsoftmax.run.attempt import Attempt
+from unsoftmax.run.engine import ProgressCallback
+
+_REMOTE_FACTOR = 4
+"""A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
+
+
+def recover(
+    oracle: Oracle,
+    learner: Learner | None = None,
+    *,
+    seed: int = 0,
+    budget: int | Budget | None = None,
+    ledger: str | Path | Store | None = None,
+    executor: Executor | None = None,
+    verify: bool = True,
+    progress: bool | ProgressCallback = False,
+    recheck: Recheck | None = None,
+) -> Recovery:
+    """Recover the model behind an oracle.
+
+    learner    which class to learn; None diagnoses the target, chooses one and says why.
+    budget     queries (or a `Budget`) for everything billed, verification included; refused before the first query
+               if the learner's closed form does not fit.
+    ledger     a path (SQLite, bound to this target, configuration and seed) or a Store: every answer is kept there
+               before it is used, and running again with it resumes without paying twice.
+    executor   any concurrent.futures.Executor; chunks of a round are then evaluated in parallel.
+    verify     check on fresh queries; raises ModelMismatch (carrying `.recovery`) when they disagree.
+    progress   True shows a progress line, a callable receives `engine.Progress`.
+    recheck    a `Recheck`: a sample of sequences is asked again at intervals, to notice a target that drifts or answers
+               at random; None: remote targets only.
+    """
+    require_run(oracle, learner, seed)
+    if not (recheck is None or isinstance(recheck, Recheck)):
+        raise InvalidArgument(f"`recheck` must be a us.Recheck or None (got {recheck!r}).")
+    if not (ledger is None or isinstance(ledger, (str, Path)) or hasattr(ledger, "put")):
+        raise InvalidArgument(f"`ledger` must be a path or a store (got {type(ledger).__name__}).")
+    notes: tuple[str, ...] = ()
+    if learner is None:
+        learner = Automatic()
+    forecast = learner.forecast(oracle.spec)
+    fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
+    needed = forecast.minimum + (fresh if verify else 0)
+    limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
+    if of_source(oracle, "remote", False):
+        recheck = recheck or Recheck()
+        if budget is None:
+            # A cost that depends on the target (how many heads?) is allowed the order of d^2 unknowns.
+            extra = max(needed, oracle.spec.dim**2) if forecast.extra is None else forecast.extra
+            limits = Budget(queries=_REMOTE_FACTOR * (needed + extra))
+            notes += (f"no budget was given for a remote target: {limits.queries} queries were allowed.",)
+    if recheck is not None and recheck.then == "approximate" and ledger is None:
+        # Starting over must not pay twice.
+        ledger = MemoryStore()
+    what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
+    if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
+        limits.refuse(needed, needed, what)
+    with _opened(ledger, oracle, learner, seed) as store:
+        # What the ledger holds is paid for: only the rest must fit.
+        rest = max(0, needed - (len(store) if isinstance(store, Sized) else 0))
+        limits.refuse(rest, rest, what)
+        concurrency = int(of_source(oracle, "concurrency", 1))
+        with _workers(executor, concurrency) as workers, _watching(progress, needed) as watch:
+            in_flight = max(concurrency, 1 if executor is None else 8)
+            stack = Stack(oracle, limits, store, workers, recheck, in_flight=in_flight)
+            provenance = _provenance(oracle, learner, seed)
+            return Attempt(stack, learner, seed, provenance, notes, fresh=fresh, watch=watch).finish(verify)
+
+
+def require_run(oracle: Any, learner: Any, seed: Any) -> None:
+    """Refuse what is no oracle, no learner or no seed before anything is asked."""
+    if not isinstance(oracle, Oracle):
+        raise InvalidArgument(
+            f"`oracle` must be an oracle (got {type(oracle).__name__}); wrap a callable with us.oracle(fn, dim)."
+        )
+    if isinstance(learner, type) or not (learner is None or hasattr(learner, "program")):
+        raise InvalidArgument(
+            f"`learner` must be a learner such as us.learners.SingleHead() or None (got {learner!r})."
+        )
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
+        raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
+
+
+@contextmanager
+def _workers(executor: Executor | None, concurrency: int) -> Iterator[Executor | None]:
+    """The user's executor, or threads of our own if the target takes several calls at once."""
+    if executor is not None or concurrency == 1:
+        yield executor
+        return
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="unsoftmax") as own:
+        yield own
+
+
+@contextmanager
+def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner, seed: int) -> Iterator[Store | None]:
+    """The store behind `ledger`; a file is bound to this run and held while it lasts."""
+    if not isinstance(ledger, (str, Path)):
+        yield ledger
+        return
+    spec = {name: value for name, value in asdict(oracle.spec).items() if name not in ("max_batch", "name")}
+    # How sequences are batched does not change their answers.
+    target = identity(oracle)
+    binding = {"target": target, "spec": spec, "configuration": configuration(learner), "seed": seed}
+    with Ledger(ledger, binding) as store:
+        yield store
+
+
+def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
+    facts: dict[str, Any] = plain(
+        {
+            "version": _version(),
+            "spec": asdict(oracle.spec),
+            "configuration": configuration(learner),
+            "seed": seed,
+        }
+    )
+    return facts
+
+
+@cache
+def _version() -> str:
+    # Parsing the package's metadata takes as long as a small recovery.
+    return version("unsoftmax")
+
+
+def _watching(progress: bool | ProgressCallback, needed: int) -> Any:
+    from unsoftmax.run.progress import watching
+
+    return watching(progress, needed)
