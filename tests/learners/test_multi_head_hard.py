@@ -153,12 +153,13 @@ def test_a_jump_between_two_readings_does_not_cost_a_plane(seed: int) -> None:
     assert recovery.usage.billed <= 1.4 * us.theory.multi_head_unknowns(16, 3)
 
 
-def test_longer_tokens_that_show_errors_of_the_values_are_taken_back() -> None:
-    """One column is off by more than the others because of the values, not of a second solution."""
-    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], 9016)
-    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=9016)
-    assert errors(recovery.model, target)[0] <= 1e-12
-    assert recovery.usage.phases["repair"] <= 12
+@pytest.mark.parametrize("seed", [9001, 9016, 9018])
+def test_columns_that_are_asked_again_cost_little(seed: int) -> None:
+    """Whether a column is asked again hangs on its last digits; what it costs at most and what comes out do not."""
+    target = unequal([1e3, 1.0, 1e-3], [1.0, 1.0, 1.0], seed)
+    recovery = us.recover(us.oracle(target), us.learners.MultiHead(), seed=seed)
+    assert errors(recovery.model, target)[0] <= 1e-11
+    assert recovery.usage.phases.get("repair", 0) <= 4 * 3
 
 
 def test_tokens_shortened_too_far_are_lengthened_again() -> None:
