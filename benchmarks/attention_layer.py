@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.weights import LAYERS, minilm_layer
-
 import unsoftmax as us
 from benchmarks.base import Row, Timed
+from tests.weights import LAYERS, minilm_layer
 from unsoftmax.models.layer_distance import layer_gaps
 
 

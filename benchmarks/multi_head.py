@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
-from tests.weights import HEADS, minilm_head
 
 import unsoftmax as us
 from benchmarks.base import Row
 from benchmarks.multi_head_bars import errors as parted
+from tests.weights import HEADS, minilm_head
 from unsoftmax.models.base import attention_weights
 
 PUBLISHED = 2.0**-51

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.weights import minilm_tokens
-
 import unsoftmax as us
 from benchmarks.base import Row, peak_memory
+from tests.weights import minilm_tokens
 
 _MIB = 4096
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from latex2mathml.converter import convert
+
 from scripts.docs.reference import PACKAGE, source_page
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)

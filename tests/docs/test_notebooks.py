@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from scripts.docs.notebooks import FOLDER, executed, page
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

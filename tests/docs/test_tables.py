@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from benchmarks.peers import compared
 from benchmarks.scaling import exponent
 from scripts.docs import tables
