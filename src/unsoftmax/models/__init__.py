@@ -1,12 +1,18 @@
 """Reference models: frozen callables on (batch, N, d), their files, and their distance modulo symmetries."""
 
-from unsoftmax.models import layer_distance, layer_equivalence  # noqa: F401  (they register what they compare)
+from unsoftmax.models import (  # noqa: F401  (they register what they compare)
+    layer_distance,
+    layer_equivalence,
+    stack_distance,
+)
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_layer import AttentionLayer
+from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
+from unsoftmax.models.feed_forward import FeedForward
 from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
@@ -21,6 +27,8 @@ __all__ = [
     "EmbeddedHead",
     "EmbeddedLowRankHead",
     "AttentionLayer",
+    "AttentionStack",
+    "FeedForward",
     "HeadsBehind",
     "LowRankHead",
     "Model",
