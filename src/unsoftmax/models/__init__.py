@@ -12,32 +12,40 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
 from unsoftmax.models.embedded import EmbeddedHead, EmbeddedLowRankHead
 from unsoftmax.models.equivalence import equivalent
+from unsoftmax.models.features import Features
 from unsoftmax.models.feed_forward import FeedForward
 from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
+from unsoftmax.models.positions import Alibi, DistanceBias, Rope
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_head import TokenHead
 from unsoftmax.models.transformer import Transformer
+from unsoftmax.models.weighing import Weighing
 
 __all__ = [
+    "Alibi",
     "AttentionBehind",
+    "DistanceBias",
     "EmbeddedHead",
     "EmbeddedLowRankHead",
     "AttentionLayer",
     "AttentionStack",
     "FeedForward",
+    "Features",
     "HeadsBehind",
     "LowRankHead",
     "Model",
     "MultiHead",
     "MultiHeadTransformer",
     "ReluNetwork",
+    "Rope",
     "SingleHead",
     "TokenHead",
     "Transformer",
+    "Weighing",
     "distance",
     "equivalent",
     "load",

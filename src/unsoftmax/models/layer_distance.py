@@ -10,6 +10,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.distance import beside, distance, relative
+from unsoftmax.models.layer_scores import DISTANCES, frequencies, same_weighing, score_table
 
 _EQUAL = 1e-13
 """Scores that differ by less are equal up to the rounding of W = K'Q."""
@@ -21,6 +22,10 @@ def _(model: AttentionLayer, other: Model) -> float:
         raise InvalidArgument(f"an AttentionLayer cannot be compared with a {type(other).__name__}.")
     if (model.residual, model.norm) != (other.residual, other.norm):
         return float("inf")
+    if not (model.classic and other.classic):
+        if model.heads != other.heads or not same_weighing(model, other, np.inf):
+            return float("inf")
+        return max(layer_gaps(model, other).values())
     mine, true = distinct(model), distinct(other)
     return max(layer_gaps(mine, true).values()) if mine.heads == true.heads else float("inf")
 
@@ -53,7 +58,8 @@ def _wide(rows: Array, n: int) -> Array:
 def layer_gaps(model: AttentionLayer, other: AttentionLayer) -> dict[str, float]:
     """Relative errors by parameter after matching heads; W, c and P are the worst head's.
 
-    An offset that should be 0 (c, constant) is measured against the matrix it stands beside.
+    An offset that should be 0 (c, constant) is measured against the matrix it stands beside. Layers with positions,
+    norms or biases of keys, sinks or a soft cap: W at several distances, and the scores themselves at fixed tokens.
     """
     from scipy.optimize import linear_sum_assignment  # a slow import, seldom needed
 
@@ -61,6 +67,9 @@ def layer_gaps(model: AttentionLayer, other: AttentionLayer) -> dict[str, float]
     P, P2 = mine.P, true.P
     cost = np.array([[relative(a, b) for b in P2] for a in P])
     rows, columns = linear_sum_assignment(np.minimum(cost, 1e300))
+    if not (model.classic and other.classic):
+        gaps = {"P": float(cost[rows, columns].max()), "constant": beside(mine.constant, true.constant, P2)}
+        return gaps | _served_gaps(mine, true, rows, columns)
     W, W2 = mine.W[rows], true.W[columns]
     gaps = {
         "W": max(relative(a, b) for a, b in zip(W, W2, strict=True)),
@@ -71,6 +80,24 @@ def layer_gaps(model: AttentionLayer, other: AttentionLayer) -> dict[str, float]
     if true.norm == "post":
         (gamma, beta), (gamma2, beta2) = (_affine(layer) for layer in (mine, true))
         gaps |= {"gamma": relative(gamma, gamma2), "beta": beside(beta, beta2, gamma2)}
+    return gaps
+
+
+def _served_gaps(mine: AttentionLayer, true: AttentionLayer, rows: Array, columns: Array) -> dict[str, float]:
+    """Gaps of canonical layers whose scores are more than x . (W_h q + c_h); heads rows[i] and columns[i] are one."""
+    pairs = [(score_table(mine)[rows], score_table(true)[columns])]
+    gaps = {"scores": max(relative(a, b) for table, table2 in pairs for a, b in zip(table, table2, strict=True))}
+    if all(layer.features is None or not layer.features.normed for layer in (mine, true)):
+        at = [(mine.W_at(D)[rows], true.W_at(D)[columns]) for D in DISTANCES]
+        gaps["W"] = max(relative(a, b) for W, W2 in at for a, b in zip(W, W2, strict=True))
+    theta, theta2 = frequencies(mine), frequencies(true)
+    gaps["positions"] = float(np.abs(theta - theta2).max(initial=0.0)) if len(theta) == len(theta2) else np.inf
+    if mine.sinks is not None and true.sinks is not None:
+        gaps["sinks"] = float(np.abs(mine.sinks[rows] - true.sinks[columns]).max())
+    if mine.softcap is not None and true.softcap is not None:
+        gaps["softcap"] = abs(mine.softcap / true.softcap - 1)
+    if true.norm == "rms" and true.eps > 0:
+        gaps["eps"] = abs(mine.eps / true.eps - 1)
     return gaps
 
 

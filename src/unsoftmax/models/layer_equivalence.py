@@ -9,6 +9,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.distance import distance
 from unsoftmax.models.equivalence import equivalent
+from unsoftmax.models.layer_scores import add_up_to_nothing, same_weighing
 from unsoftmax.models.multi_head import MultiHead, equal_heads, same
 from unsoftmax.models.token_head import TokenHead
 
@@ -28,9 +29,13 @@ def _(a: AttentionLayer, b: Model, tolerance: float = 1e-9) -> bool:
     first, second = a.canonical(), b.canonical()
     if not same(first.constant, second.constant, tolerance):
         return False
-    if (a.norm, a.eps) != (b.norm, b.eps):
+    if a.norm != b.norm or not same(np.array(a.eps), np.array(b.eps), tolerance if a.norm == "rms" else 0.0):
         # Tokens that are normed in another way show, unless no head looks at them.
+        if not (a.classic and b.classic):
+            return not first.P.any() and not second.P.any()
         return _vanish(first.W, first.c, first.P, tolerance) and _vanish(second.W, second.c, second.P, tolerance)
+    if not (a.classic and b.classic):
+        return same_weighing(a, b, tolerance) and add_up_to_nothing(a, b, tolerance)
     W, c, P = ((first.W, second.W), (first.c, second.c), (first.P, -second.P))
     return _vanish(np.concatenate(W), np.concatenate(c), np.concatenate(P), tolerance)
 

@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array
-from unsoftmax.models.projections import projections
+from unsoftmax.models.projections import projections, require_classic
 
 try:
     import onnx
@@ -54,6 +54,7 @@ def write_onnx(layer: AttentionLayer, path: str | Path) -> None:
     """Input "tokens" (batch, length, d), output "answers" (batch, length, outputs), in the layer's number format."""
     if not isinstance(path, (str, Path)):
         raise InvalidArgument(f"`path` must say where the ONNX file goes (got {type(path).__name__}).")
+    require_classic(layer, "to_onnx")
     parts = projections(layer)
     assert parts is not None
     graph = _Graph(layer.c.dtype)

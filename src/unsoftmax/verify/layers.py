@@ -66,7 +66,7 @@ def _gap(model: Model, X: Array, y: Array) -> float:
 
 
 def _token_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
-    if isinstance(model, AttentionLayer) and model.norm == "pre":
+    if isinstance(model, AttentionLayer) and model.norm in ("pre", "rms"):
         return min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
     return typical_norm(model, spec, rng)
 
@@ -74,17 +74,18 @@ def _token_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> flo
 def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences (batch, 4, d) in which tokens score within +-1.5 of the last one under a head, heads taking turns."""
     tokens = sphere(rng, (_NEAR_TIES, _LENGTH, spec.dim)) * size
-    normed = isinstance(model, AttentionLayer) and model.norm == "pre"
+    normed = isinstance(model, AttentionLayer) and model.norm in ("pre", "rms")
     if normed:
         assert isinstance(model, AttentionLayer)
         model = model.canonical()
         tokens = model.normalised(tokens)
     q = tokens[:, -1]
-    directions = model.key_directions(q)
-    if len(directions) == 0:
+    if len(model.key_directions(q)) == 0:
         return tokens
-    turns = np.arange(_NEAR_TIES * (_LENGTH - 1)) % len(directions)
+    ordered = isinstance(model, AttentionLayer) and model.ordered
     for i in range(_LENGTH - 1):
+        directions = _directions(model, q, _LENGTH - 1 - i if ordered else 0)
+        turns = np.arange(_NEAR_TIES * (_LENGTH - 1)) % len(directions)
         u = directions[turns[i * _NEAR_TIES : (i + 1) * _NEAR_TIES], np.arange(_NEAR_TIES)]
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
         wanted = (np.einsum("bd,bd->b", u, q) + rng.uniform(-1.5, 1.5, _NEAR_TIES)) / lengths
@@ -92,6 +93,11 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     limit = 0.99 * spec.domain.norm_limit
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)
     return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
+
+
+def _directions(model: Model, q: Array, distance: int) -> Array:
+    """Key directions at q of tokens `distance` away, where that matters."""
+    return model.key_directions(q, distance) if isinstance(model, AttentionLayer) else model.key_directions(q)
 
 
 def _with_component(x: Array, unit: Array, wanted: Array, *, keep_norm: bool) -> Array:
