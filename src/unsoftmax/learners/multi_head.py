@@ -15,7 +15,7 @@ from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.bounded import fit_heads, fit_scores
 from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
 from unsoftmax.learners.heads.flat import read_flat_value
-from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.heads.ground import Ground, Silent, read_ground
 from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.lifted import with_offsets
 from unsoftmax.learners.heads.order import random_triples, require_no_order
@@ -119,7 +119,10 @@ class MultiHead:
         rational = self.method == "rational"
         keep = records.watching if self.polish or bounded or rational else _unwatched
         notes: tuple[str, ...] = ()
-        ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
+        try:
+            ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
+        except Silent as silence:
+            return Outcome(Heads(np.zeros((0, spec.dim, spec.dim)), np.zeros((0, spec.dim))), (str(silence), _VERDICT))
         if bounded:
             # Rounding must not carry a token over the norm limit.
             radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import DUST, RELATIVE_ERROR, Asking
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
@@ -44,6 +44,8 @@ def minimum(spec: OracleSpec) -> int:
 def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
+    if not (model.heads or model.constant):
+        return Certificate(((yield from _nothing(spec, rng)),))
     scale = plain.typical_norm(model, spec, rng)
     one = plain.representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     y = yield Probes(one, phase="verify")
@@ -73,6 +75,17 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     if spec.domain.length_limit >= 3 and model.heads:
         found += yield from _ties(model, spec, rng, noise, claimed)
     return Certificate(tuple(found))
+
+
+def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
+    """f = 0: there is no value that rounding could be relative to, so answers are held against the tokens' lengths."""
+    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    largest = 0.0
+    for length, number in [(1, _ONE_TOKEN), *((n, _PER_LENGTH) for n in plain.lengths(spec))]:
+        y = yield Probes(plain.representable(sphere(rng, (number, length, spec.dim)) * norm), phase="verify")
+        largest = max(largest, float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) / norm)
+    statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
+    return Claim("no head", DUST, largest, statement=statement)
 
 
 def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float) -> Asking[Claim]:

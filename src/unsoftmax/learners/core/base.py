@@ -31,6 +31,11 @@ NETWORK_RESIDUAL = "network residual"
 it, so verification holds the network's answers against this bound and not against rounding."""
 
 
+DUST = 1e-13
+"""Answers per length of a token that are rounding of values of ordinary size, if they are not linear either: some 500
+units of float64, more than sums over thousands of entries leave."""
+
+
 @dataclass(frozen=True)
 class Precision:
     """How far a head's parameters may be off: ||W^ - W||_F <= W, ||v^ - v||_2 <= v, if answers are as `noise`.

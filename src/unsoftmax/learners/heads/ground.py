@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import DUST, Asking
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
@@ -15,11 +15,12 @@ from unsoftmax.spec import OracleSpec
 _CHECKS = 2
 _STRETCH = 16.0
 _LINEAR = 1e-3
-_DUST = 1e-13
-"""Answers per length of a token that are rounding of values of ordinary size, if they are not linear either."""
-
 _SMALLEST = 1e-100
 """Smallest size of answers whose squares stay in the number format; the largest is its inverse."""
+
+
+class Silent(NotIdentifiable):
+    """All answers are rounding: f = 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +103,10 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
         pairs = yield Probes(np.stack([x, x[::-1]], axis=1), phase="pilot")
         size = np.maximum(size, np.abs(pairs).max())
         relative = float((gap / np.where(size > 0, size, 1.0)).max())
-    answers = float(size.max())
-    if (relative > _LINEAR or not V.any()) and 0 < answers < _DUST * length:
-        raise NotIdentifiable(
+    # Whether values that cancel leave exact zeros hangs on the order in which the target adds them up.
+    answers = max(float(size.max()), float(gap.max()))
+    if (relative > _LINEAR or not V.any()) and 0 < answers < DUST * length:
+        raise Silent(
             f"all answers are rounding alone, {answers:.1g} at tokens of length {length:g}: f = 0, as of heads whose "
             "values cancel, and no query shows a W."
         )
