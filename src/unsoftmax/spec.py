@@ -53,6 +53,9 @@ class OracleSpec:
 
     `outputs` is None for scalar answers (batch,) and the width of vector answers (batch, outputs) otherwise.
     `vocabulary` is set for token oracles, whose probes are integer ids (batch, N); `dim` is then 1.
+    `part` of the target answers (None: the target as it is), `position` is where the query token stands and the answer
+    is taken (None: the target's own), `parts` could be asked instead. They do not change what a learner does, but what
+    its result is about.
     """
 
     dim: int
@@ -65,6 +68,9 @@ class OracleSpec:
     link: Link | None = None
     vocabulary: int | None = None
     name: str | None = None
+    part: str | None = None
+    position: int | None = None
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole("dim", self.dim)

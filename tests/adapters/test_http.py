@@ -16,6 +16,7 @@ from tests.servers.faults import fault_proxy
 from tests.servers.reference import reference_server
 from unsoftmax.adapters import remote
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
+from unsoftmax.probes import Probes
 
 LEARNER = us.learners.SingleHead()
 HEAD = us.models.SingleHead.random(16, norm=2.0, seed=3)
@@ -53,12 +54,22 @@ def test_a_remote_target_has_a_budget_and_a_rate_unless_told(server):
 
 
 def test_repeated_rows_are_written_out(server):
-    from unsoftmax.probes import Probes
-
     rng = np.random.default_rng(0)
     tokens, counts = rng.standard_normal((6, 3, 16)), rng.integers(1, 4, (6, 3))
     oracle = us.adapters.http(server.url, "model")
     assert np.allclose(oracle(Probes(tokens, counts)), HEAD(tokens, counts), rtol=1e-12)
+
+
+def test_part_and_position_of_a_served_model(server):
+    oracle = us.adapters.http(server.url, "model", part="answers", position="first", rate=math.inf)
+    assert (oracle.spec.part, oracle.spec.position) == (None, 0)  # it has one output, which needs no name
+    X = np.random.default_rng(0).standard_normal((4, 3, 16))
+    # The reference server answers for its last token: with the query token put first, that is another one.
+    assert np.allclose(oracle(Probes(X)), HEAD(np.roll(X, 1, axis=1)), rtol=1e-12)
+    with pytest.raises(InvalidArgument, match="same thing"):
+        us.adapters.http(server.url, "model", part="answers", output="other")
+    with pytest.raises(InvalidArgument, match="known: answers"):
+        us.adapters.http(server.url, "model", part="other")
 
 
 @pytest.mark.parametrize("binary", [True, pytest.param(False, marks=pytest.mark.long)])

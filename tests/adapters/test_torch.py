@@ -72,7 +72,11 @@ def test_encoder_layers_give_their_attention_or_their_block(norm_first):
     layer = nn.TransformerEncoderLayer(24, 3, batch_first=True, norm_first=norm_first, dtype=torch.float64).eval()
     X = np.random.default_rng(0).standard_normal((5, 4, 24))
     attention = truth(layer.self_attn)
-    assert np.allclose(answers(us.adapters.torch_module(layer), X), attention(X), atol=1e-12)
+    part = us.adapters.torch_module(layer, part="attention")
+    assert np.allclose(answers(part, X), attention(X), atol=1e-12)
+    assert (part.spec.part, part.spec.position) == ("attention", -1)
+    inner = us.adapters.torch_module(nn.Sequential(layer).eval(), part="0.self_attn")
+    assert np.allclose(answers(inner, X), attention(X), atol=1e-12)
     block = us.models.AttentionLayer(
         **{name: getattr(attention, name) for name in ("K", "Q", "c", "O", "V", "constant")},
         residual=True,
@@ -80,6 +84,44 @@ def test_encoder_layers_give_their_attention_or_their_block(norm_first):
         eps=1e-5,
     )
     assert np.allclose(answers(us.adapters.torch_module(layer, part="block"), X), block(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_module_answers_as_itself_unless_a_part_is_named(batch_first):
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(24, 3, batch_first=batch_first, dtype=torch.float64).eval()
+    X = np.random.default_rng(0).standard_normal((5, 4, 24))
+    with torch.no_grad():
+        whole = layer(torch.from_numpy(X if batch_first else X.swapaxes(0, 1))).numpy()
+    for position in (-1, 0):
+        oracle = us.adapters.torch_module(layer, position=position)
+        moved = X if position == -1 else np.roll(X, -1, axis=1)
+        wanted = whole[:, position] if batch_first else whole[position]
+        assert np.allclose(answers(oracle, moved), wanted, atol=1e-12)
+        assert (oracle.spec.part, oracle.spec.position) == (None, position)
+    # It is no attention layer: nothing may be sold as its copy, and the refusal says which parts can be asked.
+    for learner in (None, us.learners.AttentionLayer()):
+        with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)) as refused:
+            us.recover(us.adapters.torch_module(layer), learner)
+        assert any("part='attention' or 'block'" in note for note in refused.value.__notes__)
+
+
+def test_the_result_says_which_part_was_asked_and_where(tmp_path):
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(16, 2, batch_first=True, dtype=torch.float64).eval()
+    oracle = us.adapters.torch_module(layer, part="attention", position="first", name="my layer")
+    recovery = us.recover(oracle, us.learners.AttentionLayer())
+    scope = recovery.certificate.scope
+    assert (scope.target, scope.part, scope.position) == ("my layer", "attention", 0)
+    assert scope.norms[0] > 0
+    assert scope.lengths[0] == 1
+    words = "my layer, its part 'attention', at the first position"
+    assert any(words in note for note in recovery.notes)
+    assert words in str(recovery.certificate)
+    assert repr(recovery).count(words) == 1
+    assert words.replace("'", "&#x27;") in us.report.recovery_page(recovery)
+    recovery.save(tmp_path / "copy.safetensors")
+    assert us.load(tmp_path / "copy.safetensors").certificate == recovery.certificate
 
 
 @pytest.mark.parametrize(
@@ -204,7 +246,7 @@ class Returning(torch.nn.Module):
     [
         (lambda y: (y, y), {"select": 2}, "2 parts"),
         (lambda y: {"hidden": y}, {"select": "states"}, "'hidden'"),
-        (lambda y: y, {"select": 0}, "one tensor"),
+        (lambda y: y, {"select": 0}, "one array"),
         (lambda y: y, {"outputs": 6}, "5 numbers"),
         (lambda y: y + 1j, {}, "complex"),
     ],

@@ -149,6 +149,31 @@ def test_a_torch_factory_and_an_onnx_file_are_targets(factory, tmp_path) -> None
     assert "--kind does not apply" in wrong.output
 
 
+def test_part_and_position_are_options_and_every_output_says_them(factory, tmp_path) -> None:
+    target = factory(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.TransformerEncoderLayer(8, 2, batch_first=True, dtype=torch.float64).eval()"
+    )
+    words = "TransformerEncoderLayer, its part 'attention', at the first position"
+    chosen = ("--part", "attention", "--position", "0")
+    done = run("recover", target, *chosen, "--report", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    assert words in done.output
+    page = (tmp_path / "page.html").read_text()
+    assert words.replace("'", "&#x27;") in page
+    assert "--part attention --position 0" in page
+    audited = run("audit", target, *chosen, "--budget", "400", "--output", tmp_path / "audit.json")
+    assert words in audited.output
+    assert words in json.loads((tmp_path / "audit.json").read_text())["evidence"]["asked"]
+    whole = run("recover", target)
+    assert whole.exit_code == 3
+    assert "--part" in whole.output
+    (tmp_path / "run.toml").write_text('part = "attention"\nposition = -1\n')
+    assert "at the last position" in run("recover", target, "--config", tmp_path / "run.toml").output
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

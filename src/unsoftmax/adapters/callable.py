@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from unsoftmax import links
+from unsoftmax.adapters.positions import Placed, Position, index_of
 from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
@@ -29,10 +30,11 @@ class CallableOracle:
 
     def identity(self) -> dict[str, Any]:
         """A name given by the user is the identity; otherwise the parameters within reach tell targets apart."""
-        if self.named and not isinstance(self.fn, Model):
+        target = self.fn.fn if isinstance(self.fn, Placed) else self.fn
+        if self.named and not isinstance(target, Model):
             return {"name": self.spec.name}
-        own = getattr(self.fn, "identity", None)
-        return dict(own()) if callable(own) else {"name": self.spec.name, "parameters": fingerprint(self.fn)}
+        own = getattr(target, "identity", None)
+        return dict(own()) if callable(own) else {"name": self.spec.name, "parameters": fingerprint(target)}
 
     def __call__(self, probes: Probes) -> Array:
         answer = self._plain(probes) if probes.counts is None else self._repeated(probes, probes.counts)
@@ -62,6 +64,14 @@ class CallableOracle:
         return answer
 
 
+def about(made: Oracle, **facts: Any) -> Oracle:
+    """The oracle of an adapter with what its spec should say of the part that answers, and where."""
+    if isinstance(made, Thresholded):
+        return replace(made, inner=about(made.inner, **facts))
+    assert isinstance(made, CallableOracle)
+    return replace(made, spec=replace(made.spec, **facts))
+
+
 def _unlinked(answer: Array, link: Link) -> Array:
     """f from link(f); +-inf where the answer is saturated. Two columns under "sigmoid" are class probabilities."""
     if not is_real(answer):
@@ -84,6 +94,8 @@ def oracle(
     max_batch: int | None = None,
     link: Link | None = None,
     name: str | None = None,
+    part: int | str | None = None,
+    position: Position | None = None,
 ) -> Oracle:
     """Make an oracle of any callable (batch, N, d) -> (batch,) or (batch, outputs).
 
@@ -91,6 +103,8 @@ def oracle(
     or 0 and 1, and the oracle shows only f > 0. `tolerance` declares |answer - f| <= tolerance. `link`: the answers
     are link(f), and `tolerance` is about them; "sigmoid" also takes the probabilities of two classes as columns
     (1 - p, p), one answer: `outputs` stays None. `name` is the identity of the target in a ledger.
+    `part`: the entry of the dict or tuple that fn returns. `position`: where the query token is put, and of answers for
+    every position (batch, N, outputs) the one that is taken; None: fn answers for the last token by itself.
     """
     if not callable(fn):
         raise InvalidArgument(
@@ -115,6 +129,7 @@ def oracle(
             f"`outputs` must be omitted with link={link!r} (got {outputs!r}): links are undone for one number per "
             "sequence, and probabilities of two classes (1 - p, p) are one number."
         )
+    index = None if position is None else index_of(position)
     spec = OracleSpec(
         dim=dim,
         kind=kind,
@@ -125,6 +140,9 @@ def oracle(
         max_batch=max_batch,
         link=link,
         name=name or getattr(fn, "__name__", type(fn).__name__),
+        part=None if part is None else str(part),
+        position=index,
     )
-    source = CallableOracle(fn, spec, named=name is not None)
+    asked = fn if part is None and index is None else Placed(fn, part, index)
+    source = CallableOracle(asked, spec, named=name is not None)
     return Thresholded(source) if kind == "membership" else source

@@ -7,7 +7,8 @@ import os
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.callable import about, oracle
+from unsoftmax.adapters.positions import Position, one_name
 from unsoftmax.adapters.remote import FORMATS, Pace, RemoteModel, Unanswered, model_path
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
@@ -43,10 +44,15 @@ def http(
     backoff: float = 0.1,
     token_variable: str = "UNSOFTMAX_TOKEN",
     verify_tls: bool = True,
+    part: str | None = None,
+    position: Position | None = None,
 ) -> Oracle:
     """A model behind the Open Inference Protocol v2: url is the server ("https://host:8443"), model its name there.
 
     Names of tensors, number format, dimension and batch limit are read from the server where it tells them.
+    part            the output tensor that answers; another name for `output`.
+    position        where the query token is put and whose answer is taken of (batch, N, outputs); None: the server
+                    answers for the last token by itself.
     rate            queries per second at most (1000 unless told; math.inf for none).
     concurrency     requests out at once; max_batch sequences go into one (the server's limit, else 256).
     retries         further attempts on 408, 425, 429, 5xx, timeouts, broken or foreign answers, with growing, jittered
@@ -54,6 +60,7 @@ def http(
     binary          tensors as bytes; None: if the server announces them, else JSON with every digit.
     token_variable  environment variable with a bearer token; it is read at each request and written nowhere.
     """
+    output = one_name(output, part)
     parts = urlsplit(url if "//" in url else f"http://{url}")
     _check_address(url, parts, token_variable, verify_tls)
     for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff), ("concurrency", concurrency)):
@@ -88,7 +95,7 @@ def http(
     if dim is None:
         dim = told.last_dimension(given)
     formats = [FORMATS.get(tensor.get("datatype", ""), "float64") for tensor in (given, wanted)]
-    return oracle(
+    made = oracle(
         remote,
         dim,
         kind=kind,
@@ -100,7 +107,9 @@ def http(
         max_batch=max_batch or told.max_batch,
         link=link,
         name=name,
+        position=position,
     )
+    return about(made, part=None if told.single else f"output {remote.output}")
 
 
 class _Metadata:
@@ -155,18 +164,24 @@ class _Metadata:
         known = ", ".join(t["name"] for t in tensors) or "none"
         raise InvalidArgument(f"pass {side[:-1]}= with the name of one of the {side} of {self.model} (known: {known}).")
 
+    @property
+    def single(self) -> bool:
+        """Whether the model has one output, which then needs no name."""
+        listed = self.about.get("outputs")
+        return not isinstance(listed, list) or len(listed) < 2
+
     @staticmethod
     def width(tensor: dict[str, Any]) -> int | None:
-        """Numbers per sequence, None for one."""
+        """Numbers per sequence, or per position of one; None for one number."""
         shape = tensor.get("shape")
-        wide = isinstance(shape, list) and len(shape) == 2 and isinstance(shape[1], int) and shape[1] > 1
-        return shape[1] if wide and shape else None
+        wide = isinstance(shape, list) and len(shape) in (2, 3) and isinstance(shape[-1], int) and shape[-1] > 1
+        return shape[-1] if wide and shape else None
 
     def last_dimension(self, tensor: dict[str, Any]) -> int:
         shape = tensor.get("shape")
         if isinstance(shape, list) and shape and isinstance(shape[-1], int) and shape[-1] > 0:
             return shape[-1]
-        raise InvalidArgument(f"{self.model} does not tell its token dimension; pass dim=.")
+        raise InvalidArgument(f"{self.model} does not tell its token dimension; pass dim= (--dim on the command line).")
 
 
 def _check_address(url: str, parts: SplitResult, token_variable: str, verify_tls: bool) -> None:

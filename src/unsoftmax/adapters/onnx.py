@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.adapters.callable import oracle
-from unsoftmax.adapters.positions import Position, arranged, index_of
+from unsoftmax.adapters.callable import about, oracle
+from unsoftmax.adapters.positions import Position, arranged, index_of, one_name
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
@@ -36,14 +36,16 @@ def onnx_session(
     max_length: int | None = None,
     max_batch: int | None = None,
     name: str | None = None,
+    part: str | None = None,
 ) -> Oracle:
     """An oracle of an ONNX file (a path) or an onnxruntime.InferenceSession.
 
     `input` takes tokens (batch, length, dim) with batch and length free, `output` gives (batch, length, outputs),
     (batch, outputs) or one number per sequence (batch,); both may be omitted when there is one. `feeds` fills further
     inputs; boolean ones without a feed are masks and get True everywhere. `position`: the answering position, last by
-    default.
+    default; `part` is another name for `output`, as other targets have it.
     """
+    output = one_name(output, part)
     name = name or (Path(session).name if isinstance(session, (str, Path)) else "onnx session")
     runner = _session(session)
     entry = _chosen(runner.get_inputs(), input, "input", prefer=_TYPES)
@@ -82,7 +84,7 @@ def onnx_session(
     if outputs is not None and outputs != width:
         found = "one number per sequence" if width is None else f"{width} numbers"
         raise InvalidArgument(f"`outputs` is {outputs} but output {result.name!r} gives {found}; omit it.")
-    return oracle(
+    made = oracle(
         ask,
         own,
         dtype=dtype,
@@ -92,6 +94,8 @@ def onnx_session(
         max_batch=max_batch,
         name=name,
     )
+    named = f"output {result.name}" if len(runner.get_outputs()) > 1 else None
+    return about(made, part=named, position=index)
 
 
 def _tried(run: Callable[[Array], Array], dim: int) -> Array:
@@ -167,7 +171,10 @@ def _token_shape(entry: Any, dim: int | None) -> tuple[int, int | None]:
         raise InvalidArgument(f"`dim` is {dim} but input {entry.name!r} takes {own}; pass dim={own} or omit it.")
     found = own if isinstance(own, int) else dim
     if found is None:
-        raise InvalidArgument(f"`dim` is required: input {entry.name!r} does not say its token dimension.")
+        raise InvalidArgument(
+            f"`dim` is required: input {entry.name!r} does not say its token dimension; pass dim= (--dim on the "
+            "command line)."
+        )
     return found, batch if isinstance(batch, int) else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from unsoftmax.adapters.callable import CallableOracle
+from unsoftmax.adapters.positions import Placed, Position, index_of
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Thresholded
@@ -24,6 +25,8 @@ def token_oracle(
     max_batch: int | None = None,
     link: Link | None = None,
     name: str | None = None,
+    part: int | str | None = None,
+    position: Position | None = None,
 ) -> Oracle:
     """Make an oracle of any callable on integer ids 0..vocabulary-1: (batch, N) -> (batch,) or (batch, outputs).
 
@@ -46,6 +49,7 @@ def token_oracle(
         )
     if kind == "value" and tolerance > 0:
         kind = "approximate"
+    index = None if position is None else index_of(position)
     spec = OracleSpec(
         dim=1,
         kind=kind,
@@ -57,6 +61,9 @@ def token_oracle(
         link=link,
         vocabulary=vocabulary,
         name=name or getattr(fn, "__name__", type(fn).__name__),
+        part=None if part is None else str(part),
+        position=index,
     )
-    source = CallableOracle(fn, spec)
+    asked = fn if part is None and index is None else Placed(fn, part, index)
+    source = CallableOracle(asked, spec, named=name is not None)
     return Thresholded(source) if kind == "membership" else source

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from unsoftmax.adapters.callable import oracle
-from unsoftmax.adapters.positions import Position, arranged, index_of
+from unsoftmax.adapters.callable import about, oracle
+from unsoftmax.adapters.positions import Position, arranged, index_of, selected
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
@@ -19,6 +19,9 @@ Answer = Callable[[Any, int], Any]
 _SCORES = 2**23
 """Largest number of token pairs sent at once to a module that computes every position."""
 
+_PARTS = ("attention", "block")
+"""Parts of an nn.TransformerEncoderLayer that are no modules of their own, or have a shorter name here."""
+
 
 def torch_module(
     module: Any,
@@ -26,7 +29,7 @@ def torch_module(
     *,
     outputs: int | None = None,
     position: Position = -1,
-    part: Literal["attention", "block"] = "attention",
+    part: str | None = None,
     select: int | str | None = None,
     dtype: str | None = None,
     max_norm: float | None = None,
@@ -36,11 +39,12 @@ def torch_module(
 ) -> Oracle:
     """An oracle of a PyTorch module, asked in eval mode and without gradients, in the module's own number format.
 
-    nn.MultiheadAttention (batch_first or not) is used as self-attention with only the answering position as query.
-    nn.TransformerEncoderLayer gives its self-attention (part="attention"), or that with its residual and LayerNorm
-    (part="block"). Any other module is called with tokens (batch, N, d) and returns (batch, N, outputs); `select`
-    picks from a tuple or dict of results, `outputs` is found with one call on zeros. `position`: the
-    answering position, last by default; the query token of a probe is put there.
+    The module itself answers unless `part` names a module inside it ("encoder.layers.0.self_attn"). Of an
+    nn.TransformerEncoderLayer, part="attention" is its self-attention and part="block" that with its residual and
+    LayerNorm, without the network behind. nn.MultiheadAttention (batch_first or not) is used as self-attention with
+    only the answering position as query. Any other module is called with tokens (batch, N, d) and returns (batch, N,
+    outputs) or (batch, outputs); `select` picks from a tuple or dict of results, `outputs` is found with one call on
+    zeros. `position`: the answering position, last by default; the query token of a probe is put there.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -48,27 +52,22 @@ def torch_module(
     _refuse_training(module, torch)
     if any(p.is_meta for p in (*module.parameters(), *module.buffers())):
         raise InvalidArgument("the module is on the meta device, where parameters have no values; load them first.")
-    found = _dtype(module, dtype, torch)
     index = index_of(position)
-    if part not in ("attention", "block"):
-        raise InvalidArgument(f"`part` must be 'attention' or 'block' (got {part!r}).")
-    answer: Answer
-    if isinstance(module, torch.nn.MultiheadAttention):
-        own = _self_attention_dim(module)
-        answer, width = _attention(module), own
-    elif isinstance(module, torch.nn.TransformerEncoderLayer):
-        own = _self_attention_dim(module.self_attn)
-        answer, width = (_attention(module.self_attn) if part == "attention" else _block(module)), own
-    else:
-        if dim is None:
-            raise InvalidArgument("`dim` is required: a module of this kind does not say its token dimension.")
-        own, answer = dim, _any(module, select)
-        width = _width(answer, dim, found, module, torch)
+    whole = module
+    module, answer, own, every_position = _part(module, part, select, torch)
+    found = _dtype(module, dtype, torch)
+    if own is None and dim is None:
+        raise InvalidArgument(
+            "`dim` is required: a module of this kind does not say its token dimension; pass dim= (--dim on the "
+            "command line)."
+        )
+    own = dim if own is None else own
+    assert own is not None
+    width = _width(answer, own, found, module, torch) if every_position else own
     if dim is not None and dim != own:
         raise InvalidArgument(f"`dim` is {dim} but the module's embed_dim is {own}; pass dim={own} or omit it.")
     if outputs is not None and outputs != width:
         raise InvalidArgument(f"`outputs` is {outputs} but the module answers {width} numbers; omit it.")
-    every_position = not isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
 
     def ask(tokens: Array) -> Array:
         X, place = arranged(np.asarray(tokens), index)
@@ -76,7 +75,7 @@ def torch_module(
         parts = [_call(module, answer, X[i : i + size], place, found, torch) for i in range(0, len(X), size)]
         return np.concatenate(parts)
 
-    return oracle(
+    made = oracle(
         ask,
         own,
         dtype=found,
@@ -84,8 +83,34 @@ def torch_module(
         max_norm=max_norm,
         max_length=max_length,
         max_batch=max_batch,
-        name=name or type(module).__name__,
+        name=name or type(whole).__name__,
     )
+    offered = _PARTS if part is None and isinstance(module, torch.nn.TransformerEncoderLayer) else ()
+    return about(made, part=part, position=index, parts=offered)
+
+
+def _part(module: Any, part: str | None, select: int | str | None, torch: Any) -> tuple[Any, Answer, int | None, bool]:
+    """The module that answers, how it is asked, its dimension where it says one, and whether it computes every
+    position."""
+    layer = torch.nn.TransformerEncoderLayer
+    if isinstance(module, layer) and part in _PARTS:
+        own = _self_attention_dim(module.self_attn)
+        return module, _attention(module.self_attn) if part == "attention" else _block(module), own, False
+    if part is not None:
+        try:
+            module = module.get_submodule(part) if part else None
+        except AttributeError:
+            module = None
+        if module is None:
+            raise InvalidArgument(
+                f"`part` is {part!r}, which is no module inside the target; omit it for the module itself, name one of "
+                f"named_modules(), or 'attention' or 'block' of an nn.TransformerEncoderLayer."
+            )
+    if isinstance(module, torch.nn.MultiheadAttention):
+        return module, _attention(module), _self_attention_dim(module), False
+    if isinstance(module, layer):
+        return module, _any(module, select, module.self_attn.batch_first), int(module.self_attn.embed_dim), True
+    return module, _any(module, select), None, True
 
 
 def _torch() -> Any:
@@ -163,11 +188,11 @@ def _block(layer: Any) -> Answer:
     return answer
 
 
-def _any(module: Any, select: int | str | None) -> Answer:
+def _any(module: Any, select: int | str | None, batch_first: bool = True) -> Answer:
     def answer(tokens: Any, place: int) -> Any:
-        result = module(tokens)
+        result = module(tokens) if batch_first else module(tokens.transpose(0, 1)).transpose(0, 1)
         if select is not None:
-            result = _selected(result, select)
+            result = selected(result, select)
         if not hasattr(result, "dim"):
             raise InvalidArgument(
                 f"the module returns a {type(result).__name__}; say which part is the answer with select=, by its "
@@ -176,17 +201,6 @@ def _any(module: Any, select: int | str | None) -> Answer:
         return result[:, place] if result.dim() == 3 else result
 
     return answer
-
-
-def _selected(result: Any, select: int | str) -> Any:
-    if hasattr(result, "dim"):
-        raise InvalidArgument(f"`select` is {select!r} but the module returns one tensor; omit it.")
-    try:
-        return result[select]
-    except (KeyError, IndexError, TypeError) as error:
-        kind = type(result).__name__
-        held = f"keys {', '.join(map(repr, result))}" if hasattr(result, "keys") else f"{len(result)} parts"
-        raise InvalidArgument(f"`select` is {select!r} but the module returns a {kind} with {held}.") from error
 
 
 def _width(answer: Answer, dim: int, dtype: str, module: Any, torch: Any) -> int:

@@ -42,6 +42,20 @@ TokenEnv = Annotated[
     ),
 ]
 MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most the queries may cost at --price.", min=0)]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        help="Part of the target that answers: a module inside it (attention or block of a Transformer layer), an "
+        "output of an ONNX file or a server, an entry of what a callable returns. Default: the target itself.",
+    ),
+]
+Position = Annotated[
+    str | None,
+    typer.Option(
+        "--position", help="Position that answers, where the query token is put: first, last or an index from 0 or -1."
+    ),
+]
 KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -49,14 +63,20 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
         ("price", "max_cost", "rate", "send_rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)
     ),
-    **dict.fromkeys(("learner", "kind", "ledger", "output", "report", "folder", "sarif", "token_env", "truth"), str),
+    **dict.fromkeys(
+        ("learner", "kind", "ledger", "output", "report", "folder", "sarif", "token_env", "truth", "part"), str
+    ),
+    "position": (int, str),
     "verify": bool,
     "set": (dict, list),
 }
 _POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate")
-_NAMES = {int: "a whole number", bool: "true or false", str: "text", (int, float): "a number"}
+_NAMES = {
+    int: "a whole number", bool: "true or false", str: "text", (int, float): "a number",
+    (int, str): "an index, first or last",
+}  # fmt: skip
 
-ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch")
+ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch", "part", "position")
 
 
 def merged(config: Path | None, **flags: Any) -> dict[str, Any]:
@@ -95,6 +115,8 @@ def _check(config: Path, name: str, value: Any) -> None:
 def oracle_options(options: dict[str, Any], rate: str = "rate") -> dict[str, Any]:
     """Those of the options that describe the oracle and were given; `rate` names the one that paces a server."""
     found = {name: options[name] for name in ORACLE_OPTIONS if options.get(name) is not None}
+    if re.fullmatch(r"[+-]?\d+", str(found.get("position"))):
+        found["position"] = int(found["position"])
     if options.get(rate) is not None:
         if not options[rate] > 0:
             raise InvalidArgument(f"`--{rate.replace('_', '-')}` must be positive (got {options[rate]:g}).")

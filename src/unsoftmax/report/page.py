@@ -37,7 +37,7 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
     drawn = {"ladder": charts.ladder_chart(audit), "frontier": charts.frontier_chart(audit)}
     sections = [
         _figures(audit),
-        section("Summary", bullets(audit.recommendations) + paragraph(_WORDS, "soft")),
+        section("Summary", bullets([*audit.recommendations, *_asked(evidence)]) + paragraph(_WORDS, "soft")),
         section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
         section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),
         *([] if evidence is None else _evidence_sections(evidence, drawn)),
@@ -127,7 +127,13 @@ def _evidence_sections(evidence: Evidence, drawn: dict[str, charts.Chart]) -> It
         if any(claim.observed is not None for claim in evidence.claims):
             drawn["claims"] = charts.claims_chart(evidence)
             drawing = figure("claims", drawn, "Error on fresh queries beside what each claim allows.")
-        yield section("Certificate", drawing + _claims(evidence))
+        about = "".join(paragraph(words) for words in _asked(evidence))
+        yield section("Certificate", about + drawing + _claims(evidence))
+
+
+def _asked(evidence: Evidence | None) -> list[str]:
+    """What the result is about."""
+    return [f"Asked: {evidence.asked}."] if evidence is not None and evidence.asked else []
 
 
 def _picture(picture: Picture, number: int, drawn: dict[str, charts.Chart]) -> str:

@@ -58,6 +58,7 @@ _EVIDENCE = _object(
             "type": "array",
             "items": _object({"name": _TEXT, "recovered": _GRID, "true": _GRID_OR_NULL, "difference": _GRID_OR_NULL}),
         },
+        "asked": _TEXT,
     }
 )
 

@@ -31,13 +31,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one recovery: what model came out, queries by phase, claims of the certificate, pictures of its weights."""
+    """Of one recovery: what model came out, queries by phase, claims of the certificate, pictures of its weights.
+
+    `asked` is the scope of the certificate in words."""
 
     model: str
     status: str
     phases: dict[str, int]
     claims: tuple[Claim, ...]
     pictures: tuple[Picture, ...]
+    asked: str = ""
 
 
 def evidence_of(recovery: Recovery, truth: Model | None = None) -> Evidence:
@@ -49,6 +52,7 @@ def evidence_of(recovery: Recovery, truth: Model | None = None) -> Evidence:
         dict(recovery.usage.phases),
         recovery.certificate.claims,
         tuple(_pictures(_matrices(model), _matrices(truth))),
+        "" if recovery.certificate.scope is None else str(recovery.certificate.scope),
     )
 
 
@@ -67,6 +71,7 @@ def evidence_from(data: dict[str, Any]) -> Evidence:
             Claim(**{**claim, "bound": inf if claim["bound"] is None else claim["bound"]}) for claim in data["claims"]
         ),
         pictures,
+        str(data.get("asked", "")),
     )
 
 

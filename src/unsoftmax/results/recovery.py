@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import FileFormatError
 from unsoftmax.models.base import Model, write_safetensors
 from unsoftmax.models.files import RECOVERY_FORMAT, model_from, read_safetensors
+from unsoftmax.results.scope import Scope, scope_from
 
 Basis = Literal["proved", "measured", "assumed"]
 
@@ -68,9 +69,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The claims about a model; empty if nothing was checked."""
+    """The claims about a model, empty if nothing was checked, and what they are about."""
 
     claims: tuple[Claim, ...] = ()
+    scope: Scope | None = None
 
     @property
     def holds(self) -> bool:
@@ -86,7 +88,8 @@ class Certificate:
     def __str__(self) -> str:
         if not self.claims:
             return "nothing was checked"
-        return "\n".join(_sentence(claim) for claim in self.claims)
+        about = [] if self.scope is None else [f"asked: {self.scope}"]
+        return "\n".join([*about, *(_sentence(claim) for claim in self.claims)])
 
 
 def _sentence(claim: Claim) -> str:
@@ -121,6 +124,11 @@ class Recovery:
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def _asked(self) -> str | None:
+        """The note that the certificate says too."""
+        return None if self.certificate.scope is None or not self.certificate.claims else asked(self.certificate.scope)
+
     def __repr__(self) -> str:
         model = "no model" if self.model is None else f"{type(self.model).__name__}, dim {self.model.dim}"
         phases = ", ".join(f"{name} {n}" for name, n in self.usage.phases.items())
@@ -128,7 +136,7 @@ class Recovery:
             f"Recovery: {model}: {self.status.value}",
             f"  queries: {self.usage.billed} billed ({phases or 'none'}), {self.usage.asked} asked, "
             f"{self.usage.rounds} rounds, {self.usage.seconds:.2f} s",
-            *(f"  note: {note}" for note in self.notes),
+            *(f"  note: {note}" for note in self.notes if note != self._asked),
             *(f"  {line}" for line in str(self.certificate).splitlines()),
         ]
         if self.status is not Status.RECOVERED:
@@ -142,12 +150,18 @@ class Recovery:
             "status": self.status.value,
             "usage": asdict(self.usage),
             "claims": [asdict(claim) for claim in self.certificate.claims],
+            "scope": None if self.certificate.scope is None else asdict(self.certificate.scope),
             "provenance": self.provenance,
             "notes": list(self.notes),
         }
         tensors = {"_": np.zeros(0)} if self.model is None else self.model.parameters()
         text = json.dumps(header, default=_as_json)
         write_safetensors(path, tensors, {"format": RECOVERY_FORMAT, "recovery": text})
+
+
+def asked(scope: Scope) -> str:
+    """The scope as a note."""
+    return f"asked: {scope}."
 
 
 def plain(value: Any) -> Any:
@@ -180,7 +194,9 @@ def load(path: str | Path) -> Recovery:
             model=model,
             status=Status(header["status"]),
             usage=_usage(header["usage"]),
-            certificate=Certificate(tuple(_claim(claim) for claim in header["claims"])),
+            certificate=Certificate(
+                tuple(_claim(claim) for claim in header["claims"]), scope_from(header.get("scope"))
+            ),
             provenance=dict(header["provenance"]),
             notes=tuple(_of(str, note) for note in header["notes"]),
         )

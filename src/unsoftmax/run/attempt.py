@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from unsoftmax import verify as verification
 from unsoftmax.errors import (
@@ -16,14 +16,17 @@ from unsoftmax.errors import (
     UnsoftmaxError,
 )
 from unsoftmax.learners.approximate import Approximate
-from unsoftmax.learners.core.base import Learner, Outcome
+from unsoftmax.learners.core.base import Asking, Learner, Outcome
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.results.recovery import Certificate, Recovery, Status, plain
+from unsoftmax.probes.base import parts
+from unsoftmax.results.recovery import Certificate, Recovery, Status, asked, plain
+from unsoftmax.results.scope import Scope
 from unsoftmax.run.engine import ProgressCallback, run
 from unsoftmax.spec import OracleSpec
 
+T = TypeVar("T")
 log = logging.getLogger("unsoftmax")
 
 _WIDER = 4.0
@@ -47,6 +50,11 @@ class Attempt:
     model: Any = None
     certificate: Certificate = field(default_factory=Certificate)
     watch: ProgressCallback | None = None
+    scope: Scope = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec = self.stack.spec
+        self.scope = Scope(spec.name or "the target", spec.part, spec.position, spec.link)
 
     def finish(self, verify: bool) -> Recovery:
         """Run to the end; an error carries what was learned until then as `.recovery`."""
@@ -67,6 +75,7 @@ class Attempt:
             except UnsoftmaxError as error:
                 if isinstance(error, (ModelMismatch, NotIdentifiable)):
                     self._explain(error)
+                    self._offer(error)
                 raise self._reported(error) from error.__cause__
             except KeyboardInterrupt:
                 billed = self.stack.meter.billed
@@ -89,7 +98,7 @@ class Attempt:
             return self.recovery(Status.UNVERIFIED)
         self.stack.reserved = 0
         checking = verification.check(outcome.model, spec, self.seed, outcome.claims, outcome.precision)
-        certificate = run(checking, self.stack, self.watch)
+        certificate = run(self._scoped(checking), self.stack, self.watch)
         self.certificate = Certificate(outcome.claims + certificate.claims)
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
@@ -102,6 +111,20 @@ class Attempt:
             f"fresh queries contradict the recovered {type(outcome.model).__name__} ({failed}). The target is outside "
             f"the class {type(learner).__name__} learns, or noisier than declared; the rejected model is in .recovery."
         )
+
+    def _scoped(self, program: Asking[T]) -> Asking[T]:
+        """The program as it is, while the inputs it asks become part of the scope."""
+        request = next(program)
+        try:
+            while True:
+                for part in parts(request):
+                    self.scope = self.scope.with_probes(part.tokens, part.lengths)
+                request = program.send((yield request))
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        finally:
+            program.close()
 
     def _learned(self, outcome: Outcome) -> None:
         self.model = outcome.model
@@ -121,6 +144,14 @@ class Attempt:
         if checker.changed:
             error.add_note(f"The target is not deterministic: {checker}.")
 
+    def _offer(self, error: UnsoftmaxError) -> None:
+        """Parts of the target that may be of a class where the whole is of none."""
+        if self.stack.spec.parts:
+            names = " or ".join(repr(name) for name in self.stack.spec.parts)
+            error.add_note(
+                f"The whole of {self.scope.target} was asked; to ask a part of it, pass part={names} (--part)."
+            )
+
     def _reported(self, error: UnsoftmaxError) -> UnsoftmaxError:
         self.model = error.model if self.model is None else self.model
         error.recovery = self.recovery(_status(error))
@@ -129,8 +160,9 @@ class Attempt:
     def recovery(self, status: Status) -> Recovery:
         """What is known now, as a result."""
         checker = self.stack.rechecker
-        notes = (*self.notes, f"{checker}.") if checker.repeated else self.notes
-        return Recovery(self.model, status, self.stack.meter.snapshot(), self.certificate, self.provenance, notes)
+        notes = (asked(self.scope), *self.notes, *((f"{checker}.",) if checker.repeated else ()))
+        certificate = replace(self.certificate, scope=self.scope)
+        return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
 
 def _status(error: UnsoftmaxError) -> Status:
