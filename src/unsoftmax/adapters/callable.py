@@ -54,7 +54,7 @@ class CallableOracle:
         for length in np.unique(lengths):
             rows = np.flatnonzero(lengths == length)
             expanded = np.stack([np.repeat(probes.tokens[i], counts[i], axis=0) for i in rows])
-            part = np.asarray(self.fn(expanded))
+            part = np.array(self.fn(expanded))  # a copy: the next length may be answered in the same buffer
             if part.shape[:1] != (len(rows),):
                 raise OracleError(f"the target answered with shape {part.shape} for {len(rows)} sequences.")
             parts.append((rows, part))

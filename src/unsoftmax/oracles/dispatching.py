@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,11 +164,16 @@ def _submit(executor: Executor, oracle: Oracle, probes: Probes, again: Any) -> F
 
 
 def call(oracle: Oracle, probes: Probes, again: Again | Tally) -> tuple[Array, Tally | None]:
-    """One call of the target: its answer, and what was sent once more if that could not be billed at once."""
+    """One call of the target: its answer, and what was sent once more if that could not be billed at once.
+
+    A target may work in place on what it is handed, and may answer in a buffer that its next call overwrites: copies
+    go out, and a copy is what comes back.
+    """
     tally = again if isinstance(again, Tally) else None
     token = _again.set(again)
+    counts = None if probes.counts is None else probes.counts.copy()
     try:
-        return oracle(probes), tally
+        return np.array(oracle(replace(probes, tokens=probes.tokens.copy(), counts=counts))), tally
     except UnsoftmaxError as error:
         error.tally = tally  # type: ignore[attr-defined]
         raise

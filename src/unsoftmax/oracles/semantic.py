@@ -60,9 +60,10 @@ class Perturbed:
         return replace(inner, kind="approximate", tolerance=inner.tolerance + self.tolerance)
 
     def __call__(self, probes: Probes) -> Array:
+        keys = digests(probes)  # before the target, which may work in place
         y = self.inner(probes)
         width = y.shape[1] if y.ndim == 2 else 1
-        noise = np.array([_uniform(key, self.seed, width) for key in digests(probes)]).reshape(y.shape)
+        noise = np.array([_uniform(key, self.seed, width) for key in keys]).reshape(y.shape)
         return y + self.tolerance * (np.sign(noise) if self.adversarial else noise)
 
 
@@ -88,9 +89,10 @@ class Stochastic:
         return replace(self.inner.spec, kind="approximate")
 
     def __call__(self, probes: Probes) -> Array:
+        keys = digests(probes)  # before the target, which may work in place
         y = self.inner(probes)
         width = y.shape[1] if y.ndim == 2 else 1
-        return y + self.deviation * np.array([self._next(key, width) for key in digests(probes)]).reshape(y.shape)
+        return y + self.deviation * np.array([self._next(key, width) for key in keys]).reshape(y.shape)
 
     def _next(self, key: bytes, width: int) -> Array:
         time = self.askings.get(key, 0)

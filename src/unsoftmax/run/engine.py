@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -85,6 +85,4 @@ def chunks(request: Probes | LazyProbes, max_batch: int | None) -> Iterator[Prob
     rows = max(1, CHUNK_BYTES // max(1, request.row_bytes))
     rows = rows if max_batch is None else min(rows, max_batch)
     for start in range(0, len(request), rows):
-        part = request[start : start + rows]
-        # A target may work in place: what the program still holds must not change under it.
-        yield replace(part, tokens=part.tokens.copy()) if isinstance(request, Probes) else part
+        yield request[start : start + rows]
