@@ -1,4 +1,4 @@
-"""Kinds of arguments, checked in one way: whole and real numbers, and functions that name their arguments by kind."""
+"""Kinds of arguments, checked in one way: whole and real numbers, text, and functions that name their arguments."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ def whole(name: str, value: Any, least: int = 1) -> None:
     """Raise unless the value is a whole number of at least `least`."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise InvalidArgument(f"`{name}` must be a whole number of at least {least} (got {value!r}).")
+
+
+def text(name: str, value: Any) -> None:
+    """Raise unless the value is text that UTF-8 can write: bytes of another encoding arrive as lone surrogates."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+            return
+    except UnicodeEncodeError:
+        pass
+    raise InvalidArgument(f"`{name}` must be text in UTF-8 (got {value!r}).")
 
 
 def is_number(value: Any) -> bool:

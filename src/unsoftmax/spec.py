@@ -14,6 +14,10 @@ from unsoftmax.errors import InvalidArgument
 Kind = Literal["value", "approximate", "membership"]
 Link = Literal["sigmoid", "exp", "log", "tanh"]
 
+LARGEST_DIM = 2**17
+"""W alone then takes 137 GB, and its 2^34 queries 199 days at a thousand per second; a server that declares more is
+mistaken, and the first probes would not fit into memory."""
+
 _EPS = {name: float(np.finfo(name).eps) for name in ("float64", "float32", "float16")}
 
 
@@ -74,6 +78,11 @@ class OracleSpec:
 
     def __post_init__(self) -> None:
         whole("dim", self.dim)
+        if self.dim > LARGEST_DIM:
+            raise InvalidArgument(
+                f"`dim` must be at most {LARGEST_DIM} (got {self.dim}): W alone would take "
+                f"{8.0 * float(self.dim) ** 2:.2g} bytes."
+            )
         if self.kind not in ("value", "approximate", "membership"):
             raise InvalidArgument(f"`kind` must be 'value', 'approximate' or 'membership' (got {self.kind!r}).")
         real("tolerance", self.tolerance, closed=True)

@@ -193,3 +193,27 @@ def test_ten_thousand_queries_under_faults(tmp_path):
         assert recovery.usage.billed - beside == recovery.usage.asked
         assert server.received - before <= recovery.usage.billed + proxy.faults["doubled"] * 64
         assert us.models.distance(recovery.model, us.models.SingleHead.random(dim, norm=2.0, seed=5)) <= 1e-11
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("http://[::1", {}),
+        ("http://host:abc", {}),
+        ("http://host:99999", {}),
+        ("http://127.0.0.1:9", {"model": "name\udcff"}),
+        ("http://127.0.0.1:9", {"version": 2}),
+        ("http://127.0.0.1:9", {"rate": "x"}),
+        ("http://127.0.0.1:9", {"concurrency": 1.5}),
+        ("http://127.0.0.1:9", {"retries": None}),
+        ("http://127.0.0.1:9", {"token_variable": 1}),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_is_sent(url, wrong):
+    with pytest.raises(InvalidArgument):
+        us.adapters.http(url, **{"model": "m", **wrong})
+
+
+def test_a_dimension_that_fits_no_memory_is_refused():
+    with pytest.raises(InvalidArgument, match="dim"):
+        us.oracle(lambda tokens: tokens[:, 0, 0], 10**9)

@@ -77,3 +77,9 @@ def test_without_a_learner_the_token_learner_is_taken_and_a_ledger_resumes() -> 
     first = us.recover(us.token_oracle(HEAD), ledger=store)
     assert us.models.distance(first.model, HEAD) < 1e-13
     assert us.recover(us.token_oracle(HEAD), ledger=store).usage.billed == 0
+
+
+@pytest.mark.parametrize("wrong", [{"tolerance": "a"}, {"tolerance": None}, {"forbidden": 5}, {"forbidden": ["a"]}])
+def test_wrong_arguments_are_named(wrong) -> None:
+    with pytest.raises(us.errors.InvalidArgument, match=next(iter(wrong))):
+        us.token_oracle(HEAD, **wrong)

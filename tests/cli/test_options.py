@@ -122,6 +122,9 @@ def test_a_server_that_is_down_is_said_to_be_so() -> None:
         ["theory", "single_head_queries", "d=1.5"],
         ["theory", "low_rank_queries", "d=4", "r=5"],
         ["demo", "--report", "/proc/none/x.html"],
+        ["recover", "{head}", "--config", "{tmp}/deep.toml"],
+        ["recover", "http://[::1/v2/models/m"],
+        ["recover", "http://host:abc/v2/models/m"],
     ],
     ids=" ".join,
 )
@@ -131,6 +134,7 @@ def test_wrong_usage_is_a_sentence_with_code_2(arguments, head, tmp_path) -> Non
         "def an_oracle(): return us.oracle(us.models.SingleHead.random(4))\n"
         "def nothing(): return 3\n"
     )
+    (tmp_path / "deep.toml").write_text("seed = " + "[" * 5000 + "]" * 5000)
     shown = run(*[a.format(head=head, tmp=tmp_path) for a in arguments])
     assert shown.exit_code == 2, shown.output
     assert "Traceback" not in shown.output

@@ -63,3 +63,8 @@ def test_quick_sweep(name, tmp_path) -> None:
     report = run(EXPERIMENTS[name], tmp_path, quick=True)
     assert report.verdict.holds, report.paragraph
     assert {"rows.csv", "summary.csv", "claim.md"} <= {file.name for file in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_verdicts_are_plain_truth_values(name) -> None:
+    assert isinstance(EXPERIMENTS[name].judge(measured(name)).holds, bool)

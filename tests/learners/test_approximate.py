@@ -258,3 +258,12 @@ def test_theorem_6_1_on_a_hundred_targets(hostile):
         noisy = Hostile(head, tau, STRATEGIES[seed % 4]) if hostile else us.oracles.Perturbed(exact, tau, seed=seed)
         learner = us.learners.Approximate(method="paper", W_bound=2.0, margin=margin, accuracy=0.9)
         assert max(errors(us.recover(noisy, learner), head)) <= 0.9
+
+
+def test_the_longer_token_gives_way_where_the_shorter_would_be_sent_as_zero():
+    head = us.models.SingleHead.random(5, norm=1e50, seed=1)
+    recovery = us.recover(us.oracle(head, kind="approximate"), us.learners.Approximate())
+    assert us.models.distance(recovery.model, head) < 1e-6
+    larger = us.models.SingleHead.random(5, norm=1e80, seed=1)
+    with pytest.raises(us.errors.NotIdentifiable, match="number format"):
+        us.recover(us.oracle(larger, kind="approximate"), us.learners.Approximate())

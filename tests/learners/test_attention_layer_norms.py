@@ -189,3 +189,9 @@ def test_one_head_that_fills_the_space_behind_a_norm(preset, seed):
 def test_weak_scores_behind_a_norm():
     layer = Layer.random(15, 1, 4, norm="pre", scale=0.2, seed=1)
     assert us.models.distance(recovered(layer).model, layer) < 1e-10
+
+
+def test_a_combination_that_leaves_an_answer_out_is_asked_again():
+    target = us.models.AttentionLayer.random(8, 2, norm="post", residual=True, seed=700137)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=137)
+    assert us.models.distance(recovery.model, target) < 1e-9

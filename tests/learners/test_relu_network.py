@@ -309,3 +309,14 @@ def test_what_starts_far_out_is_no_network_without_biases() -> None:
     for target in (us.oracle(far, max_length=1), us.oracle(lambda X: np.clip(X[:, 0] @ A, 0, 6) @ w, 6, max_length=1)):
         with pytest.raises(us.errors.ModelMismatch, match="fresh vectors"):
             us.recover(target, us.learners.ReluNetwork())
+
+
+def test_answers_that_depend_on_the_batch_are_refused_by_name():
+    network = us.models.ReluNetwork.random(6, 4, seed=16)
+
+    def fn(tokens):
+        y = network(tokens)
+        return y + 1e-11 * y.mean()
+
+    with pytest.raises(us.errors.ModelMismatch, match=r"batch|not piecewise linear|contradict"):
+        us.recover(us.oracle(fn, 6), us.learners.ReluNetwork(), seed=16)

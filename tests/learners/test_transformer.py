@@ -152,3 +152,11 @@ def test_a_wrong_network_is_not_believed() -> None:
         us.recover(us.oracle(target), us.learners.Transformer(network=other.network))
     with pytest.raises(us.errors.InvalidArgument, match="dim"):
         us.recover(us.oracle(target), us.learners.Transformer(network=us.models.ReluNetwork.random(5, 5)))
+
+
+@pytest.mark.parametrize("max_norm", [3e3, 1e6])
+@pytest.mark.parametrize("seed", range(3))
+def test_query_tokens_far_shorter_than_the_limit_keep_their_digits(max_norm, seed):
+    target = us.models.Transformer.random(6, 6, seed=seed)
+    recovery = us.recover(us.oracle(target, max_norm=max_norm), us.learners.Transformer(), seed=seed)
+    assert us.models.distance(recovery.model, target) < 1e-8

@@ -224,3 +224,13 @@ def test_a_refused_budget_leaves_no_file(tmp_path):
     with pytest.raises(us.errors.BudgetExceeded):
         us.recover(us.oracle(head()), LEARNER, budget=10, ledger=tmp_path / "l.db")
     assert os.listdir(tmp_path) == []
+
+
+def test_two_rows_under_one_number_are_damage(tmp_path):
+    path, rng = tmp_path / "run.db", np.random.default_rng(0)
+    keys = [rng.integers(0, 2**63, (n, 2), dtype=np.uint64) for n in (2, 5)]
+    with Ledger(path) as ledger:
+        ledger.put(keys[0], rng.standard_normal(2))
+        ledger._remember(1, keys[1])  # what a flipped bit in the number of a second row leads to
+        with pytest.raises(LedgerError, match="damaged"):
+            ledger.get(keys[1])

@@ -124,3 +124,12 @@ def test_without_a_learner_the_result_says_what_was_tried() -> None:
     recovery = us.recover(us.oracle(HEAD))
     assert recovery.notes
     assert us.models.distance(recovery.model, HEAD) < 1e-13
+
+
+def test_what_does_not_fit_into_memory_is_said():
+    def greedy():
+        yield from ()
+        raise MemoryError
+
+    with pytest.raises(us.errors.InvalidArgument, match="memory"):
+        engine.run(greedy(), Stack(us.oracle(us.models.SingleHead.random(3, seed=0))))

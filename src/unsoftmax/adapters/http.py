@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from unsoftmax.adapters.callable import about, oracle
 from unsoftmax.adapters.positions import Position, one_name
 from unsoftmax.adapters.remote import FORMATS, Pace, RemoteModel, Unanswered, model_path
+from unsoftmax.arguments import real, text, whole
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.spec import Kind, Link
@@ -61,13 +62,13 @@ def http(
     token_variable  environment variable with a bearer token; it is read at each request and written nowhere.
     """
     output = one_name(output, part)
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    _check_address(url, parts, token_variable, verify_tls)
-    for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff), ("concurrency", concurrency)):
-        if not value > 0:
-            raise InvalidArgument(f"`{label}` must be positive (got {value}).")
-    if retries < 0:
-        raise InvalidArgument(f"`retries` must not be negative (got {retries}); 0 asks once.")
+    for label, word in (("url", url), ("model", model), ("version", version), ("token_variable", token_variable)):
+        text(label, word)
+    parts = _address(url, token_variable, verify_tls)
+    for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff)):
+        real(label, value)
+    whole("concurrency", concurrency)
+    whole("retries", retries, 0)
     remote = RemoteModel(
         url=f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
         model=model,
@@ -184,9 +185,16 @@ class _Metadata:
         raise InvalidArgument(f"{self.model} does not tell its token dimension; pass dim= (--dim on the command line).")
 
 
-def _check_address(url: str, parts: SplitResult, token_variable: str, verify_tls: bool) -> None:
+def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
+    """The parts of the server's address, refused if a token would travel in the open."""
+    wrong = InvalidArgument(f"`url` must be http://host:port or https://host:port (got {url!r}).")
+    try:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        _ = parts.port  # reading it checks it
+    except ValueError as error:
+        raise wrong from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArgument(f"`url` must be http://host:port or https://host:port (got {url!r}).")
+        raise wrong
     if parts.username or parts.password:
         raise InvalidArgument("`url` must not hold a password: ledgers and reports name it; use token_variable=.")
     exposed = parts.scheme == "http" or not verify_tls
@@ -194,3 +202,4 @@ def _check_address(url: str, parts: SplitResult, token_variable: str, verify_tls
         raise InvalidArgument(
             f"the token in {token_variable} is sent only over verified TLS; use https://, or unset the variable."
         )
+    return parts

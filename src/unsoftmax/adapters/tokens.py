@@ -7,6 +7,7 @@ from typing import Any
 
 from unsoftmax.adapters.callable import CallableOracle
 from unsoftmax.adapters.positions import Placed, Position, index_of
+from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Thresholded
@@ -47,6 +48,9 @@ def token_oracle(
             f"`vocabulary` is {vocabulary} but the target's is {own}; pass vocabulary={own} or omit it, "
             "and list ids that must not be sent as forbidden=."
         )
+    real("tolerance", tolerance, closed=True)
+    if not isinstance(forbidden, Iterable):
+        raise InvalidArgument(f"`forbidden` must list integer token ids (got {forbidden!r}); one id is [id].")
     if kind == "value" and tolerance > 0:
         kind = "approximate"
     index = None if position is None else index_of(position)

@@ -87,6 +87,8 @@ def merged(config: Path | None, **flags: Any) -> dict[str, Any]:
             found = tomllib.loads(config.read_text())
         except OSError as error:
             raise InvalidArgument(f"{config} cannot be read ({error.strerror or error}).") from error
+        except RecursionError as error:
+            raise InvalidArgument(f"{config} nests tables or lists too deeply.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"{config} is not TOML ({error}).") from error
         found = {name.replace("-", "_"): value for name, value in found.items()}
@@ -199,6 +201,8 @@ def parameters_from(pairs: list[str] | dict[str, Any] | None) -> dict[str, Any]:
             raise InvalidArgument(f"`--set` takes NAME=VALUE (got {pair}).")
         try:
             parameters[name] = tomllib.loads(f"x = {value}")["x"]
+        except RecursionError as error:
+            raise InvalidArgument(f"`--set {name}` nests lists too deeply.") from error
         except tomllib.TOMLDecodeError:
             parameters[name] = value
     return parameters

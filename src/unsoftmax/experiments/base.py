@@ -19,6 +19,10 @@ class Verdict:
     holds: bool
     because: str
 
+    def __post_init__(self) -> None:
+        # Comparisons of measured rows give NumPy's truth values, which JSON does not know.
+        object.__setattr__(self, "holds", bool(self.holds))
+
     def __str__(self) -> str:
         return f"{'holds' if self.holds else 'does not hold'}: {self.because}"
 

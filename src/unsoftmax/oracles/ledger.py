@@ -65,6 +65,9 @@ class Ledger:
             stored, answers = self._chunk(int(number))
             here = rows[chunk == number]
             at = row[chunk == number]
+            if at.max() >= len(stored):
+                # Two rows under one number: the file has been damaged since it was written.
+                raise self._damaged(int(number))
             same = (stored[at] == keys[here]).all(axis=1)
             known[here[~same]] = False
             parts.append((here[same], answers[at[same]]))

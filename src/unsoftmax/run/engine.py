@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from unsoftmax.errors import BudgetExceeded, OracleError
+from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -52,6 +52,11 @@ def run(program: Asking[T], stack: Stack, progress: ProgressCallback | None = No
     except StopIteration as stop:
         value: T = stop.value
         return value
+    except MemoryError as error:
+        raise InvalidArgument(
+            f"dim {stack.spec.dim} with {stack.spec.outputs or 1} numbers per answer does not fit into the memory of "
+            "this machine; use a larger one, or check what the target declares."
+        ) from error
     finally:
         program.close()
 

@@ -24,6 +24,10 @@ _REPAIRS = 12
 _INSIDE = 0.99
 """Rounding must not carry a token over the norm limit."""
 
+_FARTHEST = 2.0**10
+"""Rows are at most this much longer than the query token: on a grid of 22 bits it then keeps eleven of them. Large
+norm limits would round it to 0, and the columns of W with it."""
+
 
 class _Ball:
     """What all columns share: the network, its input b + alpha a (2b + alpha a with a residual), and the radius."""
@@ -39,15 +43,19 @@ class _Ball:
 
     def rows(self, b: Array) -> Array | None:
         """Rows (d, d) with |a + b| inside the ball, on a grid so that sums are exact."""
-        length = self.radius - float(np.linalg.norm(b))
-        found = monotone_rows(self.g, self.copies * b, length, self.rng)
-        return None if found is None else on_grid(found, 2 * self.radius, self.spec.dtype)
+        radius = self.reach(b)
+        found = monotone_rows(self.g, self.copies * b, radius - float(np.linalg.norm(b)), self.rng)
+        return None if found is None else on_grid(found, 2 * radius, self.spec.dtype)
+
+    def reach(self, b: Array) -> float:
+        """Radius of the ball that is used around a query token b."""
+        return min(self.radius, _FARTHEST * float(np.linalg.norm(b)))
 
     def column(self, b: Array) -> tuple[Array, Array]:
         """A query token near b, or shorter, that has monotone rows; and the rows."""
         for _ in range(_HALVINGS):
             for sign in (1.0, -1.0):
-                rounded = on_grid(sign * b, 2 * self.radius, self.spec.dtype)
+                rounded = on_grid(sign * b, 2 * self.reach(b), self.spec.dtype)
                 rows = self.rows(rounded)
                 if rows is not None:
                     return rounded, rows

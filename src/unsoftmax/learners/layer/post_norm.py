@@ -227,6 +227,8 @@ def _calibrated(
     weights = np.column_stack([1 - mix.sum(axis=1), mix])
     points = np.vstack([base, z]) @ basis
     r = scales_of_points(points, combined @ basis, weights)
+    if not np.abs(r).min() > 0:
+        raise ModelMismatch("an answer has no part in the combinations it should make up: the head left its token.")
     response = ((r[1:] / r[0])[:, None] * z - base).T
     sizes = np.linalg.svd(response, compute_uv=False)
     weakest = sizes[min(basis.shape[1] - 1, len(sizes)) - 1]

@@ -232,6 +232,11 @@ class Search:
         piece = self.pieces[index]
         worst = max(piece.points[1:-1], key=lambda p: abs(p[1] - piece.value(p[0])))
         step = min(self.widest, 0.02 * min(worst[0] - piece.left[0], piece.right[0] - worst[0]))
+        if step < _FINEST:
+            raise ModelMismatch(
+                f"answers to vectors {piece.span:.1g} apart on the circle contradict each other: they carry more noise "
+                "than repeated ones show, or depend on what else is in the batch. No network does that."
+            )
         places = [(piece.left, (1, 2)), (worst, (-1, 1)), (piece.right, (-2, -1))]
         angles = [point[0] + k * step for point, steps in places for k in steps]
         y = (yield from self.ask(angles)).tolist()

@@ -27,6 +27,11 @@ _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 """How much longer than its part along v a token may be behind a link: its own rounding must not touch that part."""
 
 
+_SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-14}
+"""Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; for float16 it is
+the smallest normal number itself."""
+
+
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
     """How long tokens may be and how long x1 should be: at the limit, or so long that rounding, not noise, remains.
 
@@ -36,10 +41,11 @@ def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: fl
     if spec.link is not None:
         # Rounding of the tokens must not touch their short part along v.
         farthest = min(farthest, _BESIDE[spec.dtype] * reach)
-        return Lengths(min(reach, farthest), farthest, reach)
+        return Lengths(min(reach, farthest), farthest, reach, _SHORTEST[spec.dtype])
     # A promised tolerance is kept far above rounding, so that the stated bound is about the tolerance alone.
     clear = 1.0 if noise.measured else 2.0**8
-    return Lengths(min(farthest, max(noise.absolute / (clear * noise.relative * values.norm), 1.0)), farthest)
+    base = max(noise.absolute / (clear * noise.relative * values.norm), 1.0)
+    return Lengths(min(farthest, base), farthest, shortest=_SHORTEST[spec.dtype])
 
 
 def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]:
@@ -70,9 +76,17 @@ class Lengths:
     base: float
     limit: float
     reach: float = math.inf
+    shortest: float = 0.0
 
     def __call__(self, product: float) -> tuple[float, float]:
+        if product < self.shortest**2:
+            raise NotIdentifiable(
+                f"scores are saturated even between tokens of norm {self.shortest:.2g}, and shorter ones do not fit "
+                "the number format: W is too large to be read. Send tokens in another unit."
+            )
         longer = min(max(self.base, math.sqrt(product)), self.limit)
+        # A token too short for the number format would be sent as 0: the longer one gives way.
+        longer = min(longer, max(math.sqrt(product), product / self.shortest if self.shortest else math.inf))
         return longer, min(product / longer, longer)
 
     def design(self, v: Array, product: float, dtype: str) -> TokenPairs:
