@@ -8,6 +8,7 @@ from types import ModuleType
 
 from unsoftmax import adapters, errors, learners, models, oracles, theory
 from unsoftmax.adapters.callable import oracle
+from unsoftmax.adapters.logits import logit_oracle
 from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.auditing import audit
 from unsoftmax.diagnosis import Diagnosis, diagnose
@@ -49,6 +50,7 @@ __all__ = [
     "errors",
     "learners",
     "load",
+    "logit_oracle",
     "models",
     "oracle",
     "oracles",

@@ -54,7 +54,7 @@ def _wholes(name: str, values: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("d", "H", "V", "s", "rows", "groups"), whole),
+    **dict.fromkeys(("d", "H", "V", "s", "rows", "groups", "block"), whole),
     **dict.fromkeys(("r", "m", "spare", "full", "blocks", "network_queries"), lambda n, v: whole(n, v, 0)),
     **dict.fromkeys(
         (
@@ -75,6 +75,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "delta": lambda n, v: real(n, v, high=1.0),
     "flip": lambda n, v: real(n, v, high=0.5),
     "dims": _wholes,
+    "k": lambda n, v: whole(n, v, 2),
 }
 
 

@@ -13,6 +13,7 @@ from unsoftmax.errors import InvalidArgument
 
 Kind = Literal["value", "approximate", "membership"]
 Link = Literal["sigmoid", "exp", "log", "tanh"]
+Shows = Literal["logits", "log-probabilities", "chosen", "top"]
 
 LARGEST_DIM = 2**17
 """W alone then takes 137 GB, and its 2^34 queries 199 days at a thousand per second; a server that declares more is
@@ -60,6 +61,9 @@ class OracleSpec:
     `part` of the target answers (None: the target as it is), `position` is where the query token stands and the answer
     is taken (None: the target's own), `parts` could be asked instead. They do not change what a learner does, but what
     its result is about.
+    `shows` is set for language models (`us.logit_oracle`): what an answer holds. "logits", "log-probabilities": one
+    number per token; "chosen": the log-probabilities of the first `outputs` ids of the sequence after the prompt that
+    follows them; "top": the ids of the outputs/2 likeliest tokens, then their log-probabilities.
     """
 
     dim: int
@@ -75,6 +79,7 @@ class OracleSpec:
     part: str | None = None
     position: int | None = None
     parts: tuple[str, ...] = ()
+    shows: Shows | None = None
 
     def __post_init__(self) -> None:
         whole("dim", self.dim)

@@ -22,7 +22,7 @@ KINDS = {
     "whole": {"rank", "heads", "measurements"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
     "switch": {"affine", "polish", "bias", "fixed_flips"},
-    "choice": {"method", "probes", "preset", "norm", "positions", "network"},
+    "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge"},
     "array": {"bases", "embeddings"},
 }
 LEARNERS = [
@@ -49,6 +49,8 @@ def counting(learner) -> tuple[us.oracles.Oracle, list[int]]:
         wide = learner is us.learners.AttentionLayer
         return np.zeros((len(tokens), 4)) if wide else np.zeros(len(tokens))
 
+    if learner is us.learners.OutputLayer:
+        return us.logit_oracle(fn, 9, name="nothing"), asked
     if learner is us.learners.TokenHead:
         return us.token_oracle(fn, 9, name="nothing"), asked
     kind = "membership" if learner is us.learners.Membership else "value"

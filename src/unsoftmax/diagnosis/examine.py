@@ -30,6 +30,9 @@ def allowance(spec: OracleSpec) -> int:
 
 def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     """Observe, choose a class, try it on a subspace; "outside" with the failed assumption if nothing fits."""
+    if spec.shows is not None:
+        words = f"The target shows {spec.shows} of the next token, so its output layer is learned."
+        return Diagnosis("output layer", learners.OutputLayer(), (Finding("access", spec.shows, words),))
     if spec.vocabulary is not None:
         words = "The target takes token ids, so it is tried as a head over a vocabulary."
         return Diagnosis("token head", learners.TokenHead(), (Finding("access", "token ids", words),))

@@ -8,6 +8,7 @@ from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
 from unsoftmax.learners.orthogonal_heads import OrthogonalHeads
+from unsoftmax.learners.output_layer import OutputLayer
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.learners.token_head import TokenHead
@@ -23,6 +24,7 @@ __all__ = [
     "Membership",
     "MultiHead",
     "OrthogonalHeads",
+    "OutputLayer",
     "Outcome",
     "Program",
     "ReluNetwork",

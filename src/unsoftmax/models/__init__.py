@@ -18,6 +18,7 @@ from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.positions import Alibi, DistanceBias, Rope
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -40,6 +41,7 @@ __all__ = [
     "Model",
     "MultiHead",
     "MultiHeadTransformer",
+    "OutputLayer",
     "ReluNetwork",
     "Rope",
     "SingleHead",

@@ -13,6 +13,7 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead, equal_heads
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_head import TokenHead
@@ -207,3 +208,19 @@ def _gap_factors(model: TokenHead, ids: Array) -> tuple[Array, Array]:
         K = K - K.mean(axis=0)
         diagonal = np.einsum("vr,vr->v", K, Q)
     return np.hstack([K, np.ones((len(ids), 1))]), np.hstack([Q, -diagonal[:, None]])
+
+
+@distance.register
+def _(model: OutputLayer, other: Model) -> float:
+    """Sine of the largest angle between the row spaces; 1 where the widths differ."""
+    if not isinstance(other, OutputLayer) or (model.tokens is None and model.vocabulary != other.vocabulary):
+        raise InvalidArgument(f"an OutputLayer cannot be compared with this {type(other).__name__}.")
+    A, B = model.basis, other.basis
+    if model.tokens is not None and other.tokens is None:
+        B = B[:, model.tokens]
+        B = np.linalg.qr((B - B.mean(axis=1, keepdims=True) if model.centred else B).T)[0].T
+    elif model.centred and not other.centred:
+        B = np.linalg.qr((B - B.mean(axis=1, keepdims=True)).T)[0].T
+    if A.shape != B.shape:
+        return 1.0
+    return float(np.linalg.norm(A - (A @ B.T) @ B, 2))

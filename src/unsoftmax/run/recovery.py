@@ -124,8 +124,9 @@ def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner,
     if not isinstance(ledger, (str, Path)):
         yield ledger
         return
-    spec = {name: value for name, value in asdict(oracle.spec).items() if name not in ("max_batch", "name")}
-    # How sequences are batched does not change their answers.
+    # How sequences are batched does not change their answers; a ledger from before `shows` existed stays valid.
+    left_out = {"max_batch", "name"} | ({"shows"} if oracle.spec.shows is None else set())
+    spec = {name: value for name, value in asdict(oracle.spec).items() if name not in left_out}
     target = identity(oracle)
     binding = {"target": target, "spec": spec, "configuration": configuration(learner), "seed": seed}
     with Ledger(ledger, binding) as store:

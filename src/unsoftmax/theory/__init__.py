@@ -22,6 +22,13 @@ from unsoftmax.theory.noise import (
     averaging_queries,
     norm_budget_error,
 )
+from unsoftmax.theory.output import (
+    output_layer_chosen_requests,
+    output_layer_requests,
+    output_layer_requests_per_prompt,
+    output_layer_rotation_requests,
+    output_layer_unknowns,
+)
 from unsoftmax.theory.values import (
     NUCLEAR_NORM_CONSTANT,
     affine_head_queries,
@@ -77,6 +84,11 @@ __all__ = [
     "nuclear_norm_measurements",
     "nuclear_norm_queries",
     "orthogonal_heads_queries",
+    "output_layer_chosen_requests",
+    "output_layer_requests",
+    "output_layer_requests_per_prompt",
+    "output_layer_rotation_requests",
+    "output_layer_unknowns",
     "rational_queries",
     "relu_network_gradient_queries",
     "relu_network_unknowns",

@@ -7,10 +7,11 @@ from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, heads_behind, labels, layers, networks, rays, tokens, values
+from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -34,6 +35,8 @@ def check(
     `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
     as these allow. A learner that states its `precision` under noise is held to it.
     """
+    if isinstance(model, OutputLayer):
+        return output.check(model, spec, seed, claims)
     if spec.vocabulary is not None:
         return tokens.check(model, spec, seed)
     if spec.kind == "membership":

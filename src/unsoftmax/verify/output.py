@@ -1,0 +1,100 @@
+"""Output layers on fresh prompts: their logits lie in the row space, and their hidden states on the ellipsoid."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.output.likeliest import common_block
+from unsoftmax.learners.output.prompts import random_prompts
+from unsoftmax.learners.output.reading import centre, read
+from unsoftmax.learners.output.width import ROW_SPACE
+from unsoftmax.models.output_layer import OutputLayer
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.solvers.ellipsoid import Ellipsoid
+from unsoftmax.solvers.softcap import uncapped
+from unsoftmax.spec import OracleSpec
+
+PROMPTS = 8
+"""Fresh prompts: each is V - d numbers that the row space must explain."""
+
+TOPS = 256
+"""Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
+
+_COLUMNS = 64
+"""Tokens beyond twice the width that a fresh prompt is asked about where they must be chosen."""
+
+_SLACK = 8.0
+"""Gaps over the noise that the singular values past the width showed: a largest of 8 rows, and rows of other sizes."""
+
+
+OFF = 2e-3
+"""Twice what the learner lets pass on the prompts that it fits: fresh ones are off by more."""
+
+
+def check(model: OutputLayer, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
+    """Ask fresh prompts; what lies outside the row space is held against the noise that the learner measured."""
+    rng = np.random.default_rng([seed, 0x0B7])
+    rows, basis = yield from _fresh(model, spec, rng)
+    rows = centre(rows) if model.centred else rows if model.softcap is None else uncapped(rows, model.softcap)
+    Q, R = np.linalg.qr(basis.T)
+    z = np.linalg.solve(R, (rows @ Q).T).T
+    size = float(np.sqrt(np.mean(rows**2)))
+    outside = float(np.abs(rows - (rows @ Q) @ Q.T).max()) / size if size else 0.0
+    found = [
+        Claim(
+            "outside the row space",
+            _bound(model, rows, size, spec, claims),
+            outside,
+            statement=f"largest part of a logit that {model.width} coordinates do not explain, relative to the root "
+            f"mean square, on {len(rows)} fresh prompts of {rows.shape[1]} tokens",
+        )
+    ]
+    if model.metric is not None:
+        centre_ = np.zeros(model.width) if model.centre is None else model.centre
+        off = float(np.abs(Ellipsoid(model.metric, centre_, model.width, 0.0).off(z)).max())
+        found.append(
+            Claim(
+                "off the ellipsoid", OFF, off, statement=f"largest |(z - c)'M(z - c) - 1| on {len(rows)} fresh prompts"
+            )
+        )
+    return Certificate(tuple(found))
+
+
+def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
+    """Rows (n, m) of fresh prompts and the columns (width, m) of the basis that belong to them."""
+    if spec.shows == "top":
+        k = (spec.outputs or 2) // 2
+        answers = yield Probes(random_prompts(spec, TOPS, rng), phase="verify")
+        ids, logits = answers[:, :k].astype(np.int64), answers[:, k:]
+        tokens, rows = common_block(ids, logits, spec.vocabulary or 0)
+        assert model.tokens is not None
+        both, here, there = np.intersect1d(tokens, model.tokens, return_indices=True)
+        return rows[:, here], _recentred(model.basis[:, there]) if len(both) else model.basis[:, :0]
+    columns = np.arange(model.vocabulary)
+    if spec.shows == "chosen":
+        columns = rng.choice(columns, min(model.vocabulary, 2 * model.width + _COLUMNS), replace=False)
+    rows = yield from read(spec, random_prompts(spec, PROMPTS, rng), columns, "verify")
+    basis = model.basis[:, columns]
+    return rows, _recentred(basis) if spec.shows == "chosen" else basis
+
+
+def _recentred(basis: Array) -> Array:
+    """Columns of some tokens for rows that are centred over these tokens alone."""
+    return np.asarray(basis - basis.mean(axis=1, keepdims=True))
+
+
+def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, claims: tuple[Claim, ...]) -> float:
+    """What noise and arithmetic leave outside the row space, relative to the root mean square `size` of the rows."""
+    assert model.singular_values is not None
+    s = model.singular_values
+    n = len(s)
+    tail = float(s[model.width]) if model.width < n else 0.0
+    # Noise of entry size e has a largest singular value of e (sqrt V + sqrt n); the largest of m entries is 6 e.
+    entry = tail / (np.sqrt(model.vocabulary) + np.sqrt(n))
+    # An error of the row space by an angle moves that share of a row, over all its entries.
+    angle = max((claim.bound for claim in claims if claim.name == ROW_SPACE), default=0.0)
+    # A sum of `width` products is off by up to width eps of its largest terms.
+    arithmetic = 4 * model.width * spec.eps * float(np.abs(rows).max())
+    return float(min(0.1, (arithmetic + 2 * spec.tolerance + _SLACK * 6 * entry) / max(size, 1e-300) + 6 * angle))
