@@ -93,6 +93,15 @@ def test_rounded_decimals_are_seen(decimals: int) -> None:
     assert few_digits(y) == pytest.approx(0.5 * 10.0**-decimals / np.abs(y).max())
 
 
+@pytest.mark.parametrize("decimals", range(9, 15))
+def test_many_decimals_are_seen_and_no_more_than_there_are(decimals: int) -> None:
+    for seed in range(20):
+        y = np.random.default_rng(seed).standard_normal(60)
+        assert decimal_error(np.round(y, decimals)) == pytest.approx(0.5 * 10.0**-decimals)
+        assert decimal_error(y) == 0
+        assert decimal_error(1e3 * y) == 0
+
+
 def test_few_or_unrounded_answers_are_not_taken_for_decimals() -> None:
     y = np.random.default_rng(1).standard_normal(40)
     assert decimal_error(y) == 0

@@ -153,16 +153,27 @@ def few_digits(y: Array) -> float:
     return 0.0
 
 
-def decimal_error(y: Array) -> float:
-    """Rounding error of answers that all have the same few digits (2 to 9) after the point; 0 if they have not.
+_HELD = 1.5 * float(np.finfo(np.float64).eps)
+"""Share by which a number of k decimals, held in float64 and multiplied by 10^k, is off a whole one: half a unit of
+rounding from each of the two steps, and half as much again."""
 
-    Fewer than a dozen different answers say nothing: simple numbers have few digits of themselves.
+_NO_CHANCE = -27.6
+"""Logarithm of 1e-12: below, answers that all lie so near to whole numbers do not do so by chance."""
+
+
+def decimal_error(y: Array) -> float:
+    """Rounding error of answers that all have the same few digits (2 to 14) after the point; 0 if they have not.
+
+    Fewer than a dozen different answers say nothing: simple numbers have few digits of themselves. The more digits,
+    the wider what float64 leaves of a whole number, and the more answers it takes until chance is no explanation.
     """
     seen = np.unique(y)
     if len(seen) < _DISTINCT:
         return 0.0
-    for decimals in range(2, 10):
+    for decimals in range(2, 15):
         scaled = seen * 10.0**decimals
-        if np.abs(scaled).max() < 2**45 and np.allclose(scaled, np.round(scaled), rtol=0, atol=1e-5):
+        off = np.maximum(1e-5, _HELD * np.abs(scaled))
+        chance = float(np.log(np.minimum(1.0, 2 * off)).sum())
+        if (np.abs(scaled - np.round(scaled)) <= off).all() and chance < _NO_CHANCE:
             return 0.5 * 10.0**-decimals
     return 0.0

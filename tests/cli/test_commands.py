@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -172,6 +173,38 @@ def test_part_and_position_are_options_and_every_output_says_them(factory, tmp_p
     assert "--part" in whole.output
     (tmp_path / "run.toml").write_text('part = "attention"\nposition = -1\n')
     assert "at the last position" in run("recover", target, "--config", tmp_path / "run.toml").output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recover", "{target}", "--output", "{target}"],
+        ["recover", "{target}", "--ledger", "{tmp}/./head.safetensors"],
+        ["recover", "{target}", "--output", "{tmp}/x", "--ledger", "{tmp}/x"],
+        ["audit", "{target}", "--output", "{target}"],
+        ["recover", "{tmp}/target.py:make", "--output", "{tmp}/target.py"],
+    ],
+)
+def test_no_output_overwrites_the_target_or_another(arguments, head, factory, tmp_path) -> None:
+    factory("def make():\n    return us.models.load('" + str(head) + "')")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    refused = run(*(a.format(target=head, tmp=tmp_path) for a in arguments))
+    assert refused.exit_code == 2
+    assert "would be overwritten" in refused.output
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo", "--report"], ["recover", "{head}", "--report"], ["audit", "{head}", "--report"]]
+)
+def test_a_missing_extra_is_said_before_the_run(arguments, head, tmp_path, monkeypatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "vl_convert" else found(n, *a))
+    refused = run(*(a.format(head=head) for a in arguments), tmp_path / "page.html")
+    assert refused.exit_code == 2
+    assert "unsoftmax[report]" in refused.output
+    assert "queries" not in refused.output
+    assert not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -311,3 +311,12 @@ def test_bad_arguments() -> None:
         us.token_oracle(lambda ids: ids[:, 0], 5, forbidden=["x"])
     with pytest.raises(us.errors.InvalidArgument, match="token ids"):
         us.recover(us.token_oracle(Head.random(10, 2), kind="membership"), Learner())
+
+
+@pytest.mark.parametrize("decimals", [9, 10, 11, 12, 13])
+def test_many_decimals_are_noise_that_is_measured(decimals) -> None:
+    target = us.models.TokenHead.random(24, 3, seed=decimals)
+    recovery = us.recover(us.token_oracle(lambda ids: np.round(target(ids), decimals), 24), us.learners.TokenHead())
+    ids = np.arange(24)
+    gap = np.abs(recovery.model.gaps(ids[None], ids[:, None]) - target.gaps(ids[None], ids[:, None]))
+    assert (gap <= recovery.model.bounds(ids[None], ids[:, None])).all()

@@ -84,7 +84,7 @@ def audit(
             raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")
         if options["rate"] == 0:
             raise InvalidArgument("`--rate` must be positive: queries per second an attacker can ask (got 0).")
-        settings.writable(options, "report", "output", "sarif")
+        settings.writable(options, "report", "output", "sarif", target=target)
         terms = auditing.Terms(price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0)
         attack = settings.learner_named(options["learner"])
         oracle, true_model = targets.resolve(target, **settings.oracle_options(options, "send_rate"))

@@ -27,6 +27,7 @@ def demo(
     console = Console(quiet=as_json)
     with one_sentence(debug, as_json):
         report.parent.mkdir(parents=True, exist_ok=True)
+        settings.writable({"report": report}, "report")
         if not as_json:
             _recover(console, dim, seed)
         result = _audit(console, seed, report)

@@ -65,7 +65,7 @@ def recover(
             max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate, token_env=token_env,
             part=part, position=position,
         )  # fmt: skip
-        settings.writable(options, "output", "report", "ledger")
+        settings.writable(options, "output", "report", "ledger", target=target)
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))
         oracle, truth = targets.resolve(target, **settings.oracle_options(options))
         count = options["workers"] or 1

@@ -164,12 +164,29 @@ def command(name: str, target: str | None, options: dict[str, Any]) -> str:
     return shlex.join([*words, "--report", str(options.get("report") or "page.html")])
 
 
-def writable(options: dict[str, Any], *names: str) -> None:
-    """Refuse files that cannot be written before anything is asked: an answer that was paid for must find its place."""
+def writable(options: dict[str, Any], *names: str, target: str | None = None) -> None:
+    """Refuse files that cannot be written before anything is asked: an answer that was paid for must find its place.
+
+    Nor may one overwrite the target, or another. A page needs what draws it.
+    """
+    taken: dict[Path, str] = {}
+    if target is not None and not target.startswith(("http://", "https://")):
+        held = target.rpartition(":")[0]
+        taken[Path(held if held.endswith(".py") else target).resolve()] = "the target"
     for name in names:
         if options[name] is None:
             continue
         path = Path(options[name])
+        if path.resolve() in taken:
+            raise InvalidArgument(
+                f"`--{name}` {path} is also {taken[path.resolve()]}, which would be overwritten; give it a name of its "
+                "own."
+            )
+        taken[path.resolve()] = f"`--{name}`"
+        if name == "report":
+            from unsoftmax.report.document import require_drawing
+
+            require_drawing()
         if not path.parent.is_dir():
             raise InvalidArgument(f"`--{name}` {path} cannot be written: there is no folder {path.parent}.")
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):

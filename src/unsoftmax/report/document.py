@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -102,12 +103,17 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
+def require_drawing() -> None:
+    """Raise unless a page can be drawn: to be asked before the run whose page it is."""
+    if importlib.util.find_spec("vl_convert") is None:
+        raise UnsoftmaxError('reports need the extra "report": pip install "unsoftmax[report]".')
+
+
 @cache
 def _vega() -> str:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise UnsoftmaxError('reports need the extra "report": pip install "unsoftmax[report]".') from error
+    require_drawing()
+    import vl_convert
+
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # A block keeps the bundle's names to itself; a literal closing tag would end the script.
     return "{" + bundle.replace("</script", "<\\/script") + "}"

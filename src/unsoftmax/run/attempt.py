@@ -160,7 +160,7 @@ class Attempt:
     def recovery(self, status: Status) -> Recovery:
         """What is known now, as a result."""
         checker = self.stack.rechecker
-        notes = (asked(self.scope), *self.notes, *((f"{checker}.",) if checker.repeated else ()))
+        notes = (*self.notes, asked(self.scope), *((f"{checker}.",) if checker.repeated else ()))
         certificate = replace(self.certificate, scope=self.scope)
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
