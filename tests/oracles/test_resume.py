@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from unsoftmax.errors import BudgetExceeded, OracleError
+from unsoftmax.learners.core.base import configuration
 from unsoftmax.oracles import Budget, Ledger, MemoryStore, Stack
 from unsoftmax.oracles.dispatching import before_sending_again
+from unsoftmax.oracles.identity import identity
 from unsoftmax.probes.base import Probes
 from unsoftmax.run import engine
 
@@ -168,3 +171,15 @@ def test_a_cost_needs_a_price_and_is_kept():
     with pytest.raises(BudgetExceeded, match="cost"):
         us.recover(us.oracle(target, max_batch=8), LEARNER, budget=budget)
     assert 0.01 * len(target.received) <= 2.0
+
+
+def test_a_ledger_of_the_first_format_still_fits(tmp_path) -> None:
+    target = us.models.SingleHead.random(4, norm=2.0, seed=0)
+    oracle, learner = us.oracle(target), us.learners.SingleHead()
+    # What a ledger was bound to before oracles could say more.
+    names = ("dim", "kind", "tolerance", "dtype", "domain", "outputs", "link", "vocabulary")
+    spec = {name: value for name, value in asdict(oracle.spec).items() if name in names}
+    binding = {"target": identity(oracle), "spec": spec, "configuration": configuration(learner), "seed": 0}
+    with Ledger(tmp_path / "run.ledger", binding):
+        pass
+    assert us.recover(oracle, learner, ledger=tmp_path / "run.ledger").status is us.Status.RECOVERED

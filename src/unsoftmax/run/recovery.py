@@ -28,6 +28,9 @@ from unsoftmax.results.recovery import Recovery, plain
 from unsoftmax.run.attempt import Attempt
 from unsoftmax.run.engine import ProgressCallback
 
+_LATER = ("shows", "part", "position", "parts")
+"""Fields of a spec that ledgers of the first format do not name: they bind only where they are set."""
+
 _REMOTE_FACTOR = 4
 """A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
 
@@ -124,9 +127,10 @@ def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner,
     if not isinstance(ledger, (str, Path)):
         yield ledger
         return
-    # How sequences are batched does not change their answers; a ledger from before `shows` existed stays valid.
-    left_out = {"max_batch", "name"} | ({"shows"} if oracle.spec.shows is None else set())
-    spec = {name: value for name, value in asdict(oracle.spec).items() if name not in left_out}
+    facts = asdict(oracle.spec)
+    # How sequences are batched does not change their answers; a ledger from before a field existed stays valid.
+    left_out = {"max_batch", "name", *(name for name in _LATER if facts[name] in (None, ()))}
+    spec = {name: value for name, value in facts.items() if name not in left_out}
     target = identity(oracle)
     binding = {"target": target, "spec": spec, "configuration": configuration(learner), "seed": seed}
     with Ledger(ledger, binding) as store:
