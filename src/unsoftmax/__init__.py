@@ -11,11 +11,14 @@ from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.logits import logit_oracle
 from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.auditing import audit
+from unsoftmax.comparing import compare
 from unsoftmax.diagnosis import Diagnosis, diagnose
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.results.audit import Audit
-from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, Usage, load
+from unsoftmax.results.comparison import Comparison
+from unsoftmax.results.files import load
+from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, Usage
 from unsoftmax.run.recovery import recover
 
 __version__ = "0.1.0"
@@ -42,11 +45,13 @@ __all__ = [
     "Budget",
     "Certificate",
     "Claim",
+    "Comparison",
     "Recheck",
     "Recovery",
     "Status",
     "Usage",
     "adapters",
+    "compare",
     "errors",
     "learners",
     "load",

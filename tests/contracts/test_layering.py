@@ -25,8 +25,9 @@ FORBIDDEN = {
     "oracles": {"learners", "adapters", "run", "cli", "report", "experiments", "verify", "auditing"},
     "adapters": {"learners", "run", "cli", "report", "experiments", "verify", "auditing"},
     "results": {"*", "-errors", "-arguments", "-models", "-results", "-probes"},
-    "run": {"adapters", "cli", "report", "experiments", "auditing"},
-    "report": {"learners", "oracles", "adapters", "run", "cli", "verify", "auditing"},
+    "run": {"adapters", "cli", "report", "experiments", "auditing", "comparing"},
+    "comparing": {"cli", "report", "experiments", "auditing", "diagnosis"},
+    "report": {"learners", "oracles", "adapters", "run", "cli", "verify", "auditing", "comparing"},
 }
 
 

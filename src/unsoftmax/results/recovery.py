@@ -155,7 +155,7 @@ class Recovery:
             "notes": list(self.notes),
         }
         tensors = {"_": np.zeros(0)} if self.model is None else self.model.parameters()
-        text = json.dumps(header, default=_as_json)
+        text = json.dumps(header, default=as_json)
         write_safetensors(path, tensors, {"format": RECOVERY_FORMAT, "recovery": text})
 
 
@@ -166,10 +166,11 @@ def asked(scope: Scope) -> str:
 
 def plain(value: Any) -> Any:
     """The value as a file gives it back: what was saved and loaded equals what `recover` returned."""
-    return json.loads(json.dumps(value, default=_as_json))
+    return json.loads(json.dumps(value, default=as_json))
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """What `json` cannot say of itself: shapes of arrays, numbers of NumPy, and the rest as text."""
     if isinstance(value, np.ndarray):
         return {"array": list(value.shape)}
     if isinstance(value, np.generic):
@@ -193,7 +194,7 @@ def load(path: str | Path) -> Recovery:
         return Recovery(
             model=model,
             status=Status(header["status"]),
-            usage=_usage(header["usage"]),
+            usage=usage_from(header["usage"]),
             certificate=Certificate(
                 tuple(_claim(claim) for claim in header["claims"]), scope_from(header.get("scope"))
             ),
@@ -204,7 +205,8 @@ def load(path: str | Path) -> Recovery:
         raise FileFormatError(f"{path} has a damaged recovery header ({error}).") from error
 
 
-def _usage(values: dict[str, Any]) -> Usage:
+def usage_from(values: dict[str, Any]) -> Usage:
+    """The usage in a header, its kinds checked."""
     usage = Usage(**values)
     for count in (usage.asked, usage.billed, usage.tokens, usage.numbers, usage.rounds, *usage.phases.values()):
         _of(int, count)

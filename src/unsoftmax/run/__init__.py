@@ -3,5 +3,6 @@
 recovery  `recover`: oracle in, verified model out
 attempt   one attempt: the program, the verification, and what any ending can report
 engine    one round after the other, in chunks
+surroundings  ledger, workers and version around a run
 progress  what people see while it runs
 """

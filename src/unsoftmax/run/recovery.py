@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sized
+from concurrent.futures import Executor
 from dataclasses import asdict
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,6 @@ from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Learner, configuration
 from unsoftmax.oracles.base import Oracle, of_source
-from unsoftmax.oracles.identity import identity
-from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
@@ -27,9 +22,7 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.results.recovery import Recovery, plain
 from unsoftmax.run.attempt import Attempt
 from unsoftmax.run.engine import ProgressCallback
-
-_LATER = ("shows", "part", "position", "parts")
-"""Fields of a spec that ledgers of the first format do not name: they bind only where they are set."""
+from unsoftmax.run.surroundings import installed_version, opened, working
 
 _REMOTE_FACTOR = 4
 """A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
@@ -85,12 +78,12 @@ def recover(
     what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
         limits.refuse(needed, needed, what)
-    with _opened(ledger, oracle, learner, seed) as store:
+    with opened(ledger, oracle, configuration(learner), seed) as store:
         # What the ledger holds is paid for: only the rest must fit.
         rest = max(0, needed - (len(store) if isinstance(store, Sized) else 0))
         limits.refuse(rest, rest, what)
         concurrency = int(of_source(oracle, "concurrency", 1))
-        with _workers(executor, concurrency) as workers, _watching(progress, needed) as watch:
+        with working(executor, concurrency) as workers, _watching(progress, needed) as watch:
             in_flight = max(concurrency, 1 if executor is None else 8)
             stack = Stack(oracle, limits, store, workers, recheck, in_flight=in_flight)
             provenance = _provenance(oracle, learner, seed)
@@ -111,48 +104,16 @@ def require_run(oracle: Any, learner: Any, seed: Any) -> None:
         raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
 
 
-@contextmanager
-def _workers(executor: Executor | None, concurrency: int) -> Iterator[Executor | None]:
-    """The user's executor, or threads of our own if the target takes several calls at once."""
-    if executor is not None or concurrency == 1:
-        yield executor
-        return
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="unsoftmax") as own:
-        yield own
-
-
-@contextmanager
-def _opened(ledger: str | Path | Store | None, oracle: Oracle, learner: Learner, seed: int) -> Iterator[Store | None]:
-    """The store behind `ledger`; a file is bound to this run and held while it lasts."""
-    if not isinstance(ledger, (str, Path)):
-        yield ledger
-        return
-    facts = asdict(oracle.spec)
-    # How sequences are batched does not change their answers; a ledger from before a field existed stays valid.
-    left_out = {"max_batch", "name", *(name for name in _LATER if facts[name] in (None, ()))}
-    spec = {name: value for name, value in facts.items() if name not in left_out}
-    target = identity(oracle)
-    binding = {"target": target, "spec": spec, "configuration": configuration(learner), "seed": seed}
-    with Ledger(ledger, binding) as store:
-        yield store
-
-
 def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
     facts: dict[str, Any] = plain(
         {
-            "version": _version(),
+            "version": installed_version(),
             "spec": asdict(oracle.spec),
             "configuration": configuration(learner),
             "seed": seed,
         }
     )
     return facts
-
-
-@cache
-def _version() -> str:
-    # Parsing the package's metadata takes as long as a small recovery.
-    return version("unsoftmax")
 
 
 def _watching(progress: bool | ProgressCallback, needed: int) -> Any:

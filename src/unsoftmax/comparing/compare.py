@@ -1,0 +1,187 @@
+"""`compare`: is the target the reference, and if not, what changed?"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unsoftmax.arguments import real
+from unsoftmax.comparing.arithmetic import UNIT
+from unsoftmax.comparing.detection import Detection, Plan, detect, plan
+from unsoftmax.comparing.explain import explain as explaining
+from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.references import Reference, reference_of
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.core.base import Asking, configuration
+from unsoftmax.oracles.base import Oracle, of_source
+from unsoftmax.oracles.identity import fingerprint
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.recording import Store
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.results.comparison import Comparison
+from unsoftmax.results.recovery import plain
+from unsoftmax.run.engine import ProgressCallback, run
+from unsoftmax.run.progress import watching
+from unsoftmax.run.recovery import require_run
+from unsoftmax.run.surroundings import installed_version, opened, working
+from unsoftmax.spec import OracleSpec
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """Settings of a comparison, as a ledger is bound to them."""
+
+    reference: str
+    alpha: float
+    smallest: float | None
+    explain: bool
+    arithmetic: str | None
+
+
+def compare(
+    oracle: Oracle,
+    reference: Any,
+    *,
+    arithmetic: str | None = None,
+    alpha: float = 1e-3,
+    smallest: float | None = None,
+    budget: int | Budget | None = None,
+    explain: bool = True,
+    seed: int = 0,
+    ledger: str | Path | Store | None = None,
+    executor: Executor | None = None,
+    progress: bool | ProgressCallback = False,
+) -> Comparison:
+    """Say whether the target is the reference, and if not, what changed and where.
+
+    reference   a model of us.models, an oracle, a PyTorch module, the path of a .safetensors or .onnx file, or any
+                callable (batch, N, d) -> answers. It is free to ask. What changed is told for heads and layers whose
+                weights it holds; other references give detection, and number formats where weights can be reached.
+    arithmetic  number format in which the target computes ("float64", "float32", "float16", "bfloat16"); None: the
+                oracle's dtype, or float32 where all answers of a float64 oracle are float32 numbers.
+    alpha       probability of saying "differs" of an unchanged target, all tests together.
+    smallest    relative change of the weights that must not stay unseen: as many near ties as that takes are asked, and
+                the verdict is "undecided" where rounding hides such a change.
+    budget      queries (or a `Budget`); what is known when it ends is reported.
+    explain     False stops once a difference is established.
+    """
+    require_run(oracle, None, seed)
+    _check(oracle.spec, arithmetic, alpha, smallest)
+    known = reference_of(reference, oracle.spec)
+    settings = Comparing(_digest(reference, known), alpha, smallest, explain, arithmetic)
+    limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
+    configured = configuration(settings)
+    with opened(ledger, oracle, configured, seed) as store:
+        concurrency = int(of_source(oracle, "concurrency", 1))
+        with working(executor, concurrency) as workers, watching(progress, 0) as watch:
+            in_flight = max(concurrency, 1 if executor is None else 8)
+            stack = Stack(oracle, limits, store, workers, in_flight=in_flight)
+            found = run(program(known, oracle.spec, settings, seed), stack, watch)
+    provenance = plain(
+        {"version": installed_version(), "spec": asdict(oracle.spec), "configuration": configured, "seed": seed}
+    )
+    return Comparison(**asdict_shallow(found), usage=stack.meter.snapshot(), provenance=provenance)
+
+
+def asdict_shallow(found: Finding) -> dict[str, Any]:
+    """Fields by name, arrays untouched."""
+    return {name: getattr(found, name) for name in found.__dataclass_fields__}
+
+
+def program(known: Reference, spec: OracleSpec, settings: Comparing, seed: int) -> Asking[Finding]:
+    """The whole comparison as a generator."""
+    declared = settings.arithmetic or spec.dtype
+    made = plan(known, spec, declared, settings.alpha, settings.smallest, seed)
+    measured = settings.arithmetic is None
+    seen = yield from detect(made, settings.alpha, settings.smallest, seed, measured=measured)
+    return (yield from _judged(seen, seen.plan, settings, seed))
+
+
+def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Asking[Finding]:
+    alpha = settings.alpha
+    worst = max(made.detectable.values())
+    base = Finding(
+        verdict="same",
+        sentence="",
+        p_value=seen.p_value,
+        e_value=math.exp(min(seen.log_e_value, 700.0)),
+        detectable=worst,
+        evidence=_evidence(seen, made),
+        notes=_notes(made, settings),
+    )
+    restless = seen.stochastic(alpha)
+    if restless is not None:
+        words = (
+            "The target answers at random: the same sequence got different answers."
+            if restless == "random"
+            else "The target drifts: the first sequences got other answers at the end."
+        )
+        return base.said("stochastic", words + " Compare it with a fixed seed, or declare tolerance=.")
+    if seen.p_value <= alpha:
+        if not settings.explain:
+            return base.said("unexplained", f"The answers differ from the reference's (p = {seen.p_value:.1g}).")
+        return (yield from explaining(seen, made, base, alpha, seed))
+    if not seen.complete:
+        return base.said("undecided", "The budget ended before the planned questions were asked; no difference so far.")
+    if settings.smallest is not None and worst > settings.smallest:
+        return base.said(
+            "undecided",
+            f"No difference is seen, but rounding hides changes up to {worst:.1g} and {settings.smallest:.1g} was "
+            "asked for; serve the model in a longer number format, or allow longer tokens.",
+        )
+    what = "weights" if made.noise.reference.known else "answers"
+    return base.said(
+        "same",
+        f"The answers are the reference's to {made.noise.arithmetic} rounding; a relative change of its {what} "
+        f"by {worst:.1g} would have been seen.",
+    )
+
+
+def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
+    lengths = sorted({int(g.X.shape[1]) for g in (made.repeated, *made.groups)})
+    return {
+        "arithmetic": made.noise.arithmetic,
+        "tails": {name: float(p) for name, p in seen.tails.items()},
+        "repeated": {"steady": seen.steady, "drift": seen.drift},
+        "detectable": {name: value if math.isfinite(value) else None for name, value in made.detectable.items()},
+        "noise constant": made.constant,
+        "lengths asked": lengths,
+        "not looked at": f"sequences longer than {lengths[-1]} tokens, and behaviour that only particular sequences "
+        "trigger: probes are random but for the reference's own ties.",
+    }
+
+
+def _notes(made: Plan, settings: Comparing) -> tuple[str, ...]:
+    if settings.arithmetic is None and made.noise.arithmetic != made.asked.spec.dtype:
+        return (
+            f"all answers are {made.noise.arithmetic} numbers: the target is judged by that rounding, though its dtype "
+            f"is declared {made.asked.spec.dtype}.",
+        )
+    return ()
+
+
+def _check(spec: OracleSpec, arithmetic: Any, alpha: Any, smallest: Any) -> None:
+    if spec.kind == "membership":
+        raise InvalidArgument(
+            "labels show too little of a model to compare it from outside; compare an oracle of values."
+        )
+    if spec.link is not None:
+        raise InvalidArgument(
+            f"answers behind the link {spec.link!r} are not compared; give an oracle of the values before it, or a "
+            "reference and target that both answer link(f) with link=None."
+        )
+    if arithmetic is not None and arithmetic not in UNIT:
+        raise InvalidArgument(f"`arithmetic` must be one of {', '.join(UNIT)} or None (got {arithmetic!r}).")
+    real("alpha", alpha)
+    if not 0 < alpha < 0.5:
+        raise InvalidArgument(f"`alpha` must be between 0 and 0.5 (got {alpha}); it is the rate of false alarms.")
+    if smallest is not None:
+        real("smallest", smallest)
+
+
+def _digest(given: Any, known: Reference) -> str:
+    own = fingerprint(known.model if known.model is not None else given)
+    return f"{known.name}:{own}"

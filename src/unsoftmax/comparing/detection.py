@@ -1,0 +1,216 @@
+"""Does the target differ from the reference at all? Repeated questions, near ties, single tokens, longer sequences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.comparing import designs, statistics
+from unsoftmax.comparing.designs import LONGER, SINGLES, TIES, Asked
+from unsoftmax.comparing.noise import Noise
+from unsoftmax.comparing.power import detectable_changes
+from unsoftmax.comparing.references import Reference
+from unsoftmax.errors import BudgetExceeded
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+from unsoftmax.probes.base import Probes
+from unsoftmax.spec import OracleSpec
+
+PHASE = "detect"
+REPEATED = 4
+"""Sequences asked three times: twice at the start, once at the end."""
+SINGLE = 8
+"""Sequences of one token, which show values alone."""
+DIRECTIONS = 24
+"""Near ties in new directions. With m directions and n/m copies the signal needed for 99 % is least between 10 and 100
+directions (106, 89, 113 noise units for m = 10, 24, 100)."""
+_FACTORS = (1.0, 2.0, 4.0, 8.0)
+"""Token norms over the usual one: rounding of the answer itself dominates below 4; beyond it nothing is gained."""
+_LONGER_FACTORS = (16.0, 64.0, 256.0)
+"""Further norms where the answers carry a declared tolerance, which longer tokens outscale."""
+_CALIBRATED = 96
+"""Fresh near ties on which the constant of the noise is measured."""
+_REPEATS_SHARE = 0.1
+"""Part of alpha given to the repeated questions; the rest is divided among the kinds of sequences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences of one kind with what the reference says and how far rounding may take the answers."""
+
+    name: str
+    X: Array
+    truth: Array
+    sd: Array
+
+    def residual(self, y: Array) -> Array:
+        """y - truth, in float64."""
+        return np.asarray(y.astype(self.truth.dtype) - self.truth, dtype=np.float64)
+
+    def z(self, y: Array) -> Array:
+        """Residuals in units of the noise."""
+        return np.asarray(self.residual(y) / np.maximum(self.sd, 1e-300))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The questions, made before the first is asked; `detectable` by kind of change."""
+
+    asked: Asked
+    noise: Noise
+    norm: float
+    repeated: Group
+    groups: tuple[Group, ...]
+    constant: float
+    detectable: dict[str, float]
+    copies: int = 1
+
+    @property
+    def queries(self) -> int:
+        return 3 * len(self.repeated.X) + sum(len(group.X) for group in self.groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """What was asked and answered; `complete` is False where the budget ended first."""
+
+    plan: Plan
+    answers: dict[str, Array]
+    steady: float = 1.0
+    drift: float = 1.0
+    complete: bool = True
+    tails: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def p_value(self) -> float:
+        """Smallest tail, corrected for the number of tests."""
+        if not self.tails:
+            return 1.0
+        return min(1.0, len(self.tails) / (1 - _REPEATS_SHARE) * min(self.tails.values()))
+
+    @property
+    def log_e_value(self) -> float:
+        energies = [statistics.energy(g.z(self.answers[g.name])) for g in self.groups]
+        return statistics.log_e_value(np.concatenate(energies)) if energies else 0.0
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Groups that were answered."""
+        return tuple(g for g in self.plan.groups if g.name in self.answers)
+
+    def stochastic(self, alpha: float) -> str | None:
+        """ "random" or "drifting" if the same questions were answered differently."""
+        if self.steady <= _REPEATS_SHARE * alpha / 2:
+            return "random"
+        return "drifting" if self.drift <= _REPEATS_SHARE * alpha / 2 else None
+
+
+def group(name: str, X: Array, noise: Noise, constant: float, rng: np.random.Generator) -> Group:
+    """Sequences with their expected answers and noise."""
+    truth, _ = noise.reference.truth(X, noise.arithmetic)
+    return Group(name, X, truth, noise.deviation(X, constant, rng))
+
+
+def plan(
+    reference: Reference, spec: OracleSpec, arithmetic: str, alpha: float, smallest: float | None, seed: int
+) -> Plan:
+    """Design everything offline: token norm by predicted power, noise by calibration, number of ties by `smallest`."""
+    rng = np.random.default_rng([seed, 0xC09A])
+    asked, noise = Asked(spec, arithmetic), Noise(reference, arithmetic, spec.tolerance)
+    usual = designs.usual_norm(reference, asked, rng)
+    factors: tuple[float, ...] = _FACTORS if reference.heads is not None else (1.0,)
+    factors += _LONGER_FACTORS if spec.tolerance and reference.heads is not None else ()
+    norm, worst = usual, math.inf
+    for factor in factors if len(factors) > 1 else ():
+        tried = min(usual * factor, 0.9 * spec.domain.norm_limit)
+        sample = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, tried, rng), noise, 1.0, rng)
+        seen = max(detectable_changes(reference, sample, alpha, rng).values())
+        norm, worst = (tried, seen) if seen < worst else (norm, worst)
+    constant = noise.constant(lambda: designs.near_ties(reference, asked, _CALIBRATED, norm, rng), rng)
+    ties = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, norm, rng), noise, constant, rng)
+    changes = detectable_changes(reference, ties, alpha, rng)
+    worst = max(changes.values())
+    copies = 1
+    if smallest is not None and math.isfinite(worst):
+        copies = int(np.clip(math.ceil((worst / smallest) ** 2), 1, 16))
+        if copies > 1:
+            X = np.concatenate([ties.X, *(_copy(ties.X, asked, rng) for _ in range(copies - 1))])
+            ties = group(TIES, X, noise, constant, rng)
+            changes = detectable_changes(reference, ties, alpha, rng)
+    single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
+    one = group(SINGLES, designs.singles(reference, asked, SINGLE, usual, rng), noise, single_constant, rng)
+    groups = [ties, one]
+    for i, X in enumerate(designs.longer(reference, asked, usual, rng)):
+        long_constant = max(constant, noise.constant(lambda X=X: X, rng))  # type: ignore[misc]
+        groups.append(group(f"{LONGER} {i}", X, noise, long_constant, rng))
+    first = designs.near_ties(reference, asked, REPEATED, norm, rng)
+    repeated = group("repeated", first, noise, constant, rng)
+    return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies)
+
+
+def _copy(X: Array, asked: Asked, rng: np.random.Generator) -> Array:
+    """The same directions rescaled, so that rounding is new and the signal is not; a'W b is kept near its tie."""
+    if X.dtype.kind in "iu" or X.shape[1] != 2:
+        return X.copy()
+    nu = np.exp(rng.uniform(-0.35, 0.35, (len(X), 1)))
+    b = X[:, 1] * nu
+    a = (X[:, 0] - X[:, 1]) / nu
+    return asked.on_grid(np.stack([a + b, b], axis=1))
+
+
+def detect(made: Plan, alpha: float, smallest: float | None, seed: int, *, measured: bool) -> Asking[Detection]:
+    """Ask the plan; what the budget allows is used.
+
+    `measured`: a float64 oracle whose first answers are all float32 numbers is judged by float32 rounding.
+    """
+    answers: dict[str, Array] = {}
+    first = made.repeated
+    steady, drift, tails = 1.0, 1.0, {}
+    complete = True
+    try:
+        y1 = yield Probes(first.X, phase=PHASE)
+        y2 = yield Probes(first.X, phase=PHASE, again=1)
+        if measured and made.noise.arithmetic == "float64" and written_in(np.concatenate([y1, y2])) != "float64":
+            made = plan(made.noise.reference, made.asked.spec, "float32", alpha, smallest, seed)
+            constant = made.constant
+            first = group("repeated", first.X, made.noise, constant, np.random.default_rng([seed, 0xF32]))
+        steady = _changed(y1, y2, first)
+        for item in made.groups:
+            answers[item.name] = yield Probes(item.X, phase=PHASE)
+        y3 = yield Probes(first.X, phase=PHASE, again=2)
+        drift = _changed(y1, y3, first)
+    except BudgetExceeded:
+        complete = False
+    tails = _tails(made, answers)
+    return Detection(made, answers, steady, drift, complete, tails)
+
+
+def _changed(before: Array, after: Array, item: Group) -> float:
+    """p-value that two answers to one question differ by rounding alone."""
+    return statistics.tail(statistics.energy((after - before) / np.maximum(math.sqrt(2) * item.sd, 1e-300)))
+
+
+def _tails(made: Plan, answers: dict[str, Array]) -> dict[str, float]:
+    """Tails of every kind of sequence, of all outputs together and of the one that differs most."""
+    found: dict[str, list[Array]] = {}
+    for item in made.groups:
+        if item.name in answers:
+            found.setdefault(item.name if item.name in (TIES, SINGLES) else LONGER, []).append(
+                item.z(answers[item.name])
+            )
+    tails = {}
+    for name, parts in found.items():
+        z = np.concatenate(parts)
+        tails[name] = statistics.tail(statistics.energy(z))
+        if z.ndim == 2:
+            tails[f"{name}, one output"] = statistics.tail_of_one_output(z)
+    return tails
+
+
+def written_in(y: Array) -> str:
+    """Number format the answers are written in."""
+    unit = rounding_unit(y)
+    return "float64" if unit < 1e-12 else "float32"

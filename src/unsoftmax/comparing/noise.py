@@ -1,0 +1,99 @@
+"""How far rounding may take an answer: first-order sensitivity to relative changes of everything that is rounded.
+
+Tokens and weights are changed by independent relative amounts; the root mean square of what that does to an answer,
+times the unit of rounding, is the forward error to first order up to one constant per design. The constant is measured
+offline, on the reference computed in the target's arithmetic in several orders of operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.comparing.arithmetic import ORDERS, UNIT, computed
+from unsoftmax.comparing.references import Reference
+from unsoftmax.models.base import Array
+
+_DRAWS = 32
+"""Random changes averaged: the estimated variance is then right within a quarter, which the margin covers."""
+_LEAST_DRAWS = 6
+"""Draws for references so large that more would take long; their answers are averaged over many outputs."""
+_FLOPS = 4e9
+"""Products of tokens and weights spent on the draws of one design: a few seconds."""
+_STEP = 2.0**-20
+"""Relative change in float64: its square and the rounding of the difference are both below 1e-6 of it."""
+_ROUGH_STEP = 2.0**-8
+"""Relative change where the reference answers in float32 only: a 64th of the digits on either side."""
+_MARGIN = 1.5
+"""On the largest of three orders of operations, one of them term by term: 1 false alarm of 18,000 at 1e-3 on kernels
+that were not among the three (1.25: 14, of which 8 in one cell of 1000)."""
+_WIDE_MARGIN = 3.0
+"""Where only the reference's own order of operations is known: sums term by term err up to twice as much at d = 64."""
+_SEQUENTIAL = 0.42
+"""Error of a sum of d terms taken one by one, over sqrt(d) and the unit of rounding: measured on Gaussian heads."""
+_LEAST = 0.5
+"""Least constant: a kernel that rounds nothing here may round elsewhere."""
+_TERM_BY_TERM = 2**24
+"""Largest tensor of products formed for sums term by term."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Rounding in `arithmetic`, and a declared tolerance on top of it."""
+
+    reference: Reference
+    arithmetic: str
+    tolerance: float = 0.0
+
+    def sensitivity(self, X: Array, rng: np.random.Generator) -> Array:
+        """Root mean square change of each answer under relative changes of size one, shaped like the answers."""
+        reference, ids = self.reference, X.dtype.kind in "iu"
+        step = _STEP if reference.known or self.arithmetic == "float64" else _ROUGH_STEP
+        base = reference.double(X)
+        total = np.zeros(base.shape)
+        weights = reference.weights if reference.rebuilt is not None else {}
+        work = X.shape[0] * X.shape[1] * max(sum(a.size for a in weights.values()), X[0].size)
+        draws = int(np.clip(_FLOPS / max(work, 1), _LEAST_DRAWS, _DRAWS))
+        for _ in range(draws):
+            moved = X if ids else X * (1 + step * rng.standard_normal(X.shape))
+            answer = reference.double
+            if reference.rebuilt is not None:
+                answer = reference.rebuilt(
+                    {k: a * (1 + step * rng.standard_normal(a.shape)) for k, a in weights.items()}
+                )
+            total += ((answer(moved) - base) / step) ** 2
+        return np.asarray(np.sqrt(total / draws + base**2) / math.sqrt(3))
+
+    def errors(self, X: Array) -> list[Array]:
+        """Rounding errors of the reference in this arithmetic, one array per order of operations; sums term by term
+        are formed for as many of the first sequences as fit."""
+        truth, sharper = self.reference.truth(X, self.arithmetic)
+        if not sharper:
+            return []
+        heads = self.reference.heads
+        found = self.reference.computed(X, self.arithmetic)
+        if heads is not None:
+            few = max(1, _TERM_BY_TERM // (X.shape[1] * heads.dim * heads.dim))
+            found += [computed(heads, X[:few] if order == 2 else X, self.arithmetic, order) for order in ORDERS]
+        return [np.asarray(y.astype(truth.dtype) - truth[: len(y)], dtype=np.float64) for y in found]
+
+    def constant(self, design: Callable[[], Array], rng: np.random.Generator) -> float:
+        """The constant of a design, from fresh probes of its kind."""
+        X = design()
+        errors = self.errors(X)
+        if not errors:
+            terms = X.shape[-1] if X.ndim == 3 else 1
+            return _MARGIN * max(1.0, _SEQUENTIAL * math.sqrt(terms))
+        unit = np.maximum(UNIT[self.arithmetic] * self.sensitivity(X, rng), 1e-300)
+        sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]
+        margin = _MARGIN if self.reference.heads is not None else _WIDE_MARGIN
+        return max(_LEAST, margin * max(sizes))
+
+    def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
+        """Standard deviation of (answer - truth), shaped like the answers."""
+        rounding = constant * UNIT[self.arithmetic] * self.sensitivity(X, rng)
+        _, sharper = self.reference.truth(X[:1], self.arithmetic)
+        return np.hypot(rounding * (1.0 if sharper else math.sqrt(2.0)), self.tolerance)

@@ -1,0 +1,94 @@
+"""The smallest change of the weights that a set of near ties would show with 99 %, by kind of change."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unsoftmax.comparing import statistics
+from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.references import Reference
+from unsoftmax.models.base import Array
+
+if TYPE_CHECKING:
+    from unsoftmax.comparing.detection import Group
+
+POWER = 0.995
+"""Of the noise; with the quantile of the drawn changes it leaves 1 %."""
+_QUANTILE = 0.995
+_DRAWS = 256
+"""Random changes of each kind; their signal has a closed form on near ties."""
+_FEW = 6
+"""Random changes of a weight of a reference without a closed form; the worst counts."""
+_STEP = 2.0**-16
+"""Relative size of these changes: small enough to be linear, large enough for float64."""
+_TESTS = 6
+"""Tests among which alpha is divided at most."""
+
+
+def detectable_changes(reference: Reference, ties: Group, alpha: float, rng: np.random.Generator) -> dict[str, float]:
+    """Relative changes by kind: of all scores, of one head's scores by rank one; else of each weight, or of answers."""
+    share = alpha / _TESTS
+    threshold = statistics.needed(len(ties.X), share, POWER)
+    if reference.heads is not None and ties.X.shape[1] == 2:
+        signals = _of_heads(reference.heads, ties, rng)
+    elif reference.rebuilt is not None:
+        signals = _of_weights(reference, ties, rng)
+    else:
+        size = np.abs(np.asarray(ties.truth, dtype=np.float64))
+        signals = {"answers": np.array([float(statistics.energy(size / ties.sd).sum())])}
+    return {name: math.sqrt(threshold / low) if low > 0 else math.inf for name, low in _low(signals).items()}
+
+
+def _low(signals: dict[str, Array]) -> dict[str, float]:
+    """A signal that all but a few changes reach."""
+    return {name: float(np.quantile(s, 1 - _QUANTILE) if len(s) > _FEW else s.min()) for name, s in signals.items()}
+
+
+def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, Array]:
+    """Sum of squared signals per unit of relative change, for random changes: dense, and of rank one in one head."""
+    a, b = ties.X[:, 0] - ties.X[:, 1], ties.X[:, 1]
+    t = heads.gaps(ties.X)
+    slope = 1 / (2 + np.exp(t) + np.exp(-t))
+    written = np.einsum("hod,bd->hbo", heads.P, a)
+    sd = ties.sd[:, None] if ties.sd.ndim == 1 else ties.sd
+    # What a unit of a'dW_h b does to the answers, in units of the noise: squares and products of heads, (H, H, batch).
+    effect = slope[:, :, None] * written / np.maximum(sd, 1e-300)
+    gram = np.einsum("hbo,gbo->hgb", effect, effect) / effect.shape[2]
+    size = float(np.linalg.norm(heads.W)) or 1.0
+    H, d = heads.count, heads.dim
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    # a'dW b of a dense Gaussian change is Gaussian with these covariances between near ties.
+    cover = (a @ a.T) * (b @ b.T)
+    root = np.linalg.cholesky(cover + 1e-12 * np.eye(len(a)) * float(lengths.max()) ** 2)
+    dense = rng.standard_normal((_DRAWS, H, len(a))) @ root.T * (size / math.sqrt(H * d * d))
+    found = {"dense": np.einsum("khb,kgb,hgb->k", dense, dense, gram)}
+    left, right = (rng.standard_normal((_DRAWS, d)) for _ in range(2))
+    left /= np.linalg.norm(left, axis=1, keepdims=True)
+    right /= np.linalg.norm(right, axis=1, keepdims=True)
+    one = ((left @ a.T) * (right @ b.T) * size) ** 2
+    weakest = int(np.argmin([float((one @ gram[h, h]).mean()) for h in range(H)]))
+    found["rank one in one head"] = one @ gram[weakest, weakest]
+    return found
+
+
+def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> dict[str, Array]:
+    """Sum of squared signals per unit of relative change of one weight array, all its entries changed at random."""
+    assert reference.rebuilt is not None
+    base = reference.double(ties.X)
+    found: dict[str, Array] = {}
+    for name, weight in reference.weights.items():
+        size = float(np.linalg.norm(weight))
+        if weight.size < 2 or size == 0 or weight.ndim < 2:
+            continue
+        signals = []
+        for _ in range(_FEW):
+            change = rng.standard_normal(weight.shape)
+            change *= size / float(np.linalg.norm(change))
+            moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
+            signals.append(float(statistics.energy((moved(ties.X) - base) / _STEP / ties.sd).sum()))
+        if max(signals) > 0:
+            found[name] = np.array(signals)
+    return found or {"answers": np.array([float(statistics.energy(np.abs(base) / ties.sd).sum())])}

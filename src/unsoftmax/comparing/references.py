@@ -1,0 +1,174 @@
+"""The reference: what the target should be. Free to ask, so everything that can be known of it is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unsoftmax import models
+from unsoftmax.comparing.heads import Heads, heads_of
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.models.base import Array, Model
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.base import Probes
+from unsoftmax.spec import OracleSpec
+
+Answers = Callable[[Array], Array]
+
+SHARPER = {"float64": "longdouble", "float32": "float64", "float16": "float64", "bfloat16": "float64"}
+"""Format in which a reference is computed when the target computes in this one."""
+
+_WORK = 3e8
+"""Products of a token and a parameter that are formed in long double, which no BLAS helps: a few seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A known function of tokens. `model` or `heads` are None where its structure, or its weights, are out of reach.
+
+    `plain` answers in the reference's own number format; `rebuilt` gives the function with other weights, in float64.
+    """
+
+    name: str
+    plain: Answers
+    model: Model | None = None
+    weights: dict[str, Array] = field(default_factory=dict)
+    rebuilt: Callable[[dict[str, Array]], Answers] | None = None
+
+    @cached_property
+    def heads(self) -> Heads | None:
+        return None if self.model is None else heads_of(self.model)
+
+    @property
+    def known(self) -> bool:
+        """Whether the weights can be reached."""
+        return self.rebuilt is not None
+
+    @cached_property
+    def double(self) -> Answers:
+        """The function in float64 (in its own format where the weights are out of reach)."""
+        return self.plain if self.rebuilt is None else self.rebuilt(self.weights)
+
+    def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:
+        """Answers more precise than the target's, and whether they are: else both round alike."""
+        if self.model is None:
+            return self.double(X), self.known and arithmetic != "float64"
+        size = sum(a.size for a in self.weights.values()) * X.shape[0] * X.shape[1]
+        wide = np.finfo(np.longdouble).eps < np.finfo(np.float64).eps
+        if arithmetic == "float64" and wide and size <= _WORK:
+            return self.model.astype("longdouble")(X), True
+        return self.double(X), arithmetic != "float64"
+
+    def computed(self, X: Array, arithmetic: str) -> list[Array]:
+        """The reference's own evaluations in the target's arithmetic: all sequences at once, and one at a time."""
+        if self.model is not None and arithmetic in ("float64", "float32"):
+            same = self.model.astype(arithmetic)
+        elif self.model is None and self.known:
+            same = self.plain  # type: ignore[assignment]
+        else:
+            return []
+        return [np.asarray(same(X), dtype=np.float64), np.concatenate([same(x[None]) for x in X]).astype(np.float64)]
+
+
+def reference_of(given: Any, spec: OracleSpec) -> Reference:
+    """A model, an oracle, a PyTorch module, the path of a .safetensors or .onnx file, or a callable, as a Reference."""
+    if isinstance(given, (str, Path)):
+        given = _file(Path(given))
+    if isinstance(given, Model):
+        found = _model(given)
+    elif isinstance(given, Oracle):
+        found = Reference(given.spec.name or "reference", lambda X: np.asarray(given(Probes(X)), dtype=np.float64))
+        _agree("dim", given.spec.dim, spec.dim)
+    elif hasattr(given, "state_dict") and hasattr(given, "named_parameters"):
+        found = _module(given, spec)
+    elif callable(given):
+        found = Reference(getattr(given, "__name__", "reference"), lambda X: np.asarray(given(X), dtype=np.float64))
+    else:
+        raise InvalidArgument(
+            f"`reference` must be a model, an oracle, a PyTorch module, a .safetensors or .onnx file or a callable "
+            f"(got {type(given).__name__})."
+        )
+    _check_answers(found, spec)
+    return found
+
+
+def _file(path: Path) -> Any:
+    match path.suffix:
+        case ".safetensors":
+            return models.load(path)
+        case ".onnx":
+            from unsoftmax import adapters
+
+            return adapters.onnx_session(path)
+        case other:
+            raise InvalidArgument(f"`reference` {path} has the file type {other!r}; use .safetensors or .onnx.")
+
+
+def _model(model: Model) -> Reference:
+    every = model.parameters()
+    inner = {name: a for name, a in every.items() if a.dtype.kind == "f" and a.ndim}
+    if any(not np.isfinite(a).all() for a in inner.values()):
+        raise InvalidArgument("`reference` holds numbers that are not finite; it cannot be computed.")
+
+    def rebuilt(weights: dict[str, Array]) -> Answers:
+        named = every | {name: np.asarray(a, dtype=np.float64) for name, a in weights.items()}
+        return model.from_parameters(named)
+
+    return Reference(type(model).__name__, model, model, inner, rebuilt)
+
+
+def _module(module: Any, spec: OracleSpec) -> Reference:
+    """A PyTorch module: its own answers, and those of a float64 copy whose weights can be set."""
+    import copy
+
+    from unsoftmax import adapters
+
+    outer = lambda m: adapters.torch_module(m, None if _says_dim(m) else spec.dim)  # noqa: E731
+    own = outer(module)
+    named = {name: p.detach().cpu().double().numpy() for name, p in module.named_parameters() if p.is_floating_point()}
+
+    def rebuilt(weights: dict[str, Array]) -> Answers:
+        import torch
+
+        twin = copy.deepcopy(module).double()
+        with torch.no_grad():
+            for name, p in twin.named_parameters():
+                if name in weights:
+                    p.copy_(torch.from_numpy(np.array(weights[name], dtype=np.float64)))
+        oracle = outer(twin)
+        return lambda X: np.asarray(oracle(Probes(X)), dtype=np.float64)
+
+    return Reference(type(module).__name__, lambda X: np.asarray(own(Probes(X))), None, named, rebuilt)
+
+
+def _says_dim(module: Any) -> bool:
+    return type(module).__name__ in ("MultiheadAttention", "TransformerEncoderLayer")
+
+
+def _agree(name: str, mine: Any, other: Any) -> None:
+    if mine != other:
+        raise InvalidArgument(f"the target has {name} {other} and the reference {mine}; they cannot be the same model.")
+
+
+def _check_answers(reference: Reference, spec: OracleSpec) -> None:
+    """Refuse a reference that does not take the target's tokens or does not answer in its shape."""
+    if spec.vocabulary is not None:
+        X = np.full((2, 1), int(spec.allowed[0]))
+        if reference.model is not None:
+            _agree("vocabulary", getattr(reference.model, "vocabulary", None), spec.vocabulary)
+    else:
+        X = np.zeros((2, 1, spec.dim))
+        if reference.model is not None:
+            _agree("dim", reference.model.dim, spec.dim)
+    shape = np.shape(reference.double(X))
+    wanted = (2,) if spec.outputs is None else (2, spec.outputs)
+    if shape != wanted:
+        raise InvalidArgument(
+            f"`reference` answers two sequences with shape {shape} where the target gives {wanted}; "
+            "compare models with the same outputs."
+        )
