@@ -46,7 +46,38 @@ def test_stop(make):
         us.recover(make(), LEARNER, recheck=Recheck(every=32))
     assert 1e-9 < error.value.gap < 1e-2
     assert error.value.recovery.status is us.Status.TARGET_FAILED
-    assert error.value.recovery.usage.phases["recheck"] == 4
+    # Each of the four was in doubt, and asked once more.
+    assert error.value.recovery.usage.phases["recheck"] == 8
+
+
+def rounded_by_the_batch(heads):
+    """Sums are taken in an order that depends on the size of the batch, as a matrix product does."""
+
+    def fn(tokens):
+        order = np.random.default_rng(len(tokens)).permutation(heads.dim)
+        return us.models.MultiHead(heads.W[:, order][:, :, order], heads.v[:, order])(tokens[..., order])
+
+    return us.oracle(fn, heads.dim)
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_terms_that_cancel_round_differently_in_another_batch(seed):
+    heads = us.models.MultiHead.random(8, 2, norm=2.0, seed=seed)
+    learner = us.learners.MultiHead()
+    recovery = us.recover(rounded_by_the_batch(heads), learner, seed=seed, recheck=Recheck(every=64, sample=8))
+    assert any("answered the same" in note for note in recovery.notes)
+
+
+@pytest.mark.parametrize("change", [1e-8, 1e-3])
+def test_another_model_behind_the_same_address_is_noticed(change):
+    received = [0]
+
+    def fn(tokens):
+        received[0] += len(tokens)
+        return HEAD(tokens) * (1 + change * (received[0] > 40))
+
+    with pytest.raises(OracleError, match="not deterministic"):
+        us.recover(us.oracle(fn, 8, max_batch=16), LEARNER, recheck=Recheck(every=50, sample=16))
 
 
 def test_drift_shows_in_the_mean_change():
