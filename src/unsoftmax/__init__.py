@@ -13,6 +13,7 @@ from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.auditing import audit
 from unsoftmax.comparing import compare
 from unsoftmax.diagnosis import Diagnosis, diagnose
+from unsoftmax.fitting import Log, fit
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.results.audit import Audit
@@ -42,6 +43,8 @@ __all__ = [
     "audit",
     "Diagnosis",
     "diagnose",
+    "Log",
+    "fit",
     "Budget",
     "Certificate",
     "Claim",

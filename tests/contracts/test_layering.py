@@ -25,9 +25,10 @@ FORBIDDEN = {
     "oracles": {"learners", "adapters", "run", "cli", "report", "experiments", "verify", "auditing"},
     "adapters": {"learners", "run", "cli", "report", "experiments", "verify", "auditing"},
     "results": {"*", "-errors", "-arguments", "-models", "-results", "-probes"},
-    "run": {"adapters", "cli", "report", "experiments", "auditing", "comparing"},
-    "comparing": {"cli", "report", "experiments", "auditing", "diagnosis"},
-    "report": {"learners", "oracles", "adapters", "run", "cli", "verify", "auditing", "comparing"},
+    "fitting": {"learners", "adapters", "run", "cli", "report", "experiments", "auditing", "verify", "diagnosis"},
+    "run": {"adapters", "cli", "report", "experiments", "auditing", "comparing", "fitting"},
+    "comparing": {"cli", "report", "experiments", "auditing", "diagnosis", "fitting"},
+    "report": {"learners", "oracles", "adapters", "run", "cli", "verify", "auditing", "comparing", "fitting"},
 }
 
 

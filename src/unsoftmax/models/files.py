@@ -13,6 +13,9 @@ from unsoftmax.errors import FileFormatError, UnsoftmaxError
 from unsoftmax.models.base import MODEL_FORMAT, Array, Model
 
 RECOVERY_FORMAT = "unsoftmax-recovery/1"
+BESIDE = "beside the model: "
+"""Tensors of a recovery whose names begin so are not parameters of its model."""
+
 _LARGEST_FILE = 16 * 2**30
 """A header can claim any size; the largest model that can be recovered is far below this."""
 
@@ -36,7 +39,7 @@ def model_from(class_name: Any, tensors: dict[str, Array], path: str | Path) -> 
     if cls is None:
         raise FileFormatError(f"{path} names the model class {class_name!r}, which this version does not know.")
     try:
-        return cls.from_parameters(tensors)
+        return cls.from_parameters({name: a for name, a in tensors.items() if not name.startswith(BESIDE)})
     except (UnsoftmaxError, TypeError, ValueError, IndexError) as error:
         raise FileFormatError(f"{path} does not hold a {class_name} ({error}).") from error
 

@@ -12,17 +12,22 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from unsoftmax.errors import FileFormatError
-from unsoftmax.models.base import Model, write_safetensors
-from unsoftmax.models.files import RECOVERY_FORMAT, model_from, read_safetensors
+from unsoftmax.models.base import Array, Model, write_safetensors
+from unsoftmax.models.files import BESIDE, RECOVERY_FORMAT, model_from, read_safetensors
 from unsoftmax.results.scope import Scope, scope_from
 
 Basis = Literal["proved", "measured", "assumed"]
+
+_ERROR = BESIDE + "error of "
+"""Names of the standard errors in a file."""
 
 
 class Status(StrEnum):
     """How a run ended; `remedy` says what to do next."""
 
     RECOVERED = "recovered"
+    CONSISTENT = "consistent"
+    SURROGATE = "surrogate"
     UNVERIFIED = "unverified"
     MISMATCH = "mismatch"
     BUDGET_EXHAUSTED = "budget exhausted"
@@ -38,6 +43,8 @@ class Status(StrEnum):
 
 _REMEDIES = {
     Status.RECOVERED: "Fresh queries agree with the model; nothing to do.",
+    Status.CONSISTENT: "The model explains the records within their noise; the stated errors are all that is known.",
+    Status.SURROGATE: "No recovery: a function that predicts records like those held out; the notes say why.",
     Status.UNVERIFIED: "The model was not checked; run again with verify=True before trusting it.",
     Status.MISMATCH: "Fresh queries contradict the model; choose a learner for a wider class, or diagnose the target.",
     Status.BUDGET_EXHAUSTED: "Run again with a larger budget; with the same ledger, if any, nothing is paid twice.",
@@ -123,6 +130,10 @@ class Recovery:
     certificate: Certificate = field(default_factory=Certificate)
     provenance: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    undetermined: Array | None = None
+    """Basis (k, unknowns) of parameter changes that a fitted log does not show; None if there is none."""
+    errors: dict[str, Array] = field(default_factory=dict)
+    """Standard errors of the parameters, by name, where they were fitted to a log."""
 
     @property
     def _asked(self) -> str | None:
@@ -155,6 +166,8 @@ class Recovery:
             "notes": list(self.notes),
         }
         tensors = {"_": np.zeros(0)} if self.model is None else self.model.parameters()
+        beside = {"undetermined": self.undetermined} | {f"error of {name}": e for name, e in self.errors.items()}
+        tensors = tensors | {BESIDE + name: value for name, value in beside.items() if value is not None}
         text = json.dumps(header, default=as_json)
         write_safetensors(path, tensors, {"format": RECOVERY_FORMAT, "recovery": text})
 
@@ -200,6 +213,8 @@ def load(path: str | Path) -> Recovery:
             ),
             provenance=dict(header["provenance"]),
             notes=tuple(_of(str, note) for note in header["notes"]),
+            undetermined=tensors.get(BESIDE + "undetermined"),
+            errors={name.removeprefix(_ERROR): a for name, a in tensors.items() if name.startswith(_ERROR)},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{path} has a damaged recovery header ({error}).") from error

@@ -1,0 +1,24 @@
+"""Models from recorded traffic: no query is chosen, none is asked.
+
+log          the records: sequences or ids, answers, what is declared about their noise
+blocks       records side by side in blocks of similar length
+heads        heads on those records as a least-squares problem
+mixture      starts for hot heads
+factorial    starts for several heads
+search       descents from one attempt after the other until one arrives
+recipes      which starts to try for which class
+choice       number of heads and rank where they are not given
+noise        what noise the answers carry
+settle       the last digits, unseen directions at 0
+directions   what the records determine: singular directions of J over the noise
+lack_of_fit  features of other classes that would explain the residual
+verdict      recovered, consistent or a surrogate; the claim about records like these
+result       from unknowns to a Recovery
+readers      logs from files
+fit          all of it in order
+"""
+
+from unsoftmax.fitting.fit import fit
+from unsoftmax.fitting.log import Log
+
+__all__ = ["Log", "fit"]

@@ -1,0 +1,127 @@
+"""`fit`: a log in, a model with its verdict out; not one query is asked."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from unsoftmax.arguments import real, whole
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.choice import affordable, chosen, shapes
+from unsoftmax.fitting.directions import Directions, spans
+from unsoftmax.fitting.log import Log
+from unsoftmax.fitting.noise import Noise, noise_of, rounding
+from unsoftmax.fitting.result import Ended, recovery_of
+from unsoftmax.fitting.search import Search, Watch
+from unsoftmax.fitting.settle import settled, to_the_floor
+from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
+from unsoftmax.probes.base import Array
+from unsoftmax.results.recovery import Recovery, Usage
+
+Class = Literal["single head", "low rank", "multi-head", "layer"]
+"""Model classes that a log can be fitted with."""
+
+_FEWEST = 5
+"""Numbers that must be held out, in two records at least: fewer would agree by chance too often."""
+
+
+def fit(
+    log: Log,
+    model: Class = "single head",
+    *,
+    heads: int | None = None,
+    rank: int | None = None,
+    holdout: float = 0.15,
+    seed: int = 0,
+    starts: int = 120,
+    progress: bool | Watch = False,
+) -> Recovery:
+    """The model behind recorded answers, fitted to a part of them and judged by the rest.
+
+    `heads`, `rank`: found if None (`rank` only for "low rank"; elsewhere None is full rank). `holdout`: the share of
+    records that nobody touches before the verdict. `starts`: attempts per shape before the best fit is taken.
+    The status is RECOVERED if held-out records agree to rounding, CONSISTENT if they are within the noise (declared,
+    or seen in digits or repeated records) and no missing feature is found, and SURROGATE otherwise: then only the
+    claim about records like these is made. `recovery.errors`: standard errors of every parameter.
+    `recovery.undetermined`: a basis (k, unknowns) of what the log does not show, or None; unknowns are W raveled,
+    then v (or P).
+    """
+    began = time.perf_counter()
+    _check(log, model, holdout, {"seed": seed}, {"heads": heads, "rank": rank, "starts": starts})
+    wanted = shapes(log, model, heads, rank)
+    rng = np.random.default_rng([seed, 0xF17])
+    train, held = _parts(log, holdout, rng)
+    blocks, rest = Blocks(log, train), Blocks(log, held)
+    span, noise = spans(blocks), noise_of(log)
+    wanted = affordable(wanted, span, blocks)
+    best = chosen(wanted, blocks, noise, starts, rng, progress if callable(progress) else None)
+    judged, x, shown = _judged(best.search, rest, best.x, noise, seed)
+    usage = Usage(
+        asked=len(log), tokens=int(log.lengths.sum()), numbers=int(log.answers.size),
+        seconds=time.perf_counter() - began, phases={"fitted": len(train), "held out": len(held)},
+    )  # fmt: skip
+    shape = best.search.problem.shape
+    provenance: dict[str, Any] = {
+        "fit": {"model": model, "heads": heads, "rank": rank, "holdout": holdout, "starts": starts},
+        "found": {"heads": shape.heads, "rank": shape.rank, "unknowns": shape.freedom, "noise": noise.source},
+        "seed": seed,
+        "version": _version(),
+    }
+    return recovery_of(Ended(best.search.problem, x, shown, judged, span), usage, provenance)
+
+
+def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1: dict[str, int | None]) -> None:
+    if not isinstance(log, Log):
+        raise InvalidArgument(f"`log` must be a us.Log (got {type(log).__name__}); oracles are for us.recover.")
+    if model not in get_args(Class):
+        raise InvalidArgument(f"`model` must be one of {', '.join(map(repr, get_args(Class)))} (got {model!r}).")
+    real("holdout", holdout, high=1.0)
+    for name, value in from_0.items():
+        whole(name, value, 0)
+    for name, number in from_1.items():
+        if number is not None:
+            whole(name, number)
+
+
+def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Records to fit and records to hold out, drawn at random."""
+    n = len(log)
+    kept = round(holdout * n)
+    if kept < 2 or kept * (log.outputs or 1) < _FEWEST or n - kept < 1:
+        raise InvalidArgument(
+            f"`holdout` must leave at least 2 records and {_FEWEST} numbers for the verdict, and a record to fit (got "
+            f"{kept} of {n} records); pass more records."
+        )
+    order = rng.permutation(n)
+    return np.sort(order[kept:]), np.sort(order[:kept])
+
+
+def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, seed: int) -> tuple[Judged, Array, Directions]:
+    """Settle and judge: as exact answers first, then as noisy ones."""
+    problem = search.problem
+    shape, blocks = problem.shape, problem.blocks
+    scale = rounding(blocks, shape, x)
+    sharp, shown, _ = settled(problem, to_the_floor(problem, x, scale, search.steps), scale)
+    both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
+    fitted = checked(problem, rest, sharp, shown, both)
+    if exact(fitted):
+        return judge_exact(fitted), sharp, shown
+    rows = [noise.deviations(part.y).ravel() for part in (blocks, rest)]
+    if noise.source == "none":
+        left = problem.at(sharp).residual
+        rows = [np.full(len(row), float(np.sqrt((left**2).mean()))) for row in rows]
+    # Answers near 0 have a relative error near 0, but were computed from numbers of the usual size.
+    rows = [np.maximum(row, 1e-3 * float(np.median(row)) + 1e-300) for row in rows]
+    x, shown, _ = settled(problem, to_the_floor(problem, x, rows[0], search.steps), rows[0])
+    fitted = checked(problem, rest, x, shown, (rows[0], rows[1]))
+    return judge_noisy(problem, fitted, noise, rows[0], seed), x, shown
+
+
+@cache
+def _version() -> str:
+    return version("unsoftmax")

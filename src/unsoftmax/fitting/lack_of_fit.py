@@ -1,0 +1,96 @@
+"""Do features of other classes explain what the fit has left? A score test, one F test per kind of feature.
+
+Held-out error cannot tell a wrong class from noise of unknown size: both leave as much on new records as on old ones.
+Features that the class does not have can: off the columns of J they explain noise no better than chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.heads import HeadsAt, Shape, mean_tokens
+from unsoftmax.probes.base import Array
+
+_RANDOM_HEADS = 3
+"""Random heads of the fitted size among the features: what they attend to stands for any further head."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The strongest feature and its p-value, corrected for the number of features tried."""
+
+    feature: str
+    p_value: float
+
+
+def lack_of_fit(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: Array, seed: int) -> Missing:
+    """The feature that explains most of the residual beyond J. Rows are weighted by their deviations (n m,)."""
+    from scipy.stats import f as fisher  # a slow import, needed at the end of a fit only
+
+    Q = _basis(at.jacobian() / deviations[:, None])
+    r = at.residual / deviations
+    r = r - Q @ (Q.T @ r)
+    found = []
+    for name, F in _features(blocks, shape, x, seed).items():
+        columns = np.kron(F, np.eye(shape.outputs)) / deviations[:, None]
+        B = _basis(columns - Q @ (Q.T @ columns))
+        k, rest = B.shape[1], len(r) - Q.shape[1] - B.shape[1]
+        if k == 0 or rest < 1:
+            continue
+        explained = float(((B.T @ r) ** 2).sum())
+        left = max(float(r @ r) - explained, 1e-300)
+        found.append(Missing(name, float(fisher.sf(explained / k / (left / rest), k, rest))))
+    if not found:
+        return Missing("nothing could be tested", 1.0)
+    best = min(found, key=lambda missing: missing.p_value)
+    return Missing(best.feature, min(1.0, best.p_value * len(found)))
+
+
+def _basis(A: Array) -> Array:
+    """Orthonormal columns that span those of A."""
+    size = np.linalg.norm(A, axis=0)
+    U, s, _ = np.linalg.svd(A[:, size > 0] / size[size > 0], full_matrices=False)
+    return np.asarray(U[:, s > 1e-9 * s.max(initial=0.0)])
+
+
+def _features(blocks: Blocks, shape: Shape, x: Array, seed: int) -> dict[str, Array]:
+    """Features (n, k) by name: parts of attention models that this class does not have."""
+    W, _, P = shape.split(x)
+    n, d = blocks.q.shape
+    Z = mean_tokens(blocks, W)
+    f = np.einsum("nhd,hmd->nm", Z.reshape(n, shape.heads, d), P)
+    position, linear, gate, offset = (np.empty((n, k)) for k in (d, shape.outputs, shape.outputs, d))
+    u = [blocks.q @ Wh.T for Wh in W]
+    for block in blocks:
+        rows, X = block.rows, block.tokens
+        inside = np.ones(X.shape[:2]) if block.beyond is None else (~block.beyond).astype(float)
+        place = np.cumsum(inside, axis=1) * inside / inside.sum(axis=1, keepdims=True)
+        position[rows] = np.matmul(place[:, None], X)[:, 0]
+        scores = np.matmul(X, u[0][rows, :, None])[:, :, 0] * inside
+        values = X @ P[0].T
+        linear[rows] = np.matmul(scores[:, None], values)[:, 0]
+        gate[rows] = np.matmul((np.tanh(scores / 2) * inside)[:, None], values)[:, 0]
+        alpha = attend(block, u[0][rows])[1]
+        slope = alpha * (values - np.matmul(alpha[:, None], values)).sum(axis=2)
+        offset[rows] = np.matmul(slope[:, None], X)[:, 0]
+    found = {
+        "a constant": np.ones((n, 1)),
+        "the query token itself": blocks.q,
+        "the mean token": mean_tokens(blocks, np.zeros((1, d, d))),
+        "positions": position,
+        "powers of the answer": np.concatenate([f**2, f**3], axis=1),
+        "squares of what heads attend to": Z**2,
+        "scores that are not normalised": np.concatenate([linear, gate], axis=1),
+        "an offset of the keys": offset,
+    }
+    if blocks.lengths[0] < blocks.lengths[-1]:
+        found["the length of the sequence"] = np.log(blocks.lengths)[:, None]
+    rng = np.random.default_rng([seed, 0x5C0])
+    size = float(np.sqrt((W**2).mean()))
+    for _ in range(_RANDOM_HEADS):
+        head = mean_tokens(blocks, rng.standard_normal((1, d, d)) * size)
+        found["a further head"] = np.concatenate([found.get("a further head", np.empty((n, 0))), head], axis=1)
+    return found

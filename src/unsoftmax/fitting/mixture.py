@@ -1,0 +1,74 @@
+"""Starts for hot heads: as if every answer were the value of ONE token, picked by the head, plus noise that falls.
+
+Where attention is saturated, the squared residual has a local minimum for almost every choice of winners. The
+likelihood of a mixture, -log sum_j alpha_j exp(-(y - x_j.v)^2 / 2 s^2), is smooth in W as long as s is large, and
+its minimum moves to the right winners while s falls. A ridge on the scores keeps undecided entries small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from unsoftmax.fitting.blocks import Block, Blocks, attend
+from unsoftmax.fitting.heads import Shape, mean_tokens
+from unsoftmax.probes.base import Array
+
+LEVELS = (1.0, 0.5, 0.25, 0.12, 0.06)
+"""Noise s of one level after the other, relative to the deviation of the answers: halving keeps every level inside
+the basin of the one before; below 0.06 most logs that can be read have been."""
+
+_STEPS = 60
+"""L-BFGS steps per level: the start of a fit need not be a minimum."""
+
+
+def regressed(blocks: Blocks, shape: Shape) -> Array:
+    """P (H, m, d) of heads that attend to all tokens alike: least squares on the mean token, shared equally."""
+    mean = mean_tokens(blocks, np.zeros((1, shape.dim, shape.dim)))
+    P = np.linalg.lstsq(mean, blocks.y, rcond=None)[0].T / shape.heads
+    return np.repeat(P[None], shape.heads, axis=0)
+
+
+def levels(blocks: Blocks, shape: Shape, x: Array, ridge: float) -> Iterator[Array]:
+    """Unknowns after every level, from x; one head, scalar answers."""
+    from scipy.optimize import minimize  # a slow import, needed for hot heads only
+
+    unit = float(blocks.y.std()) or 1.0
+    for level in LEVELS:
+        s = level * unit
+        found = minimize(
+            _cost, x, args=(blocks, shape, s, ridge), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+        )
+        x = found.x
+        yield x
+
+
+def _cost(x: Array, blocks: Blocks, shape: Shape, s: float, ridge: float) -> tuple[float, Array]:
+    """Mean of the negative log-likelihood with the ridge, and its gradient."""
+    W, factors, P = shape.split(x)
+    n, v = len(blocks), P[0, 0]
+    u = blocks.q @ W[0].T
+    loss, pull, gradient_v = 0.0, np.empty((n, shape.dim)), np.zeros(shape.dim)
+    for block in blocks:
+        log_alpha, alpha = attend(block, u[block.rows])
+        gap = blocks.y[block.rows] - block.tokens @ v
+        likelihood, share = _shares(block, log_alpha - gap**2 / (2 * s * s))
+        loss -= likelihood
+        pull[block.rows] = np.matmul((share - alpha)[:, None, :], block.tokens)[:, 0]
+        gradient_v += np.matmul((share * gap)[:, None, :], block.tokens).sum(axis=(0, 1)) / s**2
+    scores = x[: shape.scores]
+    gradient_W = -pull.T @ blocks.q / n
+    if factors is not None:
+        A, B = factors[0][0], factors[1][0]
+        gradient_W = np.stack([gradient_W @ B, gradient_W.T @ A])
+    gradient = np.concatenate([gradient_W.ravel() + ridge / shape.dim * scores, -gradient_v / n])
+    return loss / n + 0.5 * ridge / shape.dim * float(scores @ scores), gradient
+
+
+def _shares(block: Block, joint: Array) -> tuple[float, Array]:
+    """Sum of log sum_j exp(joint) over the records, and each token's share (b, N)."""
+    top = joint.max(axis=1, keepdims=True)
+    share = np.exp(joint - top)
+    total = share.sum(axis=1, keepdims=True)
+    return float((top + np.log(total)).sum()), share / total

@@ -1,0 +1,99 @@
+"""How wrong may a recorded answer be? Declared, seen in the digits, seen in records that repeat, or rounding alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.heads import Shape
+from unsoftmax.fitting.log import Log
+from unsoftmax.inversion import decimal_error, rounding_unit
+from unsoftmax.probes.base import Array
+
+UNIT = 2.0**-53
+"""Half a unit in the last place of float64: the largest error of one rounding."""
+
+_COARSE = 1e-12
+"""Rounding units above this belong to formats shorter than float64."""
+
+_ARITHMETIC = 30.0
+"""Deviations of one rounding that arithmetic in a short format may add up to: scores are sums of d^2 products, and
+in float32 logs of trained layers the answers are 3 to 20 roundings off."""
+
+_DECLARED = 1.15
+"""Deviations up to this many times the declared noise pass for it: declarations have one or two digits."""
+
+_PAIRS = 10
+"""Repetitions needed before their spread is taken for the noise: fewer leave it uncertain by more than a quarter."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """`source` says where it comes from; a record's deviation is hypot(absolute, relative |answer|), and what is seen
+    may be up to `allowed` times that. `freedom`: independent differences behind a measured one (inf if declared)."""
+
+    source: Literal["declared", "format", "decimals", "repeated records", "none"]
+    absolute: float = 0.0
+    relative: float = 0.0
+    allowed: float = _DECLARED
+    freedom: float = np.inf
+
+    def deviations(self, answers: Array) -> Array:
+        """Standard deviation of each answer, elementwise."""
+        return np.hypot(self.absolute, self.relative * np.abs(answers))
+
+
+def noise_of(log: Log) -> Noise:
+    """What is known about the noise before any model is fitted."""
+    y = log.answers.ravel()
+    if log.tolerance:
+        return Noise("declared", log.tolerance)
+    unit = max(rounding_unit(y), float(np.finfo(log.dtype).eps))
+    step = decimal_error(y)
+    if step > 0:
+        return Noise("decimals", step / np.sqrt(3.0))
+    if unit > _COARSE:
+        # A rounded number is off by up to half a unit of its last place, uniformly: between eps/2 and eps/4 of it.
+        return Noise("format", 0.0, 0.4 * unit / np.sqrt(3.0), _ARITHMETIC)
+    found = _repeated(log)
+    return Noise("none") if found is None else found
+
+
+def _repeated(log: Log) -> Noise | None:
+    """The spread of answers to equal sequences; None where there are too few, or where they repeat to the last bit."""
+    groups: dict[bytes, list[int]] = {}
+    for i, (start, length) in enumerate(zip(log.starts, log.lengths, strict=True)):
+        groups.setdefault(log.tokens[start : start + length].tobytes(), []).append(i)
+    several = [group for group in groups.values() if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in several)
+    if freedom < _PAIRS:
+        return None
+    spread = sum(float(((log.answers[g] - log.answers[g].mean(axis=0)) ** 2).sum()) for g in several)
+    freedom *= log.outputs or 1
+    deviation = float(np.sqrt(spread / freedom))
+    size = float(np.sqrt((log.answers**2).mean()))
+    return Noise("repeated records", deviation, 0.0, _DECLARED, freedom) if deviation > 1e3 * UNIT * size else None
+
+
+def rounding(blocks: Blocks, shape: Shape, x: Array) -> Array:
+    """Standard deviation (n m,) of the rounding of a float64 target with these parameters.
+
+    Scores are off by a rounding of the sum of their terms, weights and values by one of their own size.
+    """
+    W, _, P = shape.split(x)
+    variance = np.zeros((len(blocks), shape.outputs))
+    for Wh, Ph in zip(W, P, strict=True):
+        u = blocks.q @ Wh.T
+        size = np.abs(blocks.q) @ np.abs(Wh).T
+        for block in blocks:
+            rows, X = block.rows, block.tokens
+            alpha = attend(block, u[rows])[1]
+            values = X @ Ph.T
+            slope = np.abs(alpha[:, :, None] * (values - np.matmul(alpha[:, None, :], values)))
+            terms = np.matmul(np.abs(X), size[rows, :, None])
+            large = np.matmul(alpha[:, None, :], np.abs(X) @ np.abs(Ph).T)[:, 0]
+            variance[rows] += ((slope * terms) ** 2).sum(axis=1) + slope.sum(axis=1) ** 2 + large**2
+    return np.asarray(UNIT * np.sqrt(variance) + 1e-300).ravel()

@@ -1,0 +1,172 @@
+"""Which starts to try for which class, the likeliest first. Each recipe is an endless or long stream of attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, count, islice
+
+import numpy as np
+
+from unsoftmax.fitting import factorial, mixture
+from unsoftmax.fitting.heads import Eliminated, Shape
+from unsoftmax.fitting.search import FAST, SLOW, Attempt, Search
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import Descent, descend
+
+RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01)
+"""Ridges of the mixture starts, in turn: few records need large ones, hot heads small ones."""
+
+_SIZE = 0.5
+"""Deviation of the scores of random starts: near 0 heads are alike and separate slowly, at 1 the wrong winners of
+hot sequences are fixed already."""
+
+_FACTORS = 0.3
+"""Deviation of the scores of random factors."""
+
+_MEDIUM = Descent(damping=1.0, down=3.0, iterations=80, patience=10)
+"""From random scores."""
+
+_AGREED = 1e-6
+"""Two rounds whose costs agree to this share ended in the same minimum."""
+
+_SAME = 3
+"""Rounds that must end in the best minimum known before it is taken for the global one."""
+
+
+def recipe(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
+    """The attempts for the class of the search's shape."""
+    shape = search.problem.shape
+    if shape.outputs > 1:
+        return _layers(search, rng)
+    if shape.heads > 1:
+        return _several(search, rng)
+    return _single(search) if shape.rank is None else _low_rank(search, rng)
+
+
+def _single(search: Search) -> Iterator[Attempt]:
+    """One head: plain descent from scores 0, then mixture starts, each read in two orders."""
+    shape, blocks = search.problem.shape, search.problem.blocks
+    start = np.concatenate([np.zeros(shape.scores), mixture.regressed(blocks, shape).ravel()])
+    yield ("from scores 0", *search.descend(start, SLOW))
+    best, same = np.inf, 0
+    for ridge in RIDGES:
+        costs = []
+        for hot in mixture.levels(blocks, shape, start, ridge * search.token_square() ** 2):
+            for x, cost in _both_orders(search, hot):
+                yield f"mixture, ridge {ridge:g}", x, cost
+                costs.append(cost)
+        agreed = min(costs) <= best * (1 + _AGREED) and best <= min(costs) * (1 + _AGREED)
+        same, best = same + 1 if agreed else 1, min(best, *costs)
+        if same >= _SAME:
+            return
+    yield from _random_single(search)
+
+
+def _random_single(search: Search) -> Iterator[Attempt]:
+    """Random scores of growing size: what is left when every mixture has failed."""
+    rng = np.random.default_rng(0x51)
+    for number in range(20):
+        W = _random_scores(search, rng, _SIZE * (1 + number % 4))
+        yield ("random scores", *search.descend(_with_values(search, W), _MEDIUM))
+
+
+def _both_orders(search: Search, x: Array) -> Iterator[tuple[Array, float]]:
+    """Residuals first and scores after, then the other way round."""
+    first, cost = search.descend(x, FAST)
+    yield first, cost
+    yield search.descend(first, FAST, cap=3.0)
+    second, cost = search.descend(x, FAST, cap=1.0)
+    yield second, cost
+    yield search.descend(second, FAST)
+
+
+def _low_rank(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
+    """Random factors with one column to spare, truncated; in turn with mixture starts in the factors."""
+    shape, blocks = search.problem.shape, search.problem.blocks
+    assert shape.rank is not None
+    wider = search.like(replace(shape, rank=min(shape.rank + 1, shape.dim)))
+    values = mixture.regressed(blocks, shape).ravel()
+    for number in count():
+        x = np.concatenate([_random_factors(wider, rng), values])
+        W, _, P = wider.problem.shape.split(wider.descend(x, _MEDIUM)[0])
+        yield ("one column more", *search.descend(shape.joined(W, P), FAST))
+        start = np.concatenate([_random_factors(search, rng), values])
+        ridge = RIDGES[number % 3] * search.token_square()
+        for hot in islice(mixture.levels(blocks, shape, start, ridge), 4):
+            yield (f"mixture, ridge {RIDGES[number % 3]:g}", *search.descend(hot, _MEDIUM))
+
+
+def _random_factors(search: Search, rng: np.random.Generator) -> Array:
+    shape = search.problem.shape
+    assert shape.rank is not None
+    size = np.sqrt(_FACTORS / (shape.dim * search.token_square())) / shape.rank**0.25
+    return rng.standard_normal(shape.scores) * size
+
+
+def _several(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
+    """Random scores, one head to spare, and factorial mixtures, in turn."""
+    shape, blocks = search.problem.shape, search.problem.blocks
+    for number in count():
+        x, cost = search.descend(_with_values(search, _random_scores(search, rng, _SIZE)), _MEDIUM)
+        yield "random scores", x, cost
+        yield ("one head more", *_spared(search, rng))
+        W = _random_scores(search, rng, 1.0)
+        ridge = (0.3, 0.1)[number % 2]
+        for hot in factorial.levels(blocks, shape, W, ridge * search.token_square() ** 2, rng):
+            yield (f"factorial mixture, ridge {ridge:g}", *search.descend(hot, FAST))
+
+
+def _spared(search: Search, rng: np.random.Generator) -> tuple[Array, float]:
+    """A fit of one head more, then the best of what is left without one."""
+    wider = search.like(replace(search.problem.shape, heads=search.problem.shape.heads + 1))
+    x, _ = wider.descend(_with_values(wider, _random_scores(wider, rng, _SIZE)), _MEDIUM)
+    return smaller(wider, x, search)
+
+
+def smaller(wider: Search, x: Array, search: Search) -> tuple[Array, float]:
+    """The best descent with one head fewer: the weakest left out, the second weakest, or the two most alike merged."""
+    W, _, P = wider.problem.shape.split(x)
+    best: tuple[Array, float] = (np.zeros(search.problem.shape.unknowns), np.inf)
+    for keep, values in _fewer(W, P):
+        end = search.descend(search.problem.shape.joined(W[keep], values), FAST)
+        best = min(best, end, key=lambda found: found[1])
+        if best[1] <= search.arrived:
+            break
+    return best
+
+
+def _fewer(W: Array, P: Array) -> Iterator[tuple[list[int], Array]]:
+    heads = range(len(W))
+    for weak in np.argsort(np.linalg.norm(P, axis=(1, 2)))[:2]:
+        keep = [h for h in heads if h != weak]
+        yield keep, P[keep]
+    a, b = min(combinations(heads, 2), key=lambda pair: float(np.linalg.norm(W[pair[0]] - W[pair[1]])))
+    keep, merged = [h for h in heads if h != b], P.copy()
+    merged[a] += P[b]
+    yield keep, merged[keep]
+
+
+def _layers(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
+    """Vector answers: many quick descents with P eliminated, the last digits with P back in."""
+    shape = search.problem.shape
+    inner = Eliminated(search.problem)
+    while True:
+        if shape.rank is None:
+            start = _random_scores(search, rng, _SIZE).ravel()
+        else:
+            start = _random_factors(search, rng)
+        end = descend(inner, start, replace(_MEDIUM, arrived=search.arrived))
+        yield "P eliminated", np.concatenate([end.x, inner.best(end.x)[0].ravel()]), end.cost
+
+
+def _random_scores(search: Search, rng: np.random.Generator, size: float) -> Array:
+    shape: Shape = search.problem.shape
+    return rng.standard_normal((shape.heads, shape.dim, shape.dim)) * (size / (shape.dim * search.token_square()))
+
+
+def _with_values(search: Search, W: Array) -> Array:
+    """Scores and the best values for them, as one vector."""
+    shape = search.problem.shape
+    scores = shape.joined(W, np.zeros((shape.heads, shape.outputs, shape.dim)))[: shape.scores]
+    return np.concatenate([scores, Eliminated(search.problem).best(scores)[0].ravel()])

@@ -1,0 +1,212 @@
+"""Is it the model? Held-out records decide, with the rank of J and the test for features that are missing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.directions import Directions
+from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
+from unsoftmax.fitting.noise import Noise
+from unsoftmax.probes.base import Array
+from unsoftmax.results.recovery import Claim, Status
+
+ROUNDINGS = 100.0
+"""Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums of
+d^2 products are off by tens of roundings at most."""
+
+FINEST = 1e-6
+"""In exact logs a direction known to worse than this share of the parameters is listed as undetermined."""
+
+SIGNIFICANCE = 0.01
+"""A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it."""
+
+_CHANCE = 1e-3
+"""Probability that noise as declared exceeds the bounds on its size, in the fit and on held-out records."""
+
+CONFIDENCE = 0.99
+"""Of the statement about records like those held out."""
+
+BARS = 4.0
+"""Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
+the noise itself is only measured."""
+
+_PICKED = 1e-6
+"""A share of the answers' deviation: an answer this near to one token's value is that token's value."""
+
+_PICKS = 30
+"""Rounds of picking and regression: each record that changes its pick needs about one."""
+
+_NEARLY_ALL = 0.9
+"""Share of answers that are one token's value; chance brings 1e-6 of them there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """The verdict, its claims and notes; `deviation` is what one unit of row noise turned out to be."""
+
+    status: Status
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...]
+    deviation: float
+    limit: float
+    """Error, in parameter units, above which a direction is undetermined."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A fit and how it does on records it has not seen. Rows are over their deviations."""
+
+    shape: Shape
+    x: Array
+    train: Array
+    held: Array
+    leverage: Array
+    """(k m,): variance of the fit at held-out rows, in units of the rows' own."""
+    freedom: int
+    """Fitted numbers beyond the determined unknowns."""
+    gap: float
+    """Largest error on a held-out record, in units of the answers."""
+
+    @property
+    def spread(self) -> float:
+        """Deviation of fitted rows, corrected for the unknowns."""
+        return float(np.sqrt((self.train**2).sum() / max(self.freedom, 1)))
+
+
+def checked(problem: Heads, held: Blocks, x: Array, shown: Directions, deviations: tuple[Array, Array]) -> Checked:
+    """Compare with fitted and held-out records; deviations of both."""
+    train = problem.at(x).residual / deviations[0]
+    at = Heads(held, problem.shape).at(x)
+    seen = ~shown.unseen(1.0)
+    spread = (at.jacobian() / deviations[1][:, None]) @ shown.T @ (shown.V[seen].T / shown.s[seen])
+    leverage = (spread**2).sum(axis=1)
+    free, gap = len(train) - int(seen.sum()), float(np.abs(at.residual).max())
+    return Checked(problem.shape, x, train, at.residual / deviations[1], leverage, free, gap)
+
+
+def exact(fit: Checked) -> bool:
+    """Whether fitted and held-out records agree to rounding."""
+    limit = ROUNDINGS * np.sqrt(1 + fit.leverage)
+    return bool((np.abs(fit.train) <= ROUNDINGS).all() and (np.abs(fit.held) <= limit).all() and len(fit.held))
+
+
+def judge_exact(fit: Checked) -> Judged:
+    """Held-out records agree to rounding."""
+    worst = float(np.abs(fit.held / np.sqrt(1 + fit.leverage)).max())
+    claims = (
+        Claim(
+            "held-out records",
+            ROUNDINGS,
+            worst,
+            statement=f"largest gap on {len(fit.held)} numbers nobody fitted, in deviations of float64 rounding",
+        ),
+        pac(fit, "agree to rounding"),
+    )
+    return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
+
+
+def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, seed: int) -> Judged:
+    """Within the noise and without a missing feature: consistent. Anything else is a surrogate."""
+    from scipy.stats import chi2, f  # slow imports, needed at the end of a fit only
+
+    at = problem.at(fit.x)
+    missing = lack_of_fit(problem.blocks, fit.shape, fit.x, at, deviations, seed)
+    z = fit.held / np.sqrt(1 + fit.leverage)
+    freedom = max(fit.freedom, 1)
+    largest = math.inf
+    if noise.source != "none":
+        quantile = chi2.ppf(1 - _CHANCE, freedom) / freedom
+        if math.isfinite(noise.freedom):
+            quantile = f.ppf(1 - _CHANCE, freedom, noise.freedom)
+        largest = noise.allowed * float(np.sqrt(quantile))
+    ratio = float((z**2).mean()) / max(fit.spread, 1e-300) ** 2
+    above = float(f.ppf(1 - _CHANCE, len(z), freedom))
+    claims = (
+        Claim("residual over the noise", largest, fit.spread, statement=f"noise: {noise.source}"),
+        Claim("held-out over fitted", above, ratio, statement="ratio of mean squares, errors of the fit allowed for"),
+        Claim(
+            "missing features",
+            -math.log10(SIGNIFICANCE),
+            -math.log10(max(missing.p_value, 1e-300)),
+            statement=f"minus the logarithm of the p-value of the strongest: {missing.feature}",
+        ),
+        pac(fit, f"are off by at most {fit.gap:.2g}"),
+    )
+    doubts = _doubts(problem, fit, noise, missing, fit.spread > largest, ratio > above)
+    if doubts:
+        return Judged(Status.SURROGATE, claims[3:], tuple(doubts), fit.spread, 1.0)
+    return Judged(Status.CONSISTENT, claims, (), fit.spread, 1.0)
+
+
+def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_large: bool, worse: bool) -> list[str]:
+    """Why this is not called a recovery, the strongest reason first."""
+    doubts = []
+    if picks_one_token(problem, fit.x):
+        return [
+            "Every answer is the value of one token: argmax attention, the limit of large W, which no answer shows."
+        ]
+    if missing.p_value < SIGNIFICANCE:
+        doubts.append(
+            f"The model class does not explain the answers: {missing.feature} would explain more (p = "
+            f"{missing.p_value:.1g}); fit a wider class."
+        )
+    if noise.source == "none":
+        doubts.append(
+            "The residual is above rounding, no tolerance is declared and no records repeat: a misfit cannot be told "
+            "from noise. Declare `tolerance`, or add records of equal sequences."
+        )
+    elif too_large:
+        doubts.append(
+            f"The residual is {fit.spread:.3g} times the noise ({noise.source}): another class, a minimum that is not "
+            "the best one, or more noise than that; add records, or starts."
+        )
+    if worse:
+        doubts.append("Held-out records fit worse than the fit's own error bars allow: more records are needed.")
+    return doubts
+
+
+def picks_one_token(problem: Heads, x: Array) -> bool:
+    """Whether some v makes nearly every answer the value of one token of its sequence.
+
+    v is refined from the fit: tokens nearest to the answers, least squares on them, in turn.
+    """
+    blocks, shape = problem.blocks, problem.shape
+    if shape.heads > 1 or shape.outputs > 1 or (blocks.lengths > 1).sum() < shape.dim:
+        return False
+    v, share = shape.split(x)[2][0, 0], 0.0
+    for _ in range(_PICKS):
+        picked, gap = _nearest(blocks, v)
+        share = float((gap <= _PICKED * blocks.y.std())[blocks.lengths > 1].mean())
+        # The median keeps records whose pick is wrong from pulling v away.
+        good = gap <= np.median(gap)
+        v = np.linalg.lstsq(picked[good], blocks.y[good, 0], rcond=None)[0]
+    return share >= _NEARLY_ALL
+
+
+def _nearest(blocks: Blocks, v: Array) -> tuple[Array, Array]:
+    """The token of each record whose value is nearest to the answer (n, d), and how near (n,)."""
+    picked, gap = np.empty_like(blocks.q), np.empty(len(blocks))
+    for block in blocks:
+        gaps = np.abs(block.tokens @ v - blocks.y[block.rows])
+        best = gaps.argmin(axis=1)
+        places = np.arange(len(best))
+        picked[block.rows], gap[block.rows] = block.tokens[places, best], gaps[places, best]
+    return picked, gap
+
+
+def pac(fit: Checked, what: str) -> Claim:
+    """A statement about records like these, from those that nobody touched: (1 - p)^k >= 1 - confidence."""
+    k = len(fit.held) // fit.shape.outputs
+    share = -math.log(1 - CONFIDENCE) / k
+    return Claim(
+        "records like these",
+        min(share, 1.0),
+        0.0,
+        statement=f"all {k} held-out records {what}; with {CONFIDENCE:.0%} confidence the share of records of the same "
+        "distribution that are not is below the bound",
+    )

@@ -1,0 +1,198 @@
+"""From recorded answers to models: every class, the verdicts, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.fitting.logs import head, heads, layer, ragged_ids, tokens
+
+RECOVERED, CONSISTENT, SURROGATE = us.Status.RECOVERED, us.Status.CONSISTENT, us.Status.SURROGATE
+
+
+def stated(recovery: us.Recovery) -> float:
+    return next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
+
+
+@pytest.mark.parametrize(("std", "ratio"), [(0.1, 1.25), (1.0, 1.35), (3.0, 1.5), (8.0, 2.2)])
+def test_a_head_from_little_more_than_one_answer_per_unknown(std, ratio) -> None:
+    true = head(8, std, seed=3)
+    X = tokens(int(ratio * 72 / 0.85) + 1, seed=4)
+    r = us.fit(us.Log(X, true(X)))
+    assert r.status is RECOVERED
+    assert us.models.distance(r.model, true) <= min(stated(r), 1e-8)
+    assert r.undetermined is None
+    assert r.usage.billed == 0
+    assert r.certificate.holds
+
+
+def test_ids_over_a_table_in_sequences_of_any_length() -> None:
+    true, table = head(8, 3.0, seed=1), tokens(1, length=500, seed=5)[0]
+    ids = ragged_ids(160, 500, seed=6)
+    r = us.fit(us.Log(ids, [float(true(table[i][None])[0]) for i in ids], table=table))
+    assert r.status is RECOVERED
+    assert us.models.distance(r.model, true) <= 1e-8
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_low_rank_is_found(rank) -> None:
+    true = us.models.LowRankHead.random(12, 2, norm=3.0, seed=2)
+    X = tokens(190, dim=12, seed=7)
+    r = us.fit(us.Log(X, true(X)), "low rank", rank=rank)
+    assert r.status is RECOVERED
+    assert r.model.rank == 2
+    assert us.models.distance(r.model, true) <= min(stated(r), 1e-8)
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_the_number_of_heads_is_found(count) -> None:
+    true = heads(2, 6, seed=3)
+    X = tokens(320, dim=6, seed=8)
+    r = us.fit(us.Log(X, true(X)), "multi-head", heads=count)
+    assert r.status is RECOVERED
+    assert r.model.heads == r.provenance["found"]["heads"] == 2
+    assert us.models.distance(r.model, true) <= min(stated(r), 1e-8)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_layers_from_vector_answers(count) -> None:
+    true = layer(count, seed=4)
+    X = tokens(60 * count, dim=6, seed=9)
+    r = us.fit(us.Log(X, true(X)), "layer", heads=count)
+    assert r.status is RECOVERED
+    for W in true.W:
+        assert min(np.linalg.norm(found - W) for found in r.model.W) <= 1e-8 * np.linalg.norm(W)
+
+
+def test_a_result_is_the_same_again_and_in_a_file(tmp_path) -> None:
+    true, X = head(), tokens(150)
+    log = us.Log(X, np.round(true(X), 3))
+    first, second = us.fit(log, seed=7), us.fit(log, seed=7)
+    assert np.array_equal(first.model.W, second.model.W)
+    first.save(tmp_path / "fit.safetensors")
+    again = us.load(tmp_path / "fit.safetensors")
+    assert again.status is CONSISTENT
+    assert np.array_equal(again.errors["W"], first.errors["W"])
+    assert np.array_equal(us.models.load(tmp_path / "fit.safetensors").W, first.model.W)
+
+
+def noisy(kind: str, y: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    rng = np.random.default_rng(11)
+    if kind == "declared":
+        return y + 0.01 * rng.standard_normal(len(y)), {"tolerance": 0.01}
+    return (np.round(y, 2) if kind == "decimals" else y.astype(np.float32).astype(float)), {}
+
+
+@pytest.mark.parametrize("kind", ["declared", "decimals", "float32"])
+def test_noise_is_stated_in_error_bars(kind) -> None:
+    true, X = head(seed=5), tokens(400, seed=10)
+    y, declared = noisy(kind, true(X))
+    r = us.fit(us.Log(X, y, **declared))
+    assert r.status is CONSISTENT
+    assert us.models.distance(r.model, true) <= stated(r)
+    z = np.concatenate([((r.model.W - true.W) / r.errors["W"]).ravel(), (r.model.v - true.v) / r.errors["v"]])
+    assert np.abs(z).max() < 5
+    assert 0.6 < np.sqrt((z**2).mean()) < 1.5
+
+
+def test_repeated_records_show_the_noise() -> None:
+    true, rng = head(seed=6), np.random.default_rng(0)
+    X = tokens(200, seed=12)
+    X = np.concatenate([X, X[:40]])
+    r = us.fit(us.Log(X, true(X) + 0.02 * rng.standard_normal(240)))
+    assert r.status is CONSISTENT
+    assert r.provenance["found"]["noise"] == "repeated records"
+
+
+def test_noise_that_nobody_declared_is_no_recovery() -> None:
+    true, rng = head(seed=6), np.random.default_rng(0)
+    X = tokens(200, seed=12)
+    r = us.fit(us.Log(X, true(X) + 0.02 * rng.standard_normal(200)), starts=5)
+    assert r.status is SURROGATE
+    assert any("tolerance" in note for note in r.notes)
+    assert r.errors == {}
+
+
+def fixed_query(X):
+    return np.concatenate([X[:, :-1], np.repeat(X[:1, -1:], len(X), axis=0)], axis=1), 2 * 8, "query token"
+
+
+def subspace(X):
+    B = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 5)))[0]
+    return X @ B @ B.T, 5 * 5 + 5, "span 5 of 8"
+
+
+def few_ids(X):
+    ids = np.random.default_rng(2).integers(6, size=X.shape[:2])
+    return X[0, :6][ids], 5 * 6 + 6, "span 6 of 8"
+
+
+@pytest.mark.parametrize("vary", [fixed_query, subspace, few_ids])
+def test_what_the_log_never_varies_is_named_and_the_rest_is_exact(vary) -> None:
+    true = head(seed=8)
+    X, seen, words = vary(tokens(200, seed=13))
+    r = us.fit(us.Log(X, true(X)))
+    assert r.status is RECOVERED
+    basis = r.undetermined
+    assert basis.shape == (72 - seen, 72)
+    assert np.abs(basis @ basis.T - np.eye(len(basis))).max() < 1e-9
+    gap = np.concatenate([(r.model.W - true.W).ravel(), r.model.v - true.v])
+    assert np.linalg.norm(gap - basis.T @ (basis @ gap)) <= 1e-8 * np.linalg.norm(gap)
+    assert words in r.notes[0]
+
+
+def softmax(s):
+    e = np.exp(s - s.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def scores(X, m):
+    return np.einsum("bnd,de,be->bn", X, m.W, X[:, -1])
+
+
+OTHERS = {
+    "a constant": lambda X, m: m(X) + 0.1,
+    "the query token itself": lambda X, m: m(X) + X[:, -1] @ m.v[::-1],
+    "positions": lambda X, m: (softmax(scores(X, m) + 0.3 * np.arange(8)) * (X @ m.v)).sum(axis=1),
+    "argmax": lambda X, m: (X @ m.v)[np.arange(len(X)), scores(X, m).argmax(axis=1)],
+    "": lambda X, m: m(X) + 1e-7 * us.models.SingleHead(m.W.T, m.v)(X),
+    "scores that are not normalised": lambda X, m: (scores(X, m) * (X @ m.v)).sum(axis=1) / 8,
+}
+
+
+@pytest.mark.parametrize("feature", OTHERS)
+def test_other_classes_are_surrogates_with_what_is_missing(feature) -> None:
+    true, X = head(seed=9), tokens(420, seed=14)
+    r = us.fit(us.Log(X, OTHERS[feature](X, true)), starts=6)
+    assert r.status is SURROGATE
+    assert r.undetermined is None
+    assert any(feature in note for note in r.notes), r.notes
+
+
+def test_a_tolerance_does_not_hide_another_class() -> None:
+    X = tokens(420, seed=14)
+    r = us.fit(us.Log(X, heads(2, seed=2)(X), tolerance=1e-3), starts=6)
+    assert r.status is SURROGATE
+
+
+@pytest.mark.parametrize(
+    ("log", "options", "error", "words"),
+    [
+        (us.Log(tokens(60), head()(tokens(60))), {}, us.errors.NotIdentifiable, "51 numbers to fit and the model 72"),
+        (us.Log(tokens(99, length=1), np.ones(99)), {}, us.errors.NotIdentifiable, "attention does not show"),
+        (us.Log(tokens(10), np.ones(10)), {}, us.errors.InvalidArgument, "holdout"),
+        (us.Log(tokens(99), np.ones(99)), {"model": "layer"}, us.errors.InvalidArgument, "vector answers"),
+        (us.Log(tokens(99), np.ones((99, 2))), {}, us.errors.InvalidArgument, "scalar answers"),
+        (us.Log(tokens(99), np.ones(99)), {"model": "x"}, us.errors.InvalidArgument, "model"),
+        (us.Log(tokens(99), np.ones(99)), {"heads": 2}, us.errors.InvalidArgument, "heads"),
+        (us.Log(tokens(99), np.ones(99)), {"rank": 2}, us.errors.InvalidArgument, "rank"),
+        (us.Log(tokens(99), np.ones(99)), {"model": "low rank", "rank": 9}, us.errors.InvalidArgument, "rank"),
+        (us.Log(tokens(99), np.ones(99)), {"holdout": 1.5}, us.errors.InvalidArgument, "holdout"),
+        (us.Log(tokens(99), np.ones(99)), {"seed": -1}, us.errors.InvalidArgument, "seed"),
+        (us.oracle(head()), {}, us.errors.InvalidArgument, "us.Log"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_in_words(log, options, error, words) -> None:
+    with pytest.raises(error, match=words):
+        us.fit(log, **options)
