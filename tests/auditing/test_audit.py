@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.auditing import Terms, audit, ladder
+from unsoftmax.auditing.unknowns import unknowns_of
 from unsoftmax.results.audit import duration, load_audit
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
@@ -209,6 +211,50 @@ def test_sentences_are_grammatical_for_every_defence(result) -> None:
 
 def test_unknowns_are_those_of_the_class(result) -> None:
     assert result.unknowns == 42
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_unknowns_of_a_layer_are_degrees_of_freedom_not_stored_numbers(given) -> None:
+    layer = us.models.AttentionLayer.random(16, 2, seed=0)
+    target = us.oracle(layer)
+    found = audit(target, layer if given else None, scenarios=ladder(target.spec)[:1])
+    assert found.unknowns == us.theory.attention_layer_unknowns(16, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        (us.models.SingleHead.random(6, rank=2, seed=0), us.theory.low_rank_unknowns(6, 2)),
+        (us.models.MultiHead.random(6, 2, seed=0), us.theory.multi_head_unknowns(6, 2)),
+        (us.models.ReluNetwork.random(4, 7, seed=0), us.theory.relu_network_unknowns(4, 7)),
+        (us.models.ReluNetwork.random(4, 7, bias=True, seed=0), us.theory.relu_network_unknowns(4, 7, True)),
+        (us.models.Transformer.random(4, 7, seed=0), us.theory.transformer_unknowns(4, 7)),
+        (us.models.TokenHead.random(20, 3, seed=0), us.theory.token_head_unknowns(20, 3)),
+        (us.models.AttentionLayer.random(256, 4, seed=0), 229_888),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_unknowns_agree_with_the_closed_forms(model, wanted) -> None:
+    assert unknowns_of(model) == wanted
+
+
+def test_out_of_scope_looks_different_from_safe(tmp_path) -> None:
+    W, v = HEAD.W, HEAD.v
+    linear = us.oracle(lambda X: (np.einsum("bnd,de,be->bn", X, W, X[:, -1]) * (X @ v)).sum(axis=1), 6, name="linear")
+    asked = []
+    found = audit(linear, progress=lambda cell, done, total: asked.append(cell))
+    assert not found.in_scope
+    assert {c.leak for c in found.cells} == {"unknown"}
+    assert {c.verdict for c in found.cells} == {"out of scope"}
+    assert sum(c.queries for c in found.cells[1:]) == 0
+    assert "no proof" in found.recommendations[0]
+    page = us.report.audit_page(found)
+    assert "out of scope" in page
+    assert "0 of 1" not in page
+    (log,) = json.loads(us.report.sarif(found))["runs"]
+    assert [(r["kind"], r["level"]) for r in log["results"]] == [("open", "none")]
+    found.save(tmp_path / "audit.json")
+    assert load_audit(tmp_path / "audit.json").cells == found.cells
 
 
 @pytest.mark.parametrize(

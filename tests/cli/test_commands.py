@@ -118,6 +118,13 @@ def test_audit_writes_everything_and_knows_when_it_is_too_cheap(head, tmp_path) 
     assert (tmp_path / "pages" / "audit.html").exists()
 
 
+def test_an_audit_out_of_scope_is_no_success(factory) -> None:
+    target = factory("def make():\n    return lambda X: X.max(axis=1).sum(axis=1)")
+    done = run("audit", target, "--dim", 5)
+    assert done.exit_code == 3
+    assert "no proof that it is safe" in done.output
+
+
 def test_theory_lists_and_evaluates() -> None:
     assert "single_head_queries(d: int)" in run("theory").output.replace("'", "")
     assert run("theory", "low_rank_unknowns", "d=4096", "r=128").output.strip() == "1036288"

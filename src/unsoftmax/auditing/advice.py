@@ -15,6 +15,9 @@ _DEARER, _SLOWER = 1.5, 2.0
 
 def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
     """Plain sentences, the most important first."""
+    if cells and cells[0].leak == "unknown":
+        yield from _out_of_scope(cells[0])
+        return
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
     limited = [c for c in cells if c.reason.startswith(OWN_LIMIT)]
     held = next((c for c in limited if c.defence == "none"), None)
@@ -23,6 +26,7 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
         return
     if not open_cells:
         yield "Without any defence no learner of this version recovered the target; the ladder says why."
+        yield _NO_PROOF
         return
     base = min(open_cells, key=lambda c: c.queries)
     yield (
@@ -40,12 +44,25 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
         yield f"Behind these the attack was {OWN_LIMIT}, which says nothing about them: {_subjects(limited)}."
     if stopping:
         names = _subjects(stopping)
-        yield f"No learner of this version got a usable copy behind: {names}. That is no proof that nothing can."
+        yield f"No learner of this version got a usable copy behind: {names}. {_NO_PROOF}"
     elif not limited:
         yield (
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
             "or do not expose the layer."
         )
+
+
+_NO_PROOF = "That is no proof that nothing can."
+
+
+def _out_of_scope(cell: Cell) -> Iterator[str]:
+    """What an audit without a learner for its target may say: nothing about its safety."""
+    what = "no learner of this version fits the target" if cell.learner == "none" else f"{cell.learner} does not fit it"
+    yield (
+        f"Out of scope: undefended, {what}. Whether it leaks is not known: this audit is no proof that it is safe, and "
+        "no defence was tried."
+    )
+    yield f"Why: {cell.reason}"
 
 
 def _dearer(cell: Cell, base: Cell) -> bool:

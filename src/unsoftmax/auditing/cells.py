@@ -15,6 +15,7 @@ from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import OWN_LIMIT
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
+from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.models.base import Model
@@ -27,11 +28,14 @@ from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.audit import Cell, leak_of
-from unsoftmax.results.recovery import Recovery
+from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import recover
 from unsoftmax.spec import OracleSpec
+
+_OUT_OF_SCOPE = (Status.MISMATCH.value, Status.NOT_IDENTIFIABLE.value)
+"""Endings that say that no learner here speaks of this target, not that it is safe."""
 
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
 
@@ -82,7 +86,7 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
     try:
         defended = scenario.wrap(case.oracle)
         learner = attack(case.base, defended.spec)
-        name = type(learner).__name__
+        name = "none" if isinstance(learner, Automatic) else type(learner).__name__
         recovery = _recovered(case, scenario, defended, learner, watch)
         notes = [note for note in recovery.notes if not (scenario.stochastic and "asked again" in note)]
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
@@ -98,11 +102,22 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
         # What a Python user may do with the rejected model says nothing to the reader of a page.
         reason, recovery = str(failure).replace("; the rejected model is in .recovery", ""), failure.recovery
     cell = _judged(case, scenario, recovery, name, reason)
+    if scenario.defence == "none" and cell.leak == "none" and cell.status in _OUT_OF_SCOPE:
+        cell = replace(cell, leak="unknown")
     if case.home is not None:
         if recovery is not None:
             recovery.save(case.home / f"{scenario.slug}.safetensors")
         write_cell(case.home / f"{scenario.slug}.json", cell)
     return cell, recovery
+
+
+def untried(scenario: Scenario) -> tuple[Cell, None]:
+    """A way in that is not tried: the target is out of scope where nothing defends it."""
+    reason = "Not tried: the target is out of scope, so a failure would say nothing about the defence."
+    cell = Cell(
+        scenario.access, scenario.defence, "none", "not tried", "unknown", 0, 0, 0.0, 0.0, None, None, reason
+    )  # fmt: skip
+    return cell, None
 
 
 def _beyond(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> str:

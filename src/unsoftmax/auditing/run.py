@@ -12,16 +12,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unsoftmax import learners, theory
+from unsoftmax import theory
 from unsoftmax.auditing.advice import recommendations
-from unsoftmax.auditing.cells import Case, Terms, attempt
+from unsoftmax.auditing.cells import Case, Terms, attempt, untried
 from unsoftmax.auditing.keeping import bind, kept_recovery, read_cell
 from unsoftmax.auditing.ladder import Scenario, ladder
-from unsoftmax.diagnosis import examine
+from unsoftmax.auditing.unknowns import unknowns_of
+from unsoftmax.diagnosis import Automatic, examine
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.learners.core.base import Learner
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Learner
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.identity import fingerprint, identity
@@ -83,7 +82,7 @@ def audit(
         "spec": asdict(oracle.spec),
         "terms": asdict(terms),
         "budget": {name: value for name, value in asdict(limits).items() if value},
-        "learner": type(base).__name__,
+        "learner": "none" if isinstance(base, Automatic) else type(base).__name__,
         "learner chosen by": "diagnosis" if learner is None else "user",
     }
     return Audit(
@@ -107,14 +106,15 @@ def _climbed(
     cells: list[Cell] = []
     undefended: Recovery | None = None
     for part in (rungs[:1], rungs[1:]):
-        for scenario, (cell, recovery) in zip(part, _finished(case, part, executor), strict=True):
+        known = _finished(case, part, executor) if not cells or cells[0].leak != "unknown" else map(untried, part)
+        for scenario, (cell, recovery) in zip(part, known, strict=True):
             undefended = undefended if cells else recovery
             cells.append(terms.applied(cell, scenario))
             if progress is not None:
                 progress(cells[-1], len(cells), len(rungs))
         if undefended is not None and undefended.model is not None and case.truth is None:
             # Without the truth, the first copy says how many numbers there are.
-            case = replace(case, unknowns=_unknowns(case.oracle.spec, undefended.model))
+            case = replace(case, unknowns=_unknowns(case.oracle.spec, undefended.model, undefended))
     return cells, undefended, case.unknowns
 
 
@@ -163,21 +163,13 @@ def _diagnosed(oracle: Oracle, seed: int, home: Path | None) -> Learner:
     binding = {"target": identity(oracle), "diagnosis": True, "seed": seed}
     with nullcontext(None) if home is None else Ledger(home / "diagnosis.ledger", binding) as store:
         found = run_program(examine(oracle.spec, seed), Stack(oracle, store=store))
-    chosen: Learner | None = found.learner
-    return _usual(oracle.spec) if chosen is None else chosen
+    # Where no learner fits, the refusal of a recovery without one is the finding.
+    return Automatic() if found.learner is None else found.learner
 
 
-def _usual(spec: OracleSpec) -> Learner:
-    """The learner to fail with where the target is in no known class: its refusal is the finding."""
-    if spec.vocabulary is not None:
-        return learners.TokenHead()
-    if spec.kind == "membership":
-        return learners.Membership()
-    return learners.AttentionLayer() if spec.outputs else learners.SingleHead()
-
-
-def _unknowns(spec: OracleSpec, model: Model | None) -> int:
-    """Numbers of the model; an output constant that is 0 is part of no published class and is not counted."""
-    if model is not None:
-        return sum(int(np.size(value)) for value in model.parameters().values() if np.ndim(value) or np.any(value))
-    return theory.single_head_unknowns(spec.dim)
+def _unknowns(spec: OracleSpec, model: Model | None, recovery: Recovery | None = None) -> int:
+    """Degrees of freedom of the true or the recovered model, as far as its stated error tells; d^2 + d at first."""
+    if model is None:
+        return theory.single_head_unknowns(spec.dim)
+    stated = [] if recovery is None else [c.bound for c in recovery.certificate if c.name == RELATIVE_ERROR]
+    return unknowns_of(model, max(stated, default=0.0))

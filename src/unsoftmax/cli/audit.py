@@ -104,6 +104,8 @@ def audit(
         if floor is not None and result.cheapest is not None and result.cheapest < floor:
             typer.echo(f"a close copy costs {result.cheapest:.2f}, below the {floor:.2f} required.", err=True)
             raise typer.Exit(exits.TOO_CHEAP)
+        if not result.in_scope:
+            raise typer.Exit(exits.NOT_RECOVERED)
 
 
 def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:

@@ -14,7 +14,9 @@ from unsoftmax.results.evidence import Evidence, Grid
 
 Chart = dict[str, Any]
 
-LEAK_COLOURS = {"exact": "#dc2626", "close": "#d97706", "rough": "#6b7280", "none": "#15803d"}
+LEAK_COLOURS = {"exact": "#dc2626", "close": "#d97706", "rough": "#6b7280", "none": "#15803d", "unknown": "#7c3aed"}
+_WORDS = {"none": "no copy", "unknown": "out of scope"}
+_UNASKED = {"unknown": "out of scope, not tried"}
 _BLUE, _ORANGE = "#2563eb", "#d97706"
 _INK = "currentColor"
 _ROW = 36
@@ -30,12 +32,15 @@ def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart
     }
 
 
-_BY_COPY: Chart = {
-    "field": "copy",
-    "type": "nominal",
-    "scale": {"domain": list(LEAK_COLOURS), "range": list(LEAK_COLOURS.values())},
-    "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
-}
+def _by_copy(audit: Audit) -> Chart:
+    """Colour by how good the copy is; the legend names what an audit of this kind can show."""
+    named = {name: colour for name, colour in LEAK_COLOURS.items() if name != "unknown" or not audit.in_scope}
+    return {
+        "field": "copy",
+        "type": "nominal",
+        "scale": {"domain": list(named), "range": list(named.values())},
+        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
+    }
 
 
 def ladder_chart(audit: Audit) -> Chart:
@@ -46,8 +51,8 @@ def ladder_chart(audit: Audit) -> Chart:
             "queries": c.queries or None,
             "copy": c.leak,
             "error": _number(error_of(c)),
-            "words": f"{c.queries:,} · {c.leak if c.leak != 'none' else 'no copy'}" if c.queries else "",
-            "refused": "" if c.queries else "refused before the first query",
+            "words": f"{c.queries:,} · {_WORDS.get(c.leak, c.leak)}" if c.queries else "",
+            "refused": "" if c.queries else _UNASKED.get(c.leak, "refused before the first query"),
         }
         for c in audit.cells
     ]
@@ -79,7 +84,7 @@ def ladder_chart(audit: Audit) -> Chart:
                 "encoding": {
                     "x": x,
                     "x2": {"datum": 1},
-                    "color": _BY_COPY,
+                    "color": _by_copy(audit),
                     "tooltip": [{"field": f} for f in ("cell", "queries", "copy", "error")],
                 },
             },
@@ -152,7 +157,7 @@ def frontier_chart(audit: Audit) -> Chart:
                 "encoding": {
                     "x": x,
                     "y": y,
-                    "color": _BY_COPY,
+                    "color": _by_copy(audit),
                     "tooltip": [{"field": f} for f in ("cell", "queries", "error", "copy")],
                 },
             },

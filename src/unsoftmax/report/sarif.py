@@ -34,6 +34,11 @@ def sarif(audit: Audit) -> str:
     version = str(audit.provenance.get("version", "0"))
     driver = {"name": "unsoftmax", "version": version, "semanticVersion": version, "rules": [rule]}
     results = [_result(audit, cell) for cell in audit.cells if cell.leak in _LEVEL]
+    if not audit.in_scope:
+        # A log without results reads as safe; this one says that nothing is known.
+        results = [
+            {**_place(audit, audit.cells[0]), "level": "none", "kind": "open", "message": {"text": _told(audit)}}
+        ]
     run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
@@ -44,10 +49,21 @@ def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
         f"(relative error {error_of(cell):.1e})."
     )
     return {
-        "ruleId": "attention-weights-leak",
-        "ruleIndex": 0,
+        **_place(audit, cell),
         "level": _LEVEL[cell.leak],
         "message": {"text": text},
+        "properties": {"queries": cell.queries, "price": cell.price, "error": error_of(cell)},
+    }
+
+
+def _told(audit: Audit) -> str:
+    return f"{audit.target}: {' '.join(audit.recommendations[:1])}"
+
+
+def _place(audit: Audit, cell: Cell) -> dict[str, Any]:
+    return {
+        "ruleId": "attention-weights-leak",
+        "ruleIndex": 0,
         "locations": [
             {
                 "physicalLocation": {"artifactLocation": {"uri": _uri(audit)}, "region": {"startLine": 1}},
@@ -56,7 +72,6 @@ def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
         ],
         # All results lie on one line of one file: this name is the one by which code-scanning pages tell them apart.
         "partialFingerprints": {"primaryLocationLineHash": f"{_digest(audit.target, cell.name)}:1"},
-        "properties": {"queries": cell.queries, "price": cell.price, "error": error_of(cell)},
     }
 
 

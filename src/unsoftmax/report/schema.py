@@ -28,7 +28,7 @@ _CELL = _object(
         "defence": _TEXT,
         "learner": _TEXT,
         "status": _TEXT,
-        "leak": {"enum": ["exact", "close", "rough", "none"]},
+        "leak": {"enum": ["exact", "close", "rough", "none", "unknown"]},
         "queries": _COUNT,
         "tokens": _COUNT,
         "hours": {"type": "number", "minimum": 0},

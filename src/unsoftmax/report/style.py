@@ -2,10 +2,10 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2937; --soft: #4b5563; --paper: #ffffff; --faint: #f3f4f6; --line: #d1d5db;
-  --exact: #b42318; --close: #b45309; --rough: #4b5563; --none: #15803d; }
+  --exact: #b42318; --close: #b45309; --rough: #4b5563; --none: #15803d; --unknown: #6d28d9; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e5e7eb; --soft: #b6bdc9; --paper: #111827; --faint: #1f2937; --line: #374151;
-    --exact: #fca5a5; --close: #fcd34d; --rough: #cbd5e1; --none: #86efac; }
+    --exact: #fca5a5; --close: #fcd34d; --rough: #cbd5e1; --none: #86efac; --unknown: #c4b5fd; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
@@ -39,6 +39,7 @@ td.title { min-width: 14rem; }
 .exact .verdict, .fails .verdict { color: var(--exact); }
 .close .verdict { color: var(--close); }
 .rough .verdict { color: var(--rough); }
+.unknown .verdict { color: var(--unknown); }
 .none .verdict, .holds .verdict { color: var(--none); }
 pre { background: var(--faint); padding: .75rem 1rem; border-radius: .5rem; overflow-x: auto; font-size: .85rem;
   white-space: pre-wrap; }

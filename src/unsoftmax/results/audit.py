@@ -13,7 +13,8 @@ from unsoftmax.results.evidence import Evidence, evidence_from
 
 AUDIT_FORMAT = "unsoftmax-audit/1"
 
-Leak = Literal["exact", "close", "rough", "none"]
+Leak = Literal["exact", "close", "rough", "none", "unknown"]
+"""How good a copy is; "none" if the attack failed, "unknown" if no attack here speaks of the target at all."""
 
 EXACT, CLOSE, ROUGH = 1e-6, 1e-2, 0.5
 """Relative errors up to which a copy counts as exact, close, rough."""
@@ -52,6 +53,8 @@ class Cell:
     @property
     def verdict(self) -> str:
         """What the attacker has in the end, in two words."""
+        if self.leak == "unknown":
+            return "out of scope"
         if self.leak != "none":
             return f"{self.leak} copy"
         return "no copy" if self.queries else "refused"
@@ -73,6 +76,11 @@ class Audit:
     evidence: Evidence | None = None
 
     @property
+    def in_scope(self) -> bool:
+        """Whether any learner of this version speaks of the target; if not, nothing is known about its leaks."""
+        return not self.cells or self.cells[0].leak != "unknown"
+
+    @property
     def cheapest(self) -> float | None:
         """Lowest price of a close or exact copy; None if no cell gave one."""
         prices = [cell.price for cell in self.cells if cell.leak in ("exact", "close")]
@@ -82,7 +90,9 @@ class Audit:
     def frontier(self) -> tuple[Cell, ...]:
         """Cells that no other beats in both queries and error, cheapest first."""
         best: list[Cell] = []
-        for cell in sorted((c for c in self.cells if c.leak != "none"), key=lambda c: (c.queries, error_of(c))):
+        for cell in sorted(
+            (c for c in self.cells if c.leak not in ("none", "unknown")), key=lambda c: (c.queries, error_of(c))
+        ):
             if not best or error_of(cell) < error_of(best[-1]):
                 best.append(cell)
         return tuple(best)
