@@ -15,6 +15,8 @@ from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import pre_norm
 from unsoftmax.learners.layer.presets import Preset, preset_named
+from unsoftmax.learners.rotary.kind import find_kind, ordered
+from unsoftmax.learners.rotary.llama import rotary
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
@@ -24,18 +26,21 @@ _SHORTEST = 33
 class AttentionLayer:
     """Learn y(X) = constant + sum_h P_h sum_i softmax_i(x_i . (W_h x_N + c_h)) x_i [+ x_N], with a LayerNorm or none.
 
-    H, the ranks, the biases, the residual and the norm are found. preset: "lean" stays near the unknowns, "robust"
-    spends about twice as much on conditioning. norm: "auto" looks, or None, "pre", "post".
+    H, the ranks, the biases, the residual and the norm are found, and so are rotary positions, heads that share keys
+    and values, RMSNorm and a window. preset: "lean" stays near the unknowns, "robust" spends about twice as much on
+    conditioning. norm: "auto" looks, or None, "pre", "post", "rms". positions: "auto" looks, None takes the order of
+    the tokens for irrelevant.
     """
 
     preset: Literal["lean", "balanced", "robust"] = "balanced"
-    norm: Literal["auto", "pre", "post"] | None = "auto"
+    norm: Literal["auto", "pre", "post", "rms"] | None = "auto"
+    positions: Literal["auto"] | None = "auto"
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check_parameters(self)
         preset_named(self.preset)
-        if self.norm not in ("auto", None, "pre", "post"):
-            raise InvalidArgument(f"`norm` must be 'auto', None, 'pre' or 'post' (got {self.norm!r}).")
+        if self.norm not in ("auto", None, "pre", "post", "rms"):
+            raise InvalidArgument(f"`norm` must be 'auto', None, 'pre', 'post' or 'rms' (got {self.norm!r}).")
         if spec.outputs is None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "AttentionLayer learns from vectors: declare outputs= on the oracle; use MultiHead or SingleHead for "
@@ -56,5 +61,8 @@ class AttentionLayer:
 
     def _program(self, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
         norm = (yield from find_norm(spec, rng)) if self.norm == "auto" else self.norm
+        if norm == "rms" or (norm is None and self.positions == "auto" and (yield from ordered(spec, rng))):
+            kind = yield from find_kind(spec, rng)
+            return (yield from rotary(spec, norm, kind, self.preset, rng))
         kinds = {None: plain, "pre": pre_norm, "post": post_norm}
         return (yield from kinds[norm](spec, preset, rng))

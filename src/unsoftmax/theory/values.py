@@ -141,3 +141,33 @@ def attention_layer_queries(
     key directions in full, d / rows queries each, at `full` + 1 query tokens; `blocks` at each of the others.
     """
     return d + 1 + H * (s + spare) + (groups - 1) * d + (full + 1) * -(-d // rows) + (d - full) * blocks
+
+
+@checked
+def rotary_layer_unknowns(d: int, H: int, G: int, s: int) -> int:
+    """H heads of s dimensions that share keys and values in G groups, rotary positions, RMSNorm, no biases.
+
+    One complex number per pair and group of keys, and one s x s matrix per group of values, do not show.
+    """
+    return s * d * (2 * G + 2 * H) - G * s - G * s * s + 1
+
+
+@checked
+def rotary_layer_queries(
+    d: int, H: int, G: int, s: int, *, slots: int, last_slots: int, spare: int, tokens: int, extra: int, repeats: int
+) -> int:
+    """Vector queries of the phase "main", d numbers each, where tokens that write nothing exist (G s < d) and H s <= d.
+
+    The table of sums with two Jacobians of H columns; H + spare cells for s - 1 tokens of the values; s + 2 query
+    tokens before blocks of `slots` tokens at two distances; further blocks, d + 1 + tokens tokens in all, before
+    ceil(s G / H) + extra of them; `repeats` sequences or more at each of d + 1 query tokens.
+    """
+    sides, cells = (4, 4), 16
+    while cells < H + sum(sides) + 3 or cells - 2 <= H:
+        sides = (min(sides) + 1, max(sides))
+        cells = sides[0] * sides[1]
+    turns = -(-(s + 1) // (slots - 1))
+    blocks = max(0, -(-(d + 1 + tokens) // slots) - turns)
+    keys = blocks * min(s + 2, -(-s * G // H) + extra)
+    queries = (d + 1) * max(repeats, -(-s // last_slots))
+    return cells + 2 * H + (s - 1) * (H + spare) + 2 * (s + 2) * turns + keys + queries

@@ -15,10 +15,14 @@ from unsoftmax.spec import OracleSpec
 _SAME = 1e-3
 
 
-def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Literal["pre", "post"] | None]:
-    """None if one-token answers are affine; "pre" if tokens only matter off their mean; "post" if answers stay small.
+Found = Literal["pre", "post", "rms"]
 
-    Four queries, phase "pilot"; two more if they are not affine.
+
+def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None]:
+    """None if one-token answers are affine; "pre" if tokens only matter off their mean; "rms" if they are affine in the
+    tokens over their length; "post" if answers stay small.
+
+    Four queries, phase "pilot"; two more if they are not affine, and one if they do not tell "pre".
     """
     d = spec.dim
     size = power_of_two(min(1.0, 0.1 * spec.domain.norm_limit / np.sqrt(d)))
@@ -33,12 +37,25 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Literal["pre
     followed = move - size if len(move) == d else move
     if min(_gap(move, y[:3]), _gap(followed, y[:3])) < _SAME:
         return "pre"
+    empty = yield one_row(np.zeros((1, d)), phase="pilot")
+    if _over_length(x, y[:4] - empty[0]):
+        return "rms"
     if np.abs(y[5]).max() < 100 * np.abs(y[:3]).max():
         return "post"
     raise ModelMismatch(
-        "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor bounded "
-        "(LayerNorm after it): something else stands around attention, or their noise is beyond a thousandth."
+        "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor affine "
+        "in the token over its length (RMSNorm before it), nor bounded (LayerNorm after it): something else stands "
+        "around attention, or their noise is beyond a thousandth."
     )
+
+
+def _over_length(x: Array, y: Array) -> bool:
+    """Whether y_3 = y_0 + y_1 - y_2 once every answer is multiplied by its token's length, its residual aside."""
+    x = np.vstack([x, x[0] + x[1] - x[2]])
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    kept = [np.zeros_like(y), x] if y.shape == x.shape else [np.zeros_like(y)]
+    written = [(y - part) * length for part in kept]
+    return any(_gap(w[3] - (w[0] + w[1] - w[2]), w[:3]) < _SAME for w in written)
 
 
 def _gap(difference: Array, answers: Array) -> float:

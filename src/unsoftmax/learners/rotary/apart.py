@@ -1,0 +1,127 @@
+"""Heads told apart, whatever their scores: tokens that write nothing change the weight of the one that does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.sum_table import separate
+
+_TRIES = 8
+_LONG, _LENGTH = 0.95, 0.93
+"""Lengths of x and q, and of the empty tokens, as shares of the radius: the ball's edge is where scores differ most."""
+
+_SIDE = 4
+"""Empty tokens on either side of the table at first; it grows until the rank shows and four cells are left over."""
+
+_STEP, _WIDE_STEP = 1e-6, 0.08
+"""Steps of differences as shares of the radius: one-sided from exact answers, central from rounded ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """columns (outputs, H): P_h x under the empty query token q; cells (C, 2, d) pairs of empty tokens before x;
+    sums (H, C): 1/alpha_h of x in each cell."""
+
+    q: Array
+    x: Array
+    columns: Array
+    cells: Array
+    sums: Array
+
+    @property
+    def heads(self) -> int:
+        return self.columns.shape[1]
+
+
+def respond(scene: Scene, cells: Array, x: Array, q: Array, phase: str) -> Asking[Array]:
+    """Answers (C, outputs) to [n'_c, n_c, x, q] for the pairs `cells` (C, 2, d)."""
+    last = np.broadcast_to(np.stack([x, q]), (len(cells), 2, scene.dim))
+    y, _ = yield from scene.ask(np.concatenate([cells, last], axis=1), phase)
+    return y
+
+
+def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
+    """Draw q, x and a table of empty tokens; about 5 H queries."""
+    for attempt in range(_TRIES):
+        phase = "main" if attempt == 0 else "repair"
+        table = yield from _table(scene, rng, phase)
+        found = yield from _separated(scene, table, rng, phase)
+        if found is not None:
+            return found
+    raise ModelMismatch(
+        f"in {_TRIES} draws the answers did not fall apart into heads whose softmax denominators add up token by "
+        "token: the target is not softmax attention alone (gates, another kernel), two heads have the same scores, or "
+        "the answers are noisier than their digits."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    q: Array
+    x: Array
+    sides: tuple[Array, Array]
+    answers: dict[tuple[int, int], Array]
+    rank: int
+
+    def cell(self, j: int, i: int) -> Array:
+        return np.stack([self.sides[0][j], self.sides[1][i]])
+
+
+def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]:
+    """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
+    q, x = scene.draw(scene.empty, _LONG, rng), scene.draw(scene.written, _LONG, rng)
+    sides = [scene.draw(scene.empty, _LENGTH, rng, _SIDE) for _ in range(2)]
+    even, asked = scene.M @ x / 4, {}
+    for _ in range(12):
+        keys = [(0, 0), (1, 1)]
+        y = yield from respond(scene, np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in keys]), x, q, phase)
+        asked = dict(zip(keys, y, strict=True))
+        if scene.sinks or np.linalg.norm(y - even, axis=1).max() < 0.9 * np.linalg.norm(even):
+            break
+        q, phase = 0.6 * q, "repair"
+    while True:
+        new = [(j, i) for j in range(len(sides[0])) for i in range(len(sides[1])) if (j, i) not in asked]
+        if new:
+            cells = np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in new])
+            asked |= dict(zip(new, (yield from respond(scene, cells, x, q, phase)), strict=True))
+        s = np.linalg.svd(np.array([asked[k] for k in sorted(asked)]), compute_uv=False)
+        H = int((s > max(1e-10, 100 * scene.noise) * s[0]).sum())
+        if len(asked) >= H + len(sides[0]) + len(sides[1]) + 3 and len(asked) - 2 > H:
+            return _Table(q, x, (sides[0], sides[1]), asked, H)
+        if len(asked) > 4 * len(scene.M) + 64:
+            raise ModelMismatch("the answers to one writing token have no clear rank: they are noisier than declared.")
+        shorter = int(len(sides[0]) > len(sides[1]))
+        sides[shorter] = np.vstack([sides[shorter], scene.draw(scene.empty, _LENGTH, rng)])
+
+
+def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str) -> Asking[Apart | None]:
+    """Two Jacobians along H empty directions, then the sum table."""
+    keys, H = sorted(table.answers), table.rank
+    Y = np.array([table.answers[k] for k in keys])
+    B = np.linalg.svd(Y, full_matrices=False)[2][:H].T
+    if len(scene.empty) < H:
+        raise ModelMismatch(f"{H} heads and {len(scene.empty)} dimensions of tokens that write nothing: too few.")
+    steps = np.linalg.qr(rng.standard_normal((len(scene.empty), H)))[0].T @ scene.empty * scene.radius
+    J = []
+    for j in (0, 1):
+        base, ends = table.cell(j, 0), [1.0] if scene.exact else [1.0, -1.0]
+        h = _STEP if scene.exact else _WIDE_STEP
+        start = base[1] if scene.exact else 0.95 * base[1]
+        cells = [np.stack([base[0], start + sign * h * step]) for sign in ends for step in steps]
+        y = yield from respond(scene, np.stack(cells), table.x, table.q, phase)
+        change = (y - table.answers[(j, 0)]) / h if scene.exact else (y[:H] - y[H:]) / (2 * h)
+        J.append((change @ B).T)
+    whole = B.T @ (scene.M @ table.x)
+    if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
+        return None
+    found = separate(J[0], J[1], Y @ B, np.array(keys), whole)
+    if found is None or found.residual > max(1e-9, 300 * scene.noise):
+        return None
+    pairs = np.stack([table.cell(*k) for k in keys])
+    return Apart(table.q, table.x, B @ np.linalg.inv(found.rows), pairs, found.sums)

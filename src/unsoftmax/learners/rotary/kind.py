@@ -1,0 +1,109 @@
+"""Which positions, sinks and window a layer has: a handful of sequences made of two or three different tokens.
+
+[q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
+positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary), and not where they are a bias per
+distance; a token is outside the window if replacing it changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.spec import OracleSpec
+
+_SAME = 1e6
+"""Answers that differ by fewer roundings than this are equal: what is looked for changes them by a thousandth."""
+
+_FAR = 1024
+"""Distance up to which windows are looked for."""
+
+_NEAR = 32
+"""The same under a bias per distance, where far tokens may weigh nothing without a window."""
+
+Order = Literal["none", "rotary", "bias"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """order: "none", "rotary" (through the query), "bias" (also for a query token x = 0). `window` None: not found."""
+
+    order: Order
+    sinks: bool
+    window: int | None
+
+
+def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+    """Whether the order of two tokens before the last one changes the answer; two queries."""
+    a, b, q = _tokens(spec, rng)[:3]
+    y = yield Probes(np.stack([np.stack([a, b, q]), np.stack([b, a, q])]), phase="pilot")
+    return not _same(y[0], y[1], y, spec)
+
+
+def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
+    """About ten queries, and two more per halving where there is a window."""
+    a, b, q, other = _tokens(spec, rng)
+    zero = np.zeros(spec.dim)
+    y1 = yield Probes(np.stack([q, zero])[:, None], phase="pilot")
+    triples = [[q, q, q], [zero, zero, zero], [a, b, q], [b, a, q], [a, b, zero], [b, a, zero]]
+    y3 = yield Probes(np.array(triples), phase="pilot")
+    everything = np.vstack([y1, y3])
+    same = lambda u, v: _same(u, v, everything, spec)  # noqa: E731
+    if not same(y1[1], y3[1]):
+        raise ModelMismatch(
+            "empty sequences [0] and [0, 0, 0] answer differently: positions are added to the tokens (learned or "
+            "sinusoidal embeddings), or sinks take a share of a value bias. Neither is learned here; subtract the "
+            "positions before the layer, or remove the bias."
+        )
+    order: Order = "none"
+    if not same(y3[2], y3[3]):
+        order = "rotary" if same(y3[4], y3[5]) else "bias"
+        if order == "bias" and not (yield from _without_tokens(a, y1[1], everything, spec)):
+            order = "rotary"
+    sinks = not same(y1[0], y3[0])
+    far = min(_NEAR if order == "bias" else _FAR, int(min(spec.domain.length_limit, _FAR + 1)) - 1)
+    window = yield from _window(a, other, q, far, everything, spec)
+    return Kind(order, sinks, window)
+
+
+def _without_tokens(a: Array, empty: Array, answers: Array, spec: OracleSpec) -> Asking[bool]:
+    """Whether the weight of a before x = 0 is that of -a: then distances count there and tokens do not."""
+    zero = np.zeros(spec.dim)
+    y = yield Probes(np.stack([np.stack([a, zero]), np.stack([-a, zero])]), phase="pilot")
+    return _same(y[0] - empty, empty - y[1], answers, spec)
+
+
+def _window(a: Array, other: Array, q: Array, far: int, answers: Array, spec: OracleSpec) -> Asking[int | None]:
+    """The least distance at which a token is not seen, by bisection; None if the farthest one is."""
+    low, high = 0, far
+    distance = far
+    while True:
+        tokens = np.zeros((2, distance + 1, spec.dim))
+        tokens[:, 0], tokens[:, -1] = np.stack([a, other]), q
+        y = yield Probes(tokens, phase="pilot")
+        if _same(y[0], y[1], answers, spec):
+            high = distance
+        elif distance == far:
+            return None
+        else:
+            low = distance
+        if high - low <= 1:
+            return high
+        distance = (low + high) // 2
+
+
+def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:
+    size = power_of_two(min(1.0, 0.1 * spec.domain.norm_limit / np.sqrt(spec.dim)))
+    return on_grid(rng.standard_normal((4, spec.dim)).clip(-3, 3) * size, 16 * size, spec.dtype)
+
+
+def _same(u: Array, v: Array, answers: Array, spec: OracleSpec) -> bool:
+    noise = max(spec.eps, spec.tolerance / max(float(np.abs(answers).max()), 1e-300))
+    limit = min(_SAME * noise if noise < 1e-12 else 100 * noise, 1e-2)
+    return float(np.abs(u - v).max()) <= limit * float(np.abs(answers).max())

@@ -1,0 +1,61 @@
+"""How much a run spends on conditioning: the share of the slots of an answer that is used, and repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from unsoftmax import theory
+
+if TYPE_CHECKING:
+    from unsoftmax.learners.rotary.weights import Reader
+
+
+@dataclass(frozen=True)
+class Plan:
+    """fill      share of the readable slots of an answer that are used: fewer read better
+    spare     cells per token of the values beyond H, which tell the right root from others
+    tokens    tokens of the key fit beyond its unknowns d + 1
+    queries   query tokens at which a new token's key is read, beyond the fewest
+    repeats   sequences for every query token of the query fit, at least
+    """
+
+    fill: float
+    spare: int
+    tokens: int
+    queries: int
+    repeats: int
+
+    def slots(self, reader: Reader) -> int:
+        """Tokens of a sequence; an empty one costs a slot where the query token writes."""
+        return self._filled(reader.slots, len(reader.scene.M) // len(reader.values.O) - (not reader.quiet))
+
+    def last_slots(self, reader: Reader) -> int:
+        """Tokens of a sequence before a query token that writes."""
+        return self._filled(reader.slots, len(reader.scene.M) // len(reader.values.O))
+
+    def main_queries(self, d: int, H: int, G: int, s: int) -> int:
+        """Closed form of the phase "main" for a layer of d outputs with G s < d and H s <= d."""
+        m = self._filled(s, d // H)
+        return theory.rotary_layer_queries(
+            d,
+            H,
+            G,
+            s,
+            slots=m,
+            last_slots=m,
+            spare=self.spare,
+            tokens=self.tokens,
+            extra=self.queries,
+            repeats=self.repeats,
+        )
+
+    def _filled(self, usable: int, most: int) -> int:
+        return max(2, min(round(self.fill * usable), most))
+
+
+PLANS = {
+    "lean": Plan(fill=1.0, spare=1, tokens=2, queries=1, repeats=1),
+    "balanced": Plan(fill=0.75, spare=1, tokens=3, queries=1, repeats=1),
+    "robust": Plan(fill=0.625, spare=3, tokens=8, queries=2, repeats=2),
+}

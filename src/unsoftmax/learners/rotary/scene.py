@@ -1,0 +1,162 @@
+"""What one token shows: the RMSNorm's eps, the constant, the residual, M = sum_h P_h and the tokens that write nothing.
+
+RMSNorm turns x into z = x / sqrt(mean x^2 + eps): short tokens fill the ball |z|^2 < d, and x = 0 is z = 0. With a
+norm or without one the heads are asked as a layer on tokens z. Tokens in the null space of M write nothing, whoever
+attends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.spec import OracleSpec
+
+_FULL = 0.98
+"""Share of the ball's |z|^2 beyond which a token is drawn back: there x grows without bound."""
+
+_SHRINKS = 6
+"""Shrunk tokens asked at most for eps: each tells how far to shrink the next one, over 24 powers of ten."""
+
+_EXACT = 1e-12
+"""Noise below which answers carry the digits of float64."""
+
+_RANK = 1e3
+"""Singular values of M below this many roundings of the largest are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One token seen as z answers M z + constant [+ x]; M (outputs, d). eps None: no norm, z = x.
+
+    written (r, d), empty (d - r, d): orthonormal bases of the row space of M, and of the tokens that write nothing.
+    """
+
+    dim: int
+    eps: float | None
+    M: Array
+    constant: Array
+    residual: bool
+    noise: float
+    dtype: str
+    written: Array
+    empty: Array
+    sinks: bool = False
+
+    @property
+    def radius(self) -> float:
+        return float(np.sqrt(self.dim))
+
+    @property
+    def exact(self) -> bool:
+        return self.noise < _EXACT
+
+    def tokens(self, z: Array) -> Array:
+        """Tokens (..., d) that are seen as z, drawn back into the ball where z lies outside."""
+        x = z
+        if self.eps is not None:
+            share = (z * z).sum(axis=-1, keepdims=True) / self.dim
+            x = z * np.sqrt(np.minimum(1, _FULL / np.maximum(share, 1e-300)))
+            x = x * np.sqrt(self.eps / (1 - np.minimum(share, _FULL)))
+        return np.asarray(x if self.exact else x.astype(np.float32).astype(np.float64))
+
+    def seen(self, x: Array) -> Array:
+        """What the heads see of tokens x (..., d)."""
+        return seen(x, self.eps)
+
+    def ask(self, z: Array, phase: str) -> Asking[tuple[Array, Array]]:
+        """Answers (n, outputs) above constant and residual to sequences z (n, N, d), and z as really seen."""
+        x = self.tokens(z)
+        y = (yield Probes(x, phase=phase)) - self.constant
+        return (y - x[:, -1] if self.residual else y), self.seen(x)
+
+    def draw(self, basis: Array, size: float, rng: np.random.Generator, n: int | None = None) -> Array:
+        """A random token (d,), or n of them, of the span of `basis`, `size` times the radius long."""
+        w = rng.standard_normal((1 if n is None else n, len(basis))) @ basis
+        w *= size * self.radius / np.linalg.norm(w, axis=1, keepdims=True)
+        return np.asarray(w[0] if n is None else w)
+
+
+def seen(x: Array, eps: float | None) -> Array:
+    """x (..., d) behind an RMSNorm of this eps, or as it is."""
+    return x if eps is None else np.asarray(x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps))
+
+
+def read_scene(spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.Generator) -> Asking[Scene]:
+    """d + 1 queries, phase "values", and with a norm up to seven more. With sinks every token is followed by x = 0."""
+    d = spec.dim
+    size = power_of_two(min(np.sqrt(d), 0.25 * spec.domain.norm_limit))
+    U = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
+    y = yield _alone(np.vstack([np.zeros((1, d)), U]), sinks, "values")
+    constant, y = y[0], y[1:]
+    noise = max(spec.eps, rounding_unit(y))
+    if norm is None:
+        return _plain(spec, U, y - constant, constant, noise, sinks)
+    residual = False
+    if spec.outputs == d:
+        far = U[:1] * power_of_two(min(2.0**20, 0.5 * spec.domain.norm_limit / size))
+        moved = yield Probes(far[:, None], phase="pilot")
+        residual = bool(np.linalg.norm(moved) > 30 * np.linalg.norm(y[0]) + 30 * np.linalg.norm(constant))
+    out = y - constant - (U if residual and not sinks else 0.0)
+    eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks, spec)
+    M = np.linalg.solve(seen(U, eps), out).T
+    return _scene(spec, eps, M, constant, residual, noise, sinks)
+
+
+def _alone(x: Array, sinks: bool, phase: str) -> Probes:
+    """One-token sequences; with sinks an empty token follows, under which weights do not depend on x."""
+    x = x[:, None]
+    return Probes(np.concatenate([x, np.zeros_like(x)], axis=1) if sinks else x, phase=phase)
+
+
+def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool, spec: OracleSpec) -> Asking[float]:
+    """eps from how a token's answer fades as it is shrunk by s: its share is s sqrt((v + eps) / (s^2 v + eps))."""
+    v, eps, k = float((whole * whole).mean()), None, -9
+    for _ in range(_SHRINKS):
+        small = whole * 2.0**k
+        y = yield _alone(small[None], sinks, "pilot")
+        share = float((y[0] - constant - (small if residual else 0.0)) @ out / (out @ out))
+        r, s2v = share**2, v * 4.0**k
+        if 0.2 < share < 0.85:
+            return s2v * v * (1 - r) / (r * v - s2v)
+        if share > 1.001 or share <= 0:
+            raise ModelMismatch("one-token answers do not fade as behind an RMSNorm when the token is shrunk.")
+        # Too long: shrink below sqrt(eps) as far as one can guess it; too short: the guess is already good.
+        guess = s2v * (1 - r) / r if 1 - r > 1e-4 else s2v * 1e-5
+        k = int(np.floor(np.log2(0.7 * np.sqrt(max(guess, 1e-300) / v))))
+        eps = guess
+        if k < -44:
+            break
+    raise DomainError(
+        f"the RMSNorm's eps (about {eps:.1g}) does not show: tokens cannot be brought inside its sphere, which this "
+        "learner needs. RMSNorms with eps of 1e-12 and more are served."
+    )
+
+
+def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, sinks: bool) -> Scene:
+    """No norm: a residual hides in M; heads that share values leave M - 1 of smaller rank than M."""
+    M = solve_orthogonal(U, y).T
+    d, residual = spec.dim, False
+    if spec.outputs == d and not sinks:
+        residual = _rank(M - np.eye(d), noise) < _rank(M, noise)
+    return _scene(spec, None, M - np.eye(d) if residual else M, constant, residual, noise, sinks)
+
+
+def _rank(M: Array, noise: float) -> int:
+    return int((np.linalg.svd(M, compute_uv=False) > _RANK * noise * np.linalg.norm(M, 2)).sum())
+
+
+def _scene(
+    spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
+) -> Scene:
+    Vt, rank = np.linalg.svd(M)[2], _rank(M, noise)
+    dtype = spec.dtype if noise < _EXACT else "float32"
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, Vt[:rank], Vt[rank:], sinks)

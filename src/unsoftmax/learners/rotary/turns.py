@@ -1,0 +1,152 @@
+"""Rotary frequencies and shared keys: the same tokens read at two distances, before a few query tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.presets import Plan
+from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
+
+_READABLE, _READABLE_ROUNDED = 1e-4, 1e-2
+"""Least weight that exact and rounded answers tell well enough; below it the query tokens are shortened."""
+
+_SHORTER = 0.6
+_FEW = 3
+"""Query tokens that are asked first: most lengths that are too long show there."""
+
+_SHRINKS = 14
+
+_SAME_KEYS, _SAME_KEYS_ROUNDED = 1e-3, 0.5
+"""Angle between the key spaces of two heads below which they share keys."""
+
+_STILL, _STILL_ROUNDED = 1e-6, 1e-4
+"""Turn per step below which a pair does not turn at all."""
+
+_LADDER, _LADDER_ROUNDED = 1e-5, 1e-2
+"""Gap up to which frequencies are taken for one of the usual ladders."""
+
+_OFF_CIRCLE, _OFF_CIRCLE_ROUNDED = 1e-3, 0.3
+"""Eigenvalues of rotations have modulus 1; farther off, one step of distance is no rotation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """q (n, d) query tokens; A (n, H, s) their queries in the gauge of the frequencies; blocks of tokens asked before
+    all of them, with logs (n, H, m) = s_i - s_q; group (H,): who shares keys."""
+
+    q: Array
+    A: Array
+    theta: Array
+    group: Array
+    blocks: list[Array]
+    logs: list[Array]
+    scale: float
+
+
+def read_turns(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Turns]:
+    """2 (s + 2) sequences for every block of tokens, ceil((s + 1) / (m - 1)) blocks."""
+    scene, s, m = reader.scene, reader.values.width, plan.slots(reader)
+    n = s + (2 if reader.quiet else 4)
+    basis = scene.empty if reader.quiet else np.eye(scene.dim)
+    q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
+    blocks = [reader.block(m, rng) for _ in range(-(-(s + 1) // (m - 1)))]
+    scale, near = yield from _readable(reader, blocks[0], q)
+    q = scale * q
+    first: list[Array] = [near]
+    for block in blocks[1:]:
+        first.append((yield from _weights(reader, block, q, 0, "main")))
+    second: list[Array] = []
+    for block in blocks:
+        second.append((yield from _weights(reader, block, q, 1, "main")))
+    if min(_least(w) for w in first + second) <= 0:
+        raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
+    Y0, Y1 = (np.concatenate([_ratios(w) for w in part], axis=2) for part in (first, second))
+    group = _shared(Y0, Y1, s, scene.exact)
+    theta, A = _frequencies(Y0, Y1, group, s, scene.exact)
+    logs = [np.log(w) - np.log(1 - w.sum(axis=2, keepdims=True)) for w in first]
+    return Turns(q, A, theta, group, blocks, logs, scale)
+
+
+def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Array]]:
+    """By how much to shorten the query tokens for weights that can be read, and a block's weights (n, H, m) then."""
+    limit = _READABLE if reader.scene.exact else _READABLE_ROUNDED
+    scale, phase = 1.0, "main"
+    for _ in range(_SHRINKS):
+        few = yield from _weights(reader, block, scale * q[:_FEW], 0, phase)
+        if _least(few) > limit:
+            rest = yield from _weights(reader, block, scale * q[_FEW:], 0, phase)
+            if _least(rest) > limit / 30:
+                return scale, np.concatenate([few, rest])
+        scale, phase = scale * _SHORTER, "repair"
+    raise ModelMismatch(
+        "heads attend to one token alone however short the query token is: a key bias or a cap hides all other scores, "
+        "or the heads found do not explain the answers."
+    )
+
+
+def _weights(reader: Reader, block: Array, q: Array, empty: int, phase: str) -> Asking[Array]:
+    """Weights (n, H, m) of a block before every q (n, d), with `empty` tokens x = 0 in between."""
+    n, (m, d) = len(q), block.shape
+    between = np.zeros((n, empty, d))
+    z = np.concatenate([np.broadcast_to(block, (n, m, d)), between, q[:, None]], axis=1)
+    return (yield from weights_before(reader, z, m, phase))
+
+
+def weights_before(reader: Reader, z: Array, m: int, phase: str) -> Asking[Array]:
+    """Weights (n, H, m) of the first m tokens, whether query tokens write or not."""
+    if reader.quiet:
+        return (yield from reader.before_quiet(z, m, phase))
+    alpha, _, _ = yield from reader.before_any(z, phase)
+    return alpha[..., :m]
+
+
+def _ratios(weights: Array) -> Array:
+    """Logs (n, H, m - 1) of weights against the first token's."""
+    return np.asarray(np.log(weights[..., 1:]) - np.log(weights[..., :1]))
+
+
+def _least(weights: Array) -> float:
+    return float(min(weights.min(), (1 - weights.sum(axis=2)).min()))
+
+
+def _shared(Y0: Array, Y1: Array, s: int, exact: bool) -> Array:
+    """group (H,): heads whose rows [Y0, Y1] span the same space have the same keys."""
+    spaces = [np.linalg.svd(np.hstack([Y0[:, h], Y1[:, h]]), full_matrices=False)[2][:s] for h in range(Y0.shape[1])]
+    limit = _SAME_KEYS if exact else _SAME_KEYS_ROUNDED
+    group = np.full(len(spaces), -1)
+    first: list[int] = []
+    for h, rows in enumerate(spaces):
+        off = [float(np.linalg.norm(rows - rows @ spaces[k].T @ spaces[k], 2)) for k in first]
+        group[h] = next((g for g, angle in enumerate(off) if angle < limit), len(first))
+        if group[h] == len(first):
+            first.append(h)
+    return group
+
+
+def _frequencies(Y0: Array, Y1: Array, group: Array, s: int, exact: bool) -> tuple[Array, Array]:
+    """theta (s/2,) of all groups together and A (n, H, s) in its gauge."""
+    n, H = Y0.shape[:2]
+    A, found, off = np.zeros((n, H, s)), [], 0.0
+    for g in range(int(group.max()) + 1):
+        heads = np.flatnonzero(group == g)
+        rows = [np.vstack([Y[:, h] for h in heads]) for Y in (Y0, Y1)]
+        turns = shift_operator(rows[0], rows[1], s, _STILL if exact else _STILL_ROUNDED)
+        found.append(turns.frequencies)
+        off = max(off, turns.off_circle)
+        A[:, heads] = turns.A.reshape(len(heads), n, s).transpose(1, 0, 2)
+    theta = np.median(found, axis=0)
+    spread = float(np.max([np.abs(t - theta).max() for t in found]))
+    if off > (_OFF_CIRCLE if exact else _OFF_CIRCLE_ROUNDED) or spread > (1e-3 if exact else 0.2):
+        raise ModelMismatch(
+            f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off:.1g}, "
+            f"frequencies apart by {spread:.1g}): learned tables of positions, heads with and without rotary "
+            "positions, or scores that are not x'R W q."
+        )
+    theta = np.where(theta < (_STILL if exact else _STILL_ROUNDED) / 10, 0.0, theta)
+    return on_ladder(theta, _LADDER if exact else _LADDER_ROUNDED), A

@@ -1,0 +1,128 @@
+"""What each head writes, and which heads share their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.apart import Apart, respond
+from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.score_roots import score_roots
+
+_LONG = 0.95
+
+_NEW, _NEW_ROUNDED = 1e-7, 2e-2
+"""Part of P_h x outside the span of earlier ones that makes a new dimension, from exact and from rounded answers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """P_h = O[h] V[group[h]]: O (H, outputs, s), V (G, s, d) with orthonormal rows, group (H,)."""
+
+    O: Array
+    V: Array
+    group: Array
+    error: float
+
+    @property
+    def width(self) -> int:
+        return self.V.shape[1]
+
+    @property
+    def P(self) -> Array:
+        """Value maps (H, outputs, d)."""
+        return np.asarray(self.O @ self.V[self.group])
+
+
+def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.random.Generator) -> Asking[Values]:
+    """H + spare cells for every new token until P_h x stops growing; V from M = sum_h shares_h O_h V_g(h).
+
+    shares (H,): the weight of a token that stands alone, 1 without sinks.
+    """
+    H, r = apart.heads, len(scene.written)
+    chosen = _independent(apart.sums, H + spare)
+    cells, others = apart.cells[chosen], apart.sums[:, chosen] - 1
+    start = np.column_stack([scene.written @ apart.x, rng.standard_normal((r, r - 1))])
+    X = np.linalg.qr(start)[0].T @ scene.written * (_LONG * scene.radius)
+    columns, worst = [apart.columns], 0.0
+    for j in range(1, r):
+        if (found := _complete(scene, columns, shares, r)) is not None:
+            return _grouped(scene, columns, found, shares, worst)
+        y = yield from respond(scene, cells, X[j], apart.q, "main")
+        written = score_roots(y, scene.M @ X[j], others, shares)
+        worst = max(worst, written.residual)
+        O = _stacked(columns)
+        inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, written.columns.T, strict=True)]
+        parts = zip(O, inside, written.columns.T, strict=True)
+        if max(np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in parts) < (
+            _NEW if scene.exact else _NEW_ROUNDED
+        ):
+            return _grouped(scene, columns, _sharing(np.array(inside), scene.exact), shares, worst)
+        columns.append(written.columns)
+    return _grouped(scene, columns, np.zeros(H, dtype=int), shares, worst)
+
+
+def _independent(sums: Array, n: int) -> Array:
+    """n cells in which the heads' weights are as independent as possible, chosen one after the other."""
+    weights = 1 / sums
+    unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+    gram = 1e-6 * np.eye(len(sums))
+    chosen: list[int] = []
+    for _ in range(min(n, sums.shape[1])):
+        gain = np.einsum("ht,hg,gt->t", unit, np.linalg.inv(gram), unit)
+        gain[chosen] = -1
+        chosen.append(int(np.argmax(gain)))
+        gram = gram + np.outer(unit[:, chosen[-1]], unit[:, chosen[-1]])
+    return np.array(chosen)
+
+
+def _stacked(columns: list[Array]) -> Array:
+    """(H, outputs, j) from j arrays (outputs, H)."""
+    return np.stack(columns, axis=2).transpose(1, 0, 2)
+
+
+def _complete(scene: Scene, columns: list[Array], shares: Array, rank: int) -> Array | None:
+    """Groups if the columns found explain M already; a square fit proves nothing, so shares must coincide in groups."""
+    j, H = len(columns), len(shares)
+    if rank % j or H * j > len(scene.M) or (j == 1 and rank > H):
+        return None
+    flat = np.hstack(list(_stacked(columns) * shares[:, None, None]))
+    Z = np.linalg.lstsq(flat, scene.M, rcond=None)[0]
+    miss = np.linalg.norm(flat @ Z - scene.M) / np.linalg.norm(scene.M)
+    group = _sharing(Z.reshape(H, j, -1), scene.exact)
+    return group if miss < max(1e-8, 1e4 * scene.noise) and (group.max() + 1) * j == rank else None
+
+
+def _sharing(Z: Array, exact: bool) -> Array:
+    """Group (H,) of heads with equal coordinates Z_h."""
+    group, limit = np.full(len(Z), -1), 1e-6 if exact else 0.2
+    first: list[int] = []
+    for h, z in enumerate(Z):
+        off = [np.linalg.norm(z - Z[k]) / np.linalg.norm(z) for k in first]
+        group[h] = next((g for g, gap in enumerate(off) if gap < limit), len(first))
+        if group[h] == len(first):
+            first.append(h)
+    return group
+
+
+def _grouped(scene: Scene, columns: list[Array], group: Array, shares: Array, worst: float) -> Values:
+    O, G = _stacked(columns), int(group.max()) + 1
+    s = O.shape[2]
+    together = np.hstack([(O * shares[:, None, None])[group == g].sum(axis=0) for g in range(G)])
+    V = np.linalg.lstsq(together, scene.M, rcond=None)[0]
+    miss = np.linalg.norm(together @ V - scene.M) / np.linalg.norm(scene.M)
+    if miss > max(1e-6, 1e5 * scene.noise):
+        raise ModelMismatch(
+            f"{len(O)} heads of {s} dimensions in {G} groups leave {miss:.1g} of what single tokens write unexplained: "
+            "heads of unequal rank, or more than attention."
+        )
+    V = V.reshape(G, s, -1)
+    for g in range(G):
+        q, r = np.linalg.qr(V[g].T)
+        V[g] = q.T
+        O[group == g] = O[group == g] @ r.T
+    return Values(O, V, group, max(worst, float(miss)))

@@ -1,0 +1,97 @@
+"""Heads told apart by a table of sums: the denominators of a softmax add, so 1/alpha_h = X_h(i) + Y_h(j).
+
+Answers to sequences [n'_j, n_i, x, q] in which only x writes are A alpha, A = [P_1 x ... P_H x]. Whatever the scores
+are, 1 / alpha_h at the cell (i, j) is what the token n_i adds plus what n'_j adds. Two Jacobians in n at the same
+token, beside two different n', have the same gradients and other diagonals, so J_2 J_1^-1 has the columns of A as
+eigenvectors; then each row a_h of A^-1 is refined alone, on a_h . F_ij = 1 / (X_i + Y_j).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.probes.base import Array
+
+_ROUNDS = 60
+_TWINS = 1 - 1e-6
+"""Cosine of two rows from which on they are one head found twice."""
+
+_REAL = 1e-2
+"""Imaginary part, relative to the largest eigenvalue, that differences of rounded answers may leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class SumTable:
+    """rows (H, H): rows @ answers are the weights; sums (H, cells): 1/alpha_h in every cell; residual: rms misfit."""
+
+    rows: Array
+    sums: Array
+    residual: float
+
+
+def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array) -> SumTable | None:
+    """F (cells, H) answers in coordinates of their span, cells (cells, 2) their indices (j, i); None if it fails.
+
+    whole (H,): the sum of the columns of A in the same coordinates, which sets the scale of every head.
+    """
+    values, vectors = np.linalg.eig(J2 @ np.linalg.pinv(J1))
+    if np.abs(values.imag).max() > _REAL * np.abs(values).max() or values.real.min() <= 0:
+        return None
+    columns = np.real(vectors)
+    if np.linalg.cond(columns) > 1e12:
+        return None
+    rows = np.linalg.inv(columns * np.linalg.solve(columns, whole))
+    sums, worst = np.zeros((len(rows), len(F))), 0.0
+    for h in range(len(rows)):
+        found = _refined(rows[h], F, cells, whole)
+        if found is None:
+            return None
+        rows[h], sums[h], residual = found
+        worst = max(worst, residual)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    if len(rows) > 1 and np.abs(np.tril(unit @ unit.T, -1)).max() > _TWINS:
+        return None
+    return SumTable(rows, sums, worst)
+
+
+def _refined(a: Array, F: Array, cells: Array, whole: Array) -> tuple[Array, Array, float] | None:
+    """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual)."""
+    H, (nj, ni) = len(a), cells.max(axis=0) + 1
+    free = np.linalg.svd(whole[None])[2][1:].T
+    start = whole / (whole @ whole)
+    design = np.zeros((len(F), nj + ni))
+    design[np.arange(len(F)), cells[:, 0]] = 1
+    design[np.arange(len(F)), nj + cells[:, 1]] = 1
+    # X + t and Y - t are the same table: the last Y is 0.
+    design = np.delete(design, nj - 1, axis=1)
+    alpha = np.clip(F @ a, 1e-3, None)
+    u = np.linalg.lstsq(design * (alpha**2)[:, None], alpha, rcond=None)[0]
+    y, sums = free.T @ (a - start), design @ u
+    if (sums <= 0).any():
+        return None
+    gap = F @ (start + free @ y) - 1 / sums
+    cost, damping = gap @ gap, 1e-4
+    for _ in range(_ROUNDS):
+        J = np.column_stack([F @ free, design / (sums * sums)[:, None]])
+        scale = np.linalg.norm(J, axis=0) + 1e-300
+        if not np.isfinite(J / scale).all():
+            return None
+        U, s, Vt = np.linalg.svd(J / scale, full_matrices=False)
+        while True:
+            step = -(Vt.T @ (s / (s * s + damping) * (U.T @ gap))) / scale
+            sums2 = design @ (u + step[H - 1 :])
+            if (sums2 > 0).all():
+                gap2 = F @ (start + free @ (y + step[: H - 1])) - 1 / sums2
+                if gap2 @ gap2 <= cost:
+                    break
+            damping *= 10
+            if damping > 1e6:
+                return start + free @ y, sums, float(np.sqrt(cost / len(F)))
+        done = abs(cost - gap2 @ gap2) < 1e-3 * cost and damping < 1e-14
+        y, u, sums, gap, cost = y + step[: H - 1], u + step[H - 1 :], sums2, gap2, gap2 @ gap2
+        damping = max(damping * 0.05, 1e-18)
+        if done or cost < 1e-33 * len(F):
+            break
+    return start + free @ y, sums, float(np.sqrt(cost / len(F)))

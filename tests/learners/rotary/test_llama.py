@@ -1,0 +1,122 @@
+"""Layers of language models from vector answers: rotary positions, shared keys and values, RMSNorm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.learners.core.base import RELATIVE_ERROR
+from unsoftmax.learners.rotary.presets import PLANS
+
+Layer, Rope = us.models.AttentionLayer, us.models.Rope
+
+
+def layer(d=64, H=8, G=2, dh=8, seed=0, base=1e4, share=1.0, **rest):
+    rest = {"norm": "rms", "residual": True, "bias": False} | rest
+    rope = Rope.ladder(dh, base, share)
+    return Layer.random(d, H, dh, kv_groups=G, positions=rope, scale=2.0, seed=seed, **rest)
+
+
+def recovered(target, preset="lean", seed=7, **rest):
+    return us.recover(us.oracle(target, **rest), us.learners.AttentionLayer(preset), seed=seed)
+
+
+def worst(target, model, lengths=(1, 2, 5, 16, 64)):
+    """Largest error on fresh sequences, relative to what attention writes."""
+    rng, gap = np.random.default_rng(5), 0.0
+    for n in lengths:
+        X = rng.standard_normal((8, n, target.dim))
+        written = target(X) - (X[:, -1] if target.residual else 0.0)
+        gap = max(gap, np.abs(target(X) - model(X)).max() / np.abs(written).max())
+    return gap
+
+
+def ratio(recovery, d, H, G, dh):
+    """Numbers received over unknowns, verification aside."""
+    unknowns = us.theory.rotary_layer_unknowns(d, H, G, dh)
+    return (recovery.usage.billed - recovery.usage.phases["verify"]) * d / unknowns
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced", "robust"])
+def test_the_usual_block(preset):
+    target = layer(seed=3)
+    recovery = recovered(target, preset)
+    model = recovery.model
+    assert (model.heads, model.kv_groups, model.norm, model.residual) == (8, 2, "rms", True)
+    assert model.positions.base == pytest.approx(1e4, rel=1e-9)
+    assert model.eps == pytest.approx(target.eps, rel=1e-8)
+    error = us.models.distance(model, target)
+    assert error <= 1e-7
+    assert error <= next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert ratio(recovery, 64, 8, 2, 8) <= {"lean": 2.0, "balanced": 2.5, "robust": 5.0}[preset]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(layer(bias=True), id="biases"),
+        pytest.param(layer(base=5e5), id="base 5e5"),
+        pytest.param(layer(share=0.5), id="half of the rows turn"),
+        pytest.param(layer(norm=None), id="no norm"),
+        pytest.param(layer(norm=None, residual=False, bias=True), id="no norm, no residual"),
+        pytest.param(layer(G=1), id="one group"),
+        pytest.param(layer(G=4), id="four groups"),
+        pytest.param(layer(d=32, H=4, window=9), id="window"),
+        pytest.param(layer(d=32, H=4, outputs=40, residual=False), id="more outputs than inputs"),
+    ],
+)
+def test_relatives(target):
+    recovery = recovered(target, "balanced")
+    assert worst(target, recovery.model) <= 1e-8
+    assert recovery.model.kv_groups == target.kv_groups
+    assert recovery.model.window == target.window
+
+
+@pytest.mark.parametrize("preset", PLANS)
+@pytest.mark.parametrize(("d", "H", "G", "dh"), [(32, 4, 2, 8), (24, 6, 3, 4)])
+def test_main_queries_are_the_closed_form(preset, d, H, G, dh):
+    phases = recovered(layer(d, H, G, dh, seed=1), preset).usage.phases
+    assert phases["values"] == d + 1
+    # Query tokens that had to be shortened are asked again, as a repair.
+    assert phases["main"] + phases.get("repair", 0) >= PLANS[preset].main_queries(d, H, G, dh)
+    if "repair" not in phases:
+        assert phases["main"] == PLANS[preset].main_queries(d, H, G, dh)
+
+
+def test_long_sequences_follow_from_short_ones():
+    target = layer(d=32, H=4, base=1e6)
+    seen = []
+
+    def watched(tokens):
+        seen.append(tokens.shape[1])
+        return target(tokens)
+
+    oracle = us.oracle(watched, 32, outputs=32, max_length=40)
+    model = us.recover(oracle, us.learners.AttentionLayer(norm="rms")).model
+    assert max(seen) <= 40
+    X = np.random.default_rng(0).standard_normal((2, 4096, 32))
+    written = target(X) - X[:, -1]
+    assert np.abs(model(X) - target(X)).max() <= 1e-6 * np.abs(written).max()
+
+
+def test_frequencies_of_no_ladder_are_found():
+    theta = np.array([1.0, 0.1234, 0.0041, 0.00031])
+    target = Layer.random(
+        32, 4, 8, kv_groups=2, positions=Rope(theta), norm="rms", residual=True, scale=2.0, bias=False, seed=2
+    )
+    model = recovered(target, "balanced").model
+    assert np.abs(model.positions.turning - theta).max() < 1e-9
+    assert model.positions.base is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("rest", [{}, {"bias": True}, {"base": 1e6}, {"share": 0.5}, {"norm": None}], ids=str)
+def test_twenty_of_twenty(seed, rest):
+    target = layer(seed=seed, **rest)
+    for preset, error in (("lean", 1e-7), ("balanced", 1e-8)):
+        recovery = recovered(target, preset, seed + 1000)
+        assert worst(target, recovery.model) <= error
+        bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+        assert us.models.distance(recovery.model, target) <= bound
