@@ -1,0 +1,37 @@
+"""The 1/lambda term tells which head feeds which."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.solvers.test_stack_newton import OUT, D, T, heads
+from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
+from unsoftmax.solvers.stack_newton import Contexts, Deep, at_work
+
+
+@pytest.mark.parametrize("networks", [False, True])
+def test_layers_of_a_stack(networks) -> None:
+    rng = np.random.default_rng(4)
+    # Coordinates that are tokens: what a stack writes outside of them its norm would see too.
+    model = Deep(heads(n=4, seed=3), (1, 2, 1), 0.1 * rng.standard_normal((3, OUT)), 1e-5, T)
+    m = int(1.5 * unknowns(4, D, OUT, 2, networks) / OUT) + 8
+    q = rng.standard_normal(D)
+    q *= np.sqrt(OUT) / np.linalg.norm(q)
+    others = rng.standard_normal((m, 4, D))
+    others *= np.sqrt(OUT) / np.linalg.norm(others, axis=2, keepdims=True)
+    blank = Contexts(np.tile(q, (m, 1)), others, np.zeros((m, 4)), np.zeros((m, OUT)), np.ones(m))
+    scales = np.array([1e3, 2e3, 4e3])
+    y = [model.answers(Contexts(blank.q, others, blank.log_counts, blank.y, np.full(m, s))) for s in scales]
+    term = first_order(y, scales, at_work(model.heads, blank.q, blank).out)
+    found = find_order(model.heads, T, blank, term, networks)
+    assert found.layers() == [[0], [1, 2], [3]]
+    assert found.deviation < 1e-3
+    assert found.residual < 1e-3
+
+
+def test_what_is_no_order_of_layers_is_said() -> None:
+    circle = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], float)
+    assert Order(circle, 0.0).layers() is None
+    assert Order(np.zeros((3, 3)), 0.0).layers() == [[0, 1, 2]]
+    assert Order(np.array([[0, 0.4], [1, 0]]), 0.0).deviation == pytest.approx(0.4)
