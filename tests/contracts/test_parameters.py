@@ -19,10 +19,10 @@ JUNK = {
     "array": ["x"],
 }
 KINDS = {
-    "whole": {"rank", "heads", "measurements"},
+    "whole": {"rank", "heads", "layers", "measurements"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
     "switch": {"affine", "polish", "bias", "fixed_flips"},
-    "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge"},
+    "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge", "final_norm"},
     "array": {"bases", "embeddings"},
 }
 LEARNERS = [

@@ -3,6 +3,7 @@
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.attention_behind import AttentionBehind
 from unsoftmax.learners.attention_layer import AttentionLayer
+from unsoftmax.learners.attention_stack import AttentionStack
 from unsoftmax.learners.core.base import Forecast, Learner, Outcome, Program
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
@@ -18,6 +19,7 @@ __all__ = [
     "Approximate",
     "AttentionBehind",
     "AttentionLayer",
+    "AttentionStack",
     "Forecast",
     "Learner",
     "LowRank",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.models.attention_behind import AttentionBehind
+from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.multi_head import MultiHead
@@ -11,7 +12,7 @@ from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, tokens, values
+from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, stacks, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
@@ -41,6 +42,8 @@ def check(
         return tokens.check(model, spec, seed)
     if spec.kind == "membership":
         return labels.check(model, spec, seed, claims)
+    if isinstance(model, AttentionStack):
+        return stacks.check(model, spec, seed, claims)
     if isinstance(model, AttentionBehind):
         return rays.check(model, spec, seed, claims)
     if isinstance(model, HeadsBehind):

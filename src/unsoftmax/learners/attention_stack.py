@@ -1,0 +1,120 @@
+"""Every head of every layer of a pre-norm stack, from vector answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
+from unsoftmax.learners.core.base import Asking, Forecast, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.stack.apart import Apart, tell_apart
+from unsoftmax.learners.stack.assembly import outcome
+from unsoftmax.learners.stack.far import Far, find_far
+from unsoftmax.learners.stack.frame import find_frame, require_far
+from unsoftmax.learners.stack.order import find_causal, find_layers
+from unsoftmax.learners.stack.polish import ask_wide, cut_heads, finish_wide, polish_deep, polish_wide
+from unsoftmax.learners.stack.star import read_star
+from unsoftmax.solvers.stack_newton import Heads, factored
+from unsoftmax.spec import OracleSpec
+
+_LONGEST = 11
+"""Tokens of the longest sequence, repetitions included."""
+
+_FRESH = 28
+"""Fewest queries of a verification: 14 frozen contexts and 14 ordinary sequences."""
+
+_LEAST = 3
+"""Queries that look for the norm, before anything else is known."""
+
+
+@dataclass(frozen=True)
+class AttentionStack:
+    """Learn x <- x + Attn_l(norm x) [, x <- x + network_l(norm x)], l = 1..L, from the last token's vector.
+
+    At infinity a pre-norm stack is one wide layer: tokens longer than all that layers write keep their normalised
+    direction in every layer, so all heads of all layers see the same tokens and add up. They are told apart by algebra
+    (see docs/theory/stacks.md), ordered by the 1/lambda term, and polished on the stack itself. Found, not given: the
+    numbers of layers and heads, ranks, biases, LayerNorm or RMSNorm and its eps, causal or not, networks or none.
+    layers and heads (per layer), where given, are held against what is found.
+    """
+
+    layers: int | None = None
+    heads: int | None = None
+    norm: Literal["auto", "layer", "rms"] = "auto"
+    final_norm: Literal["auto"] | bool = "auto"
+    polish: bool = True
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
+        if spec.outputs is None or spec.kind == "membership" or spec.vocabulary is not None:
+            raise InvalidArgument(
+                "AttentionStack learns from vectors, since heads are told apart by where they write: declare outputs= "
+                "on the oracle (all numbers of the last token)."
+            )
+        if spec.outputs != spec.dim:
+            raise InvalidArgument(
+                f"AttentionStack learns layers with residuals, whose answers are as wide as tokens (got {spec.outputs} "
+                f"outputs for dim {spec.dim})."
+            )
+        if spec.kind != "value" or spec.tolerance > 0 or spec.dtype == "float16" or spec.link is not None:
+            raise InvalidArgument(
+                "AttentionStack needs exact answers in float64 or float32 without a link: what heads write is read "
+                "beside tokens a million times longer."
+            )
+        if spec.domain.length_limit < _LONGEST:
+            raise DomainError(
+                f"AttentionStack needs sequences of {_LONGEST} tokens and max_length is {spec.domain.max_length}."
+            )
+        require_far(spec)
+        return Forecast({}, extra=None, verification=_FRESH, least_extra=_LEAST)
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._program(spec, seed)
+
+    def _program(self, spec: OracleSpec, seed: int) -> Program:
+        rng = np.random.default_rng(seed)
+        frame = yield from find_frame(spec, rng)
+        if self.norm not in ("auto", frame.norm):
+            raise ModelMismatch(f"`norm` was given as {self.norm!r}, and one-token answers show {frame.norm!r}.")
+        far = yield from find_far(frame, rng)
+        apart = yield from tell_apart(far, rng)
+        heads = yield from self._heads(far, apart, rng)
+        layers, order = yield from find_layers(far, heads, rng)
+        self._compare([len(layer) for layer in layers])
+        causal = (yield from find_causal(spec, rng)) if len(layers) > 1 else False
+        if far.networks:
+            polished = finish_wide(far, heads, seed)
+        else:
+            polished = yield from polish_deep(far, heads, layers, rng, seed)
+        return outcome(far, polished, layers, order, causal, spec)
+
+    def _heads(self, far: Far, apart: Apart, rng: np.random.Generator) -> Asking[Heads]:
+        """All heads at lambda -> infinity, cut to the ranks they show, or in full where these do not explain all."""
+        star = yield from read_star(far, apart, rng)
+        heads = cut_heads(star)
+        if far.networks and self.polish:
+            yield from ask_wide(far, heads, rng)
+        heads, misfit = polish_wide(far, heads)
+        if misfit > far.clear:
+            star = yield from read_star(far, apart, rng, full=True, phase="repair")
+            heads, misfit = polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D))
+        if misfit > far.rough:
+            raise ModelMismatch(
+                f"{apart.heads} heads were told apart at one displacement, and none explain all frozen contexts: they "
+                f"miss by {misfit:.2g}. The target is no pre-norm stack, or a step went wrong; try another seed."
+            )
+        return heads
+
+    def _compare(self, sizes: list[int]) -> None:
+        wrong = (self.layers is not None and self.layers != len(sizes)) or (
+            self.heads is not None and set(sizes) != {self.heads}
+        )
+        if wrong:
+            raise ModelMismatch(
+                f"layers={self.layers} and heads={self.heads} were given, and {len(sizes)} layers of {sizes} heads "
+                "were found (None finds them)."
+            )

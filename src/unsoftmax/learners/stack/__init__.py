@@ -1,0 +1,10 @@
+"""Steps of `AttentionStack`, in reading order.
+
+frame     which norm stands before the layers, and the coordinates in which normalised tokens live
+far       tokens so long that no layer turns them: what all heads of all layers add to the last one
+apart     all heads at one displacement, told apart by algebra
+star      the same heads at neighbouring displacements: W, c and P
+order     which head feeds which: layers
+polish    Gauss-Newton on what was asked, and on the stack itself
+assembly  from what was read to the model, its notes and its claims
+"""

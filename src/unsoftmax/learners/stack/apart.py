@@ -1,0 +1,106 @@
+"""All heads of all layers at one displacement delta, told apart by algebra."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.far import Far
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.slices import Slice, slice_across
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.head_separation import Separation, count_heads, separate, settings_needed
+from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
+
+COPIES = np.array([[8, 2], [2, 2], [2, 8]])
+"""Copies of q + delta and of q: k = 1/4, 1, 4 read logits between -4 and 4."""
+
+SIZES = (1.2, 1.2, 0.6, 0.3, 1.8, 0.1)
+"""|delta| over the radius, by attempt: 1.2 spreads logits where scores are of order one, stronger ones take less."""
+
+_SPARE = 4
+"""Settings beyond the unknowns of logits that are affine in q."""
+
+_OVER = 1.5
+"""Equations over unknowns of the lifted problem: fewer leave a poor condition, more gain nothing."""
+
+_ISOLATED = 10.0
+"""How far the solutions must stand apart from the rest of the spectrum."""
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Heads at one displacement: their slice, logits and residues; `misfit` is that of the answers."""
+
+    slice: Slice
+    fit: LogitFit
+    misfit: float
+
+    @property
+    def heads(self) -> int:
+        return len(self.fit.theta)
+
+
+def tell_apart(far: Far, rng: np.random.Generator) -> Asking[Apart]:
+    """Tries a few displacements; the first clear one wins."""
+    best: Apart | None = None
+    full = False
+    for attempt, size in enumerate(SIZES):
+        delta = size * far.frame.radius * sphere(rng, (far.frame.D,))
+        found, crowded = yield from _at(delta, far, rng, "main" if attempt == 0 else "repair")
+        full = full or crowded
+        if found is not None and (best is None or found.misfit < best.misfit):
+            best = found
+        if best is not None and best.misfit <= far.clear:
+            return best
+    if best is not None and best.misfit <= far.rough:
+        return best
+    if full:
+        raise NotIdentifiable(
+            f"the answers to frozen contexts fill all {far.frame.d} outputs and do not fall apart into as many heads: "
+            "the stack has more heads in total than outputs. Ask for an answer with more numbers."
+        )
+    raise ModelMismatch(
+        "in frozen contexts the answers do not fall apart into heads: tokens are scored by their place too (rotary or "
+        "learned positions), something else than softmax attention mixes them, two heads attend alike, or the noise "
+        "of the answers is beyond the declared number format."
+    )
+
+
+def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[tuple[Apart | None, bool]]:
+    """Heads at delta, None if they are not clear; and whether they filled the outputs."""
+    cut, k = slice_across(delta, far.frame.radius), COPIES[:, 1] / COPIES[:, 0]
+    F, Y = yield from _ask(cut, far, cut.features + _SPARE, rng, phase)
+    size = float(np.sqrt(np.mean(Y**2)))
+    n = count_heads(Y, far.floor(size))
+    if n == 0 or size <= far.noise:
+        raise NotIdentifiable("no context changes the answer: there is no attention, or its heads write nothing.")
+    more = settings_needed(n, len(k), _OVER) - len(Y)
+    if more > 0:
+        F2, Y2 = yield from _ask(cut, far, more, rng, phase)
+        F, Y = np.vstack([F, F2]), np.concatenate([Y, Y2])
+        n = count_heads(Y, far.floor(size))
+    found = separate(Y, k, n, rng)
+    if found is None or found.isolation < _ISOLATED:
+        return None, n == far.frame.d
+    rows = np.repeat(F, len(k), axis=0)
+    fit = fit_logits(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
+    return Apart(cut, fit, fit.residual * size), n == far.frame.d
+
+
+def _ask(cut: Slice, far: Far, m: int, rng: np.random.Generator, phase: str) -> Asking[tuple[Array, Array]]:
+    """Features (m, p) and answers (m, 3, d) at all copies."""
+    F, q = cut.draw(m, rng)
+    y = yield from far.pairs(np.repeat(q, len(COPIES), axis=0), cut.delta, np.tile(COPIES, (m, 1)), phase)
+    return F, y.reshape(m, len(COPIES), -1)
+
+
+def _affine(F: Array, found: Separation) -> Array:
+    """theta (n, p) from logits, each where it was readable."""
+    theta = []
+    for t, trust in zip(found.t.T, found.reliability.T, strict=True):
+        theta.append(np.linalg.lstsq(F * trust[:, None], t * trust, rcond=None)[0])
+    return np.array(theta)

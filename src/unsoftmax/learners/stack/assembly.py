@@ -1,0 +1,69 @@
+"""From what was read to the model, its notes and its claims."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.stack.far import Far
+from unsoftmax.learners.stack.polish import Polished
+from unsoftmax.models.attention_layer import AttentionLayer
+from unsoftmax.models.attention_stack import AttentionStack
+from unsoftmax.probes.base import Array
+from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.layer_order import Order
+from unsoftmax.solvers.stack_newton import Deep, Heads
+from unsoftmax.spec import OracleSpec
+
+_SLACK = 30.0
+"""Stated error over the largest of eight random ones: errors of answers that are not independent add up."""
+
+
+def outcome(
+    far: Far, polished: Polished, layers: list[list[int]], order: Order, causal: bool, spec: OracleSpec
+) -> Outcome:
+    """The stack in the oracle's number format."""
+    fit = polished.fit.model
+    sizes = [len(layer) for layer in layers]
+    if isinstance(fit, Deep):
+        heads, constants, eps = fit.heads, fit.constants, fit.eps
+    else:
+        heads = polished.heads.take([h for layer in layers for h in layer])
+        constants, eps = np.zeros((len(layers), far.frame.d)), 0.0
+    parts, start = [], 0
+    for size, constant in zip(sizes, constants, strict=True):
+        parts.append(_layer(heads.take(list(range(start, start + size))), constant, far.frame.T))
+        start += size
+    networks: Literal["unknown"] | None = "unknown" if far.networks else None
+    model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks).astype(spec.dtype)
+    return Outcome(model, notes=(_found(model, heads),), claims=_claims(polished, order))
+
+
+def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
+    """Heads in coordinates as a plain layer on normalised tokens."""
+    K, Q, V = heads.A.transpose(0, 2, 1) @ T.T, heads.B @ T.T, heads.V @ T.T
+    return AttentionLayer(K, Q, heads.c @ T.T, heads.O, V, constant)
+
+
+def _claims(polished: Polished, order: Order) -> tuple[Claim, ...]:
+    statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
+    said = "the matrix of which head feeds which is 0 and 1 up to this"
+    return (
+        Claim(RELATIVE_ERROR, _SLACK * polished.error, statement=statement),
+        Claim("order of layers", 0.5, order.deviation, statement=said),
+    )
+
+
+def _found(model: AttentionStack, heads: Heads) -> str:
+    norm = {"layer": "LayerNorm", "rms": "RMSNorm", None: "no norm"}[model.norm]
+    networks = (
+        "feed-forward networks whose values are not known, so the stack cannot be called"
+        if model.networks == "unknown"
+        else f"no feed-forward networks, eps {model.eps:.3g}"
+    )
+    counts = ", ".join(map(str, model.heads))
+    seen = "causal" if model.causal else "every token sees all"
+    ranks = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
+    return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {networks}."

@@ -1,0 +1,135 @@
+"""Frozen contexts: what all heads of all layers add to a long last token.
+
+Context tokens of 2^60 keep their normalised direction in every layer, whatever is added to them, causal or not. The
+last token has length lambda: it is turned by O(1/lambda). At lambda -> infinity the stack is one wide layer of all its
+heads, plus a function of the last token alone, which is what the last token answers by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.frame import Frame
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.stack_newton import Contexts
+
+ONE_LENGTH = {"float64": (2.0**27,), "float32": (2.0**9, 2.0**10, 2.0**11)}
+"""lambda where single tokens answer affinely: rounding (lambda eps) and the rest (1/lambda) are both 1e-8; float32 has
+no such length, and three are extrapolated."""
+
+EXTRAPOLATED = {"float64": (2.0**13, 2.0**14, 2.0**15), "float32": (2.0**9, 2.0**10, 2.0**11)}
+"""lambda for extrapolation in 1/lambda: three lengths leave 1e-11 of rounding and 1e-12 of the rest."""
+
+_AFFINE = 1e-6
+"""Misfit, relative to what is written, below which answers to single long tokens are affine: no network shows."""
+
+_SPARE = 2
+"""Single tokens beyond the unknowns of an affine map, to see whether it is one."""
+
+
+@dataclass(eq=False)
+class Far:
+    """Asks contexts at one set of lengths and extrapolates; `alone` is the affine map of single tokens or None."""
+
+    frame: Frame
+    lengths: tuple[float, ...]
+    alone: Array | None = None
+    data: list[Contexts] = field(default_factory=list)
+    """All that was asked with `written`, for Gauss-Newton."""
+
+    @property
+    def noise(self) -> float:
+        """Rounding of what is written, absolute: a few units in the last place of lambda."""
+        unit = 2.0**-52 if self.frame.dtype == "float64" else 2.0**-23
+        return float(4 * unit * (np.abs(_weights(self.lengths)) * self.lengths).sum())
+
+    @property
+    def clear(self) -> float:
+        """Misfit, absolute and per number, of heads that are right: rounding and the terms in 1/lambda."""
+        return 10 * self.noise
+
+    @property
+    def rough(self) -> float:
+        """Misfit with which heads may still be a start for Gauss-Newton."""
+        return min(1e4 * self.noise, 1e-2)
+
+    @property
+    def exact(self) -> float:
+        """Misfit, relative, of a stack that explains ordinary answers."""
+        return 1e-12 if self.frame.dtype == "float64" else 1e-4
+
+    def floor(self, size: float) -> float:
+        """Relative singular value of answers of this size below which noise may lie."""
+        return min(max(1e-4, 100 * self.noise / max(size, 1e-300)), 0.03)
+
+    @property
+    def networks(self) -> bool:
+        """Whether single long tokens answer with more than attention alone can."""
+        return self.alone is None
+
+    def ask(self, q: Array, others: Array, counts: Array, length: Array | float, phase: str) -> Asking[Array]:
+        """What is added (B, d) to last tokens length * q (B, D) behind others (B, N, D), repeated counts (B, N)."""
+        frame, B = self.frame, len(q)
+        last = np.broadcast_to(np.asarray(length, float), B)[:, None] * frame.tokens(q)
+        if frame.dtype == "float32":
+            last = last.astype(np.float32).astype(np.float64)
+        tokens = np.concatenate([frame.frozen * frame.tokens(others), last[:, None]], axis=1)
+        y = yield Probes(tokens, np.column_stack([counts, np.ones(B, np.int64)]), phase)
+        return y - last
+
+    def limit(self, q: Array, others: Array, counts: Array, phase: str) -> Asking[Array]:
+        """The same at lambda -> infinity, all lengths in one round."""
+        k, B = len(self.lengths), len(q)
+        lengths = np.repeat(self.lengths, B)
+        y = yield from self.ask(np.tile(q, (k, 1)), np.tile(others, (k, 1, 1)), np.tile(counts, (k, 1)), lengths, phase)
+        return np.tensordot(_weights(self.lengths), y.reshape(k, B, -1), axes=1)
+
+    def written(self, q: Array, others: Array, counts: Array, phase: str = "main") -> Asking[Array]:
+        """What the heads add because of the context: (B, d), the last token's answer alone taken off."""
+        y = yield from self.limit(q, others, counts, phase)
+        if self.alone is not None:
+            y = y - np.column_stack([np.ones(len(q)), q]) @ self.alone
+        else:
+            singles, back = np.unique(q, axis=0, return_inverse=True)
+            none = np.zeros((len(singles), 0), np.int64)
+            own = yield from self.limit(singles, np.zeros((*none.shape, q.shape[1])), none, phase)
+            y = y - own[back.ravel()]
+        self.data.append(Contexts(q, others, np.log(counts), y, np.full(len(q), np.inf)))
+        return y
+
+    def pairs(self, q: Array, delta: Array, copies: Array, phase: str = "main") -> Asking[Array]:
+        """copies (B, 2) of q + delta and, last included, of q: sum_h sigma(t_h - log k) P_h delta at their ratio k."""
+        others = np.stack([q + delta, q], axis=1)
+        return (yield from self.written(q, others, copies - [0, 1], phase))
+
+
+def _weights(lengths: tuple[float, ...]) -> Array:
+    """Weights (k,) of the polynomial in 1/lambda through all lengths at 1/lambda = 0."""
+    x = 1 / np.asarray(lengths)
+    return np.array([np.prod([b / (b - a) for b in x if b != a]) for a in x])
+
+
+def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
+    """D + 3 single long tokens, phase "values": affine if there are only heads, and then never asked again."""
+    D = frame.D
+    far = Far(frame, ONE_LENGTH[frame.dtype])
+    q = frame.radius * sphere(rng, (D + 1 + _SPARE, D))
+    none = np.zeros((len(q), 0))
+    y = yield from far.limit(q, none.reshape(len(q), 0, D), none.astype(np.int64), "values")
+    F = np.column_stack([np.ones(len(q)), q])
+    alone = np.linalg.lstsq(F, y, rcond=None)[0]
+    size = float(np.sqrt(np.mean(y**2)))
+    misfit = float(np.abs(F @ alone - y).max())
+    floor = 1e-2 if frame.dtype == "float32" else _AFFINE
+    if size == 0 or misfit <= floor * max(size, 1e-3):
+        return Far(frame, far.lengths, alone)
+    return Far(frame, EXTRAPOLATED[frame.dtype])
+
+
+def random_contexts(frame: Frame, m: int, tokens: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Directions (m, tokens, D) of frozen tokens and counts (m, tokens) of one or two."""
+    return frame.radius * sphere(rng, (m, tokens, frame.D)), rng.integers(1, 3, (m, tokens))

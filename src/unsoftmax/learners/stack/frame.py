@@ -1,0 +1,97 @@
+"""Which norm stands before the layers: one-token queries, ordinary and very long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.attention_stack import StackNorm
+from unsoftmax.probes.base import Array, one_row
+from unsoftmax.spec import OracleSpec
+
+FROZEN = {"float64": 2.0**60, "float32": 2.0**40}
+"""Length of frozen tokens: a unit in their last place is beyond all that layers write, so they are not changed at all;
+their squares are still numbers of the format."""
+
+_SAME = 1e-5
+"""Relative gap below which answers count as equal: float32 leaves 1e-6."""
+
+_LEAST = 4
+"""Fewest dimensions of normalised tokens: a displacement, a slice across it, and turns of both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Normalised tokens are T w, |w| = radius = sqrt d: T (d, D) is the identity, or a basis off the mean."""
+
+    norm: StackNorm
+    T: Array
+    dtype: str
+
+    @property
+    def d(self) -> int:
+        return len(self.T)
+
+    @property
+    def D(self) -> int:
+        return self.T.shape[1]
+
+    @property
+    def radius(self) -> float:
+        return float(np.sqrt(self.d))
+
+    @property
+    def frozen(self) -> float:
+        """Scale at which tokens keep their direction through all layers."""
+        return FROZEN[self.dtype]
+
+    def tokens(self, w: Array) -> Array:
+        """Directions (..., D) as tokens (..., d)."""
+        return np.asarray(w @ self.T.T)
+
+
+def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
+    """Three one-token queries, phase "pilot"; raises where no norm, or another one, stands there."""
+    d = spec.dim
+    require_far(spec)
+    x = rng.standard_normal((2, d))
+    far = FROZEN[spec.dtype] * x[1]
+    y = yield one_row(np.stack([x[0], x[0] + 1.0, far]), phase="pilot")
+    dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
+    if np.abs(y[2] - far).max() > _SAME * np.abs(far).max():
+        _refuse(y[2], far)
+    follows = np.abs(y[1] - y[0] - 1.0).max() <= _SAME * (1 + np.abs(y[:2]).max())
+    T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if follows else np.eye(d)
+    frame = Frame("layer" if follows else "rms", T, dtype)
+    if frame.D < _LEAST:
+        raise NotIdentifiable(
+            f"normalised tokens have {frame.D} dimensions; telling heads apart takes {_LEAST} at least (dim = {d})."
+        )
+    return frame
+
+
+def require_far(spec: OracleSpec) -> None:
+    """Refuse a domain without room for frozen tokens."""
+    needed = FROZEN[spec.dtype] * 4 * np.sqrt(spec.dim)
+    if spec.domain.norm_limit < needed:
+        raise DomainError(
+            f"AttentionStack needs tokens of norm {needed:.2g}, which no layer can turn, and max_norm is "
+            f"{spec.domain.max_norm:.3g}; raise max_norm."
+        )
+
+
+def _refuse(y: Array, far: Array) -> None:
+    if np.abs(y).max() < 2.0**-20 * np.abs(far).max():
+        raise ModelMismatch(
+            "answers to very long tokens stay bounded: the last thing before the answer is a norm. A final norm on a "
+            "pre-norm stack, or norms after every layer (post-norm, as in BERT), hide the length of what heads write; "
+            "this learner serves stacks whose last layer adds to its input."
+        )
+    raise ModelMismatch(
+        "answers to very long tokens are not these tokens: no norm stands before the layers, or there is no residual. "
+        "Use learners.AttentionLayer for one layer without a residual."
+    )

@@ -1,0 +1,66 @@
+"""Layers: which head feeds which, from answers at one query token of several large lengths; and causal or not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.far import Far, random_contexts
+from unsoftmax.probes.base import Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
+from unsoftmax.solvers.stack_newton import Contexts, Heads, at_work
+from unsoftmax.spec import OracleSpec
+
+TOKENS = 4
+"""Frozen tokens of a random context."""
+
+_LENGTHS = {
+    ("float64", False): (2.0**9, 2.0**10),
+    ("float64", True): (2.0**10, 2.0**11, 2.0**12, 2.0**13),
+    ("float32", False): (2.0**4, 2.0**5, 2.0**6),
+    ("float32", True): (2.0**4, 2.0**5, 2.0**6),
+}
+"""lambda by number format and networks: where the 1/lambda term stands out of rounding and of the terms above it."""
+
+_OVER = 1.4
+"""Equations over unknowns."""
+
+_SPARE = 4
+"""Contexts beyond that."""
+
+_CLEAR = 0.3
+"""Largest distance of an entry from 0 and 1: at random half the entries would be further away."""
+
+
+def find_layers(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[list[list[int]], Order]]:
+    """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers."""
+    frame, n = far.frame, len(heads)
+    lengths = _LENGTHS[frame.dtype, far.networks]
+    m = int(_OVER * unknowns(n, frame.D, frame.d, heads.V.shape[1], far.networks) / frame.d) + _SPARE
+    m = m if frame.dtype == "float64" else 4 * m
+    q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
+    others, counts = random_contexts(frame, m, TOKENS, rng)
+    contexts = Contexts(q, others, np.log(counts), np.zeros((m, frame.d)), np.full(m, np.inf))
+    y = []
+    for length in lengths:
+        y.append((yield from far.ask(q, others, counts, length, "order")))
+    term = first_order(y, np.array(lengths), at_work(heads, q, contexts).out)
+    order = find_order(heads, frame.T, contexts, term, far.networks)
+    layers = order.layers()
+    if layers is None or order.deviation > _CLEAR:
+        raise ModelMismatch(
+            f"{n} heads were told apart, and which of them feed which is no order of layers: entries of a matrix that "
+            f"should be 0 or 1 are off by {order.deviation:.2g}. The target is no stack of layers with residuals, or "
+            "its answers are too noisy."
+        )
+    return layers, order
+
+
+def find_causal(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+    """Two ordinary sequences whose first tokens are exchanged: only a causal stack tells them apart."""
+    x = rng.standard_normal((3, spec.dim))
+    x = x.astype(np.float32).astype(np.float64)
+    y = yield Probes(np.stack([x, x[[1, 0, 2]]]), phase="pilot")
+    return bool(np.abs(y[1] - y[0]).max() > max(1e-9, 1e3 * spec.eps) * (1 + np.abs(y).max()))

@@ -1,0 +1,121 @@
+"""Gauss-Newton on what was asked already, on random frozen contexts, and on the stack itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.far import Far, random_contexts
+from unsoftmax.learners.stack.order import TOKENS
+from unsoftmax.learners.stack.star import Star
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.stack_newton import Contexts, Deep, Fit, Heads, Wide, factored, gauss_newton
+from unsoftmax.solvers.star import ranks
+
+_OVER_WIDE = 1.6
+"""Numbers asked over unknowns where networks stay unknown: their heads are known from these answers alone."""
+
+_OVER_DEEP = 1.25
+"""Numbers asked over unknowns of a stack without networks."""
+
+_SHORT = 6
+"""Queries with a short last token, which shows eps."""
+
+_SHORT_LENGTH = 2.0**-6
+"""Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
+
+_EPS = 1e-5
+"""First guess of eps: any is good, since ordinary tokens hardly show it."""
+
+_DRAWS = 8
+"""Random errors of the answers whose effect is followed into the parameters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Polished:
+    """Heads, the fit they come from, and how far noise moves the worst parameter, relative."""
+
+    heads: Heads
+    fit: Fit
+    error: float
+
+
+def unknown_numbers(heads: Heads, d: int) -> int:
+    """Free numbers of heads of these ranks in this space."""
+    n, D, r = heads.A.shape
+    s = heads.V.shape[1]
+    return n * (r * (2 * D + 1 - r) + s * (D + d - s))
+
+
+def told_per_query(heads: Heads, d: int) -> int:
+    """Numbers of an answer in which heads show: few heads of small rank write into a part of the outputs."""
+    return min(d, len(heads) * heads.V.shape[1])
+
+
+def cut_heads(star: Star) -> Heads:
+    """The star's heads at the ranks that it shows."""
+    joined = np.concatenate([star.W, star.c[:, :, None]], axis=2)
+    return factored(star.W, star.c, star.P, min(ranks(joined), star.W.shape[1]), ranks(star.P))
+
+
+def polish_wide(far: Far, heads: Heads) -> tuple[Heads, float]:
+    """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number."""
+    fit = gauss_newton(Wide(heads), far.data)
+    y = np.concatenate([part.y for part in far.data])
+    return fit.model.heads, fit.residual * float(np.sqrt(np.mean(y**2)))
+
+
+def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
+    """Random frozen contexts that overdetermine all heads by themselves, phase "main"; kept in far.data."""
+    frame = far.frame
+    queries = frame.D + 6
+    per = int(np.ceil(_OVER_WIDE * unknown_numbers(heads, frame.d) / told_per_query(heads, frame.d) / queries))
+    q = np.repeat(frame.radius * sphere(rng, (queries, frame.D)), per, axis=0)
+    others, counts = random_contexts(frame, len(q), TOKENS, rng)
+    yield from far.written(q, others, counts)
+
+
+def finish_wide(far: Far, heads: Heads, seed: int) -> Polished:
+    """The best that frozen contexts give, with its error."""
+    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=_DRAWS, seed=seed)
+    return Polished(fit.model.heads, fit, _error(fit))
+
+
+def polish_deep(
+    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int
+) -> Asking[Polished]:
+    """The stack itself at last tokens of ordinary length: constants, eps, and all digits."""
+    frame, L = far.frame, len(layers)
+    ordered = heads.take([h for layer in layers for h in layer])
+    unknown = unknown_numbers(heads, frame.d) + L * frame.d + 1
+    m = int(np.ceil(_OVER_DEEP * unknown / told_per_query(heads, frame.d)))
+    q = frame.radius * sphere(rng, (m + _SHORT, frame.D))
+    others, counts = random_contexts(frame, len(q), TOKENS, rng)
+    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    y = yield from far.ask(q, others, counts, scale, "polish")
+    data = Contexts(q, others, np.log(counts), y, scale)
+    start = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
+    first = gauss_newton(start, [data.take(slice(0, m))], steps=25)
+    noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
+    fit = gauss_newton(first.model, [data], steps=25, noise=noise, draws=_DRAWS, seed=seed)
+    if fit.residual > far.exact:
+        raise ModelMismatch(
+            f"{len(heads)} heads in {L} layers were told apart, and a stack of them misses ordinary answers by "
+            f"{fit.residual:.2g} of what is written: something else than attention stands between the layers."
+        )
+    return Polished(fit.model.heads, fit, _error(fit))
+
+
+def _error(fit: Fit) -> float:
+    """Worst relative change of a head's W, c or P over the moved models."""
+    heads = fit.model.heads
+    worst = 0.0
+    for other in fit.moved:
+        joined, moved = (np.concatenate([h.W, h.c[:, :, None]], axis=2) for h in (heads, other.heads))
+        for a, b in ((joined, moved), (heads.P, other.heads.P)):
+            gap = np.linalg.norm(a - b, axis=(1, 2)) / np.maximum(np.linalg.norm(a, axis=(1, 2)), 1e-300)
+            worst = max(worst, float(gap.max()))
+    return worst

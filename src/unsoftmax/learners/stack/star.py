@@ -1,0 +1,131 @@
+"""The same heads at displacements turned a little: P from the residues, W and c from the logits.
+
+Rows delta_i'W are read in full until they show the rank of W; from then on a few directions of q are enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.apart import Apart
+from unsoftmax.learners.stack.far import Far
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.slices import Slice, slice_across, turned
+from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
+from unsoftmax.solvers.star import Ray, assemble, row_rank
+
+_ANGLES = (0.1, 0.03, 0.01)
+"""Turns of delta: the first keeps most digits, a step that got stuck is repeated nearer to what is known."""
+
+_COPIES = np.array([[8, 2], [4, 2], [2, 2], [2, 4], [2, 8], [1, 8]])
+"""Copies of q + delta and of q, drawn at random: one k per q is enough where the start is near."""
+
+_OPPOSITE = np.array([[4, 2], [2, 4]])
+"""Copies at -delta: k = 1/2 and 2."""
+
+_SPARE = 6
+"""Answers of a ray beyond p + n: with fewer, other logits fit as well."""
+
+_BESIDE = 2
+"""Rows, and directions, beyond the rank: one shows that nothing is left, one keeps the condition."""
+
+_READABLE = 1e-6
+"""Weights at -delta are kept this far from 0 and 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Star:
+    """W (n, D, D), c (n, D), P (n, d, D) as read, and the worst misfit of a ray, absolute."""
+
+    W: Array
+    c: Array
+    P: Array
+    rank: int
+    misfit: float
+
+
+def read_star(
+    far: Far, apart: Apart, rng: np.random.Generator, *, full: bool = False, phase: str = "main"
+) -> Asking[Star]:
+    """All D displacements; with `full` every row in full, whatever the rank."""
+    first = apart.slice
+    centre = yield from _opposite(far, first, apart.fit, rng, phase)
+    rays, rank, worst = [centre], far.frame.D, apart.misfit
+    directions = list(first.E.T)
+    while directions and (full or rank > len(rays) - _BESIDE):
+        # As many at once as the least rank that could be seen now asks for.
+        count = min(len(directions), 1 if len(rays) > 1 else 1 + _BESIDE)
+        new, misfit = yield from _rays(far, apart, [directions.pop(0) for _ in range(count)], None, rng, phase)
+        rays, worst = rays + new, max(worst, misfit)
+        rank = row_rank(rays)
+    S = orthonormal(rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
+    part: list[Ray] = []
+    if directions:
+        part, misfit = yield from _rays(far, apart, directions, S, rng, phase)
+        worst = max(worst, misfit)
+    return Star(*assemble(rays, part, S, rank), rank, worst)
+
+
+def _rays(
+    far: Far, apart: Apart, towards: list[Array], S: Array | None, rng: np.random.Generator, phase: str
+) -> Asking[tuple[list[Ray], float]]:
+    """Rays of displacements turned towards unit vectors, all in one round; those that got stuck again, nearer."""
+    done: dict[int, tuple[Slice, LogitFit]] = {}
+    open_ = list(range(len(towards)))
+    size = float(np.linalg.norm(apart.fit.R) / np.sqrt(apart.fit.R.size))
+    for number, angle in enumerate(_ANGLES):
+        cuts = [slice_across(turned(apart.slice.delta, towards[i], angle), far.frame.radius, S) for i in open_]
+        fits = yield from _fits(far, apart, cuts, rng, phase if number == 0 else "repair")
+        for i, cut, fit in zip(open_, cuts, fits, strict=True):
+            if i not in done or fit.residual < done[i][1].residual:
+                done[i] = (cut, fit)
+        open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, far.clear)]
+        if not open_:
+            break
+    rays = []
+    for i in range(len(towards)):
+        rays.append((yield from _opposite(far, *done[i], rng, phase)))
+    return rays, max(fit.residual for _, fit in done.values()) * size
+
+
+def _fits(far: Far, apart: Apart, cuts: list[Slice], rng: np.random.Generator, phase: str) -> Asking[list[LogitFit]]:
+    """Heads on neighbouring slices, started from the logits of the first one."""
+    first, theta = apart.slice, apart.fit.theta
+    m = cuts[0].features + apart.heads + _SPARE
+    drawn = [cut.draw(m, rng) for cut in cuts]
+    copies = _COPIES[rng.integers(0, len(_COPIES), len(cuts) * m)]
+    q = np.concatenate([part for _, part in drawn])
+    delta = np.repeat([cut.delta for cut in cuts], m, axis=0)
+    y = yield from far.pairs(q, delta, copies, phase)
+    log_k = np.log(copies[:, 1] / copies[:, 0])
+    fits = []
+    for i, (F, own) in enumerate(drawn):
+        rows = slice(i * m, (i + 1) * m)
+        t = theta[:, :1] + theta[:, 1:] @ (first.E.T @ own.T) / first.rho
+        start = np.linalg.lstsq(F, t.T, rcond=None)[0].T
+        fits.append(_same_order(fit_logits(start, F, log_k[rows], y[rows]), apart.fit.R))
+    return fits
+
+
+def _same_order(fit: LogitFit, R: Array) -> LogitFit:
+    """A fit may return heads permuted with the same misfit: residues (d, n), which moved little, tell."""
+    cost = np.linalg.norm(R[:, :, None] - fit.R[:, None, :], axis=0)
+    order = linear_sum_assignment(cost)[1]
+    return LogitFit(fit.theta[order], fit.R[:, order], fit.residual)
+
+
+def _opposite(far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str) -> Asking[Ray]:
+    """The constant term of the logits at -delta, where residues are known: two queries."""
+    m = len(_OPPOSITE)
+    F, q = cut.opposite().draw(m, rng)
+    y = yield from far.pairs(q, -cut.delta, _OPPOSITE, phase)
+    alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], _READABLE, 1 - _READABLE)
+    t = np.log(alpha / (1 - alpha)) + np.log(_OPPOSITE[:, 1] / _OPPOSITE[:, 0])
+    trust = (alpha * (1 - alpha)) ** 2
+    constant = (trust * (t + fit.theta[:, 1:] @ F[:, 1:].T)).sum(axis=1) / trust.sum(axis=1)
+    return Ray(cut, fit.theta, fit.R, constant)

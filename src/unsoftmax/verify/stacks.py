@@ -1,0 +1,115 @@
+"""Equivalence of stacks: held-out frozen contexts in which scores nearly tie, and ordinary sequences.
+
+The misfit of the answers that a model was made from certifies nothing: heads exchanged between two steps once fitted
+theirs to rounding. Fresh contexts show every head of every layer in the first order, ordinary sequences all the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.stack.far import EXTRAPOLATED, Far
+from unsoftmax.learners.stack.frame import Frame
+from unsoftmax.models.attention_stack import AttentionStack
+from unsoftmax.models.base import attention_weights
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.values import representable
+
+FROZEN = 14
+"""Frozen contexts, heads taking turns in nearly tying."""
+
+ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3}
+"""Ordinary sequences by length."""
+
+_TOKENS = 4
+"""Frozen tokens of a context."""
+
+_SLACK = 1000.0
+"""Gap over rounding that a right model may show: scores magnify roundings, and so does every layer."""
+
+_MOST_CLAIMED = 1e-3
+"""Largest stated error that widens the bound: answers further off belong to another stack."""
+
+
+def check(model: AttentionStack, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
+    """Frozen contexts always; ordinary sequences where the model can be called."""
+    rng = np.random.default_rng([seed, 0x57ACC])
+    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    claimed = min(claimed, _MOST_CLAIMED)
+    found = []
+    if model.norm is not None and not model.final_norm:
+        found.append((yield from _frozen(model, spec, claimed, rng)))
+    if model.networks != "unknown":
+        found.append((yield from _ordinary(model, spec, claimed, rng)))
+    return Certificate(tuple(found))
+
+
+def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.random.Generator) -> Asking[Claim]:
+    """What contexts add to a long last token, against the sum of all heads; behind networks by differences."""
+    d = spec.dim
+    T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if model.norm == "layer" else np.eye(d)
+    frame = Frame(model.norm or "rms", T, spec.dtype)
+    q, others = _near_ties(model, frame, rng)
+    counts = np.ones(others.shape[:2], np.int64)
+    far = Far(frame, EXTRAPOLATED[spec.dtype])
+    if model.networks == "unknown":
+        y = yield from far.written(q, others, counts, "verify")
+        predicted = _wide(model, frame, q, others)
+        noise = far.noise
+    else:
+        length = 2.0
+        y = yield from far.ask(q, others, counts, length, "verify")
+        long = np.concatenate([frame.frozen * frame.tokens(others), length * frame.tokens(q)[:, None]], axis=1)
+        predicted = model(long) - long[:, -1]
+        noise = length * max(spec.eps, rounding_unit(y))
+    size = float(np.sqrt(np.mean(y**2))) or 1.0
+    bound = min(max(_SLACK * noise / size, claimed), 0.1)
+    statement = "max gap relative to what the heads write, in frozen contexts whose scores nearly tie"
+    return Claim("frozen contexts", bound, float(np.abs(y - predicted).max()) / size, statement=statement)
+
+
+def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array:
+    """Sum of all heads at frozen tokens, less what they answer to the last one alone."""
+    X = frame.tokens(np.concatenate([others, q[:, None]], axis=1))
+    u = model.key_directions(X[:, -1])
+    weights = attention_weights(np.einsum("bnd,hbd->bhn", X, u), None)
+    P = np.concatenate([layer.P for layer in model.layers])
+    mixed = np.einsum("bhn,bnd->bhd", weights, X) - X[:, None, -1]
+    return np.einsum("hed,bhd->be", P, mixed)
+
+
+def _near_ties(model: AttentionStack, frame: Frame, rng: np.random.Generator) -> tuple[Array, Array]:
+    """q (m, D) and others (m, tokens, D) on the sphere, each scoring within +-1.5 of q under a head of its own."""
+    q = frame.radius * sphere(rng, (FROZEN, frame.D))
+    others = frame.radius * sphere(rng, (FROZEN, _TOKENS, frame.D))
+    u = model.key_directions(frame.tokens(q)) @ frame.T
+    turns = rng.permutation(FROZEN * _TOKENS).reshape(FROZEN, _TOKENS) % len(u)
+    for i in range(_TOKENS):
+        own = u[turns[:, i], np.arange(FROZEN)]
+        length = np.maximum(np.linalg.norm(own, axis=1), 1e-300)
+        unit = own / length[:, None]
+        wanted = (np.einsum("bd,bd->b", own, q) + rng.uniform(-1.5, 1.5, FROZEN)) / length
+        wanted = np.clip(wanted, -0.9 * frame.radius, 0.9 * frame.radius)
+        rest = others[:, i] - np.einsum("bd,bd->b", others[:, i], unit)[:, None] * unit
+        rest *= (np.sqrt(frame.radius**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]
+        others[:, i] = rest + wanted[:, None] * unit
+    return q, others
+
+
+def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.random.Generator) -> Asking[Claim]:
+    worst, noise = 0.0, spec.eps
+    for length, n in ORDINARY.items():
+        X = representable(rng.standard_normal((n, length, spec.dim)))
+        y = yield Probes(X, phase="verify")
+        kept = 0.0 if model.final_norm else X[:, -1]
+        size = max(float(np.sqrt(np.mean((y - kept) ** 2))), 1e-300)
+        noise = max(noise, rounding_unit(y))
+        worst = max(worst, float(np.abs(model(X) - y).max()) / size)
+    bound = min(max(_SLACK * noise, claimed), 0.1)
+    statement = "max gap relative to what the layers add, on ordinary sequences"
+    return Claim("ordinary sequences", bound, worst, statement=statement)

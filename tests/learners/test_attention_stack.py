@@ -1,0 +1,104 @@
+"""Stacks from their answers: heads, layers, order, norm, eps, causal or not; and refusals by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.learners import AttentionStack
+
+
+def stack(dim=8, layers=2, heads=2, head_dim=2, seed=1, **rest):
+    return us.models.AttentionStack.random(dim, layers, heads, head_dim, seed=seed, **rest)
+
+
+def recovered(target, **rest):
+    return us.recover(us.oracle(target), AttentionStack(**rest))
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_everything_is_found(norm, causal, layers) -> None:
+    target = stack(layers=layers, norm=norm, causal=causal, eps=3e-6)
+    model = recovered(target).model
+    assert us.models.distance(model, target) < 1e-12
+    assert model.norm == norm
+    assert model.causal == (causal and layers > 1)
+    assert model.eps == pytest.approx(3e-6, rel=1e-9)
+    X = np.random.default_rng(0).standard_normal((20, 7, 8))
+    np.testing.assert_allclose(model(X), target(X), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"activation": "relu"},
+        {"activation": "gelu", "causal": True},
+        {"activation": "silu", "gated": True, "norm": "rms"},
+    ],
+    ids=str,
+)
+def test_heads_between_networks(kind) -> None:
+    target = stack(network=12, **kind)
+    recovery = recovered(target)
+    model = recovery.model
+    assert us.models.distance(model, target) < 1e-9
+    assert (model.networks, model.causal) == ("unknown", kind.get("causal", False))
+    with pytest.raises(us.errors.NotIdentifiable, match="unknown functions"):
+        model(np.zeros((1, 2, 8)))
+    X = np.random.default_rng(0).standard_normal((3, 4, 8))
+    seen, mine = target.attention(X * 2.0**60), model.attention(X * 2.0**60)
+    # Heads of a layer come in any order.
+    np.testing.assert_allclose(np.sort(seen.sum(axis=1)), np.sort(mine.sum(axis=1)), atol=1e-7)
+
+
+def test_layers_of_unequal_size_and_ranks_that_fill_the_space() -> None:
+    wide, narrow = stack(layers=1, heads=3, head_dim=7), stack(layers=1, heads=1, head_dim=7, seed=2)
+    target = us.models.AttentionStack(wide.layers + narrow.layers, "layer", 1e-5)
+    model = recovered(target).model
+    assert model.heads == (3, 1)
+    assert us.models.distance(model, target) < 1e-11
+
+
+@pytest.mark.parametrize("given", [{"layers": 3}, {"heads": 4}, {"norm": "rms"}])
+def test_what_is_given_is_held_against_what_is_found(given) -> None:
+    with pytest.raises(us.errors.ModelMismatch, match=r"given"):
+        recovered(stack(), **given)
+
+
+def test_the_claim_covers_the_error() -> None:
+    for seed in range(3):
+        target = stack(seed=seed, network=12 * (seed == 2))
+        recovery = recovered(target)
+        (claim,) = [c for c in recovery.certificate.claims if c.name == "relative parameter error"]
+        assert us.models.distance(recovery.model, target) <= claim.bound
+
+
+def test_spec_that_cannot_be_served_is_refused_before_a_query() -> None:
+    f = stack()
+    wrong = us.errors.InvalidArgument
+    for oracle, error, words in [
+        (us.oracle(lambda X: f(X)[:, 0], 8), wrong, "outputs="),
+        (us.oracle(lambda X: f(X)[:, :5], 8, outputs=5), wrong, "as wide as tokens"),
+        (us.oracle(f, tolerance=1e-6, kind="approximate"), wrong, "exact answers"),
+        (us.oracle(f, max_norm=1e6), us.errors.DomainError, "max_norm"),
+        (us.oracle(f, max_length=5), us.errors.DomainError, "max_length"),
+    ]:
+        with pytest.raises(error, match=words) as refusal:
+            us.recover(oracle, AttentionStack())
+        assert refusal.value.recovery is None or refusal.value.recovery.usage.billed == 0
+
+
+def test_a_target_that_lies_on_ordinary_sequences_only_is_caught() -> None:
+    """Heads, order and all frozen answers are right; what the stack does to short contexts is not."""
+    f = stack()
+
+    def other(X):
+        y = f(X)
+        ordinary = np.abs(X).max(axis=(1, 2)) < 100
+        return y + 1e-6 * ordinary[:, None] * (X.shape[1] > 1)
+
+    with pytest.raises(us.errors.ModelMismatch, match="ordinary sequences"):
+        us.recover(us.oracle(other, 8, outputs=8), AttentionStack())
