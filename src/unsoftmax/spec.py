@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument
 
-Kind = Literal["value", "approximate", "membership"]
+Kind = Literal["value", "approximate", "membership", "gradient", "attention"]
+EXPLAINED = ("gradient", "attention")
+"""Kinds whose answers carry more than the value: its gradient, or the attention weights behind it."""
+
 Link = Literal["sigmoid", "exp", "log", "tanh"]
 Shows = Literal["logits", "log-probabilities", "chosen", "top"]
 
@@ -56,6 +59,8 @@ class Domain:
 class OracleSpec:
     """The contract of an oracle: dimension, kind of answer, noise bound, number format, domain.
 
+    Kind "gradient": an answer is f and then df/dX, 1 + N d numbers; "attention": f and then the attention weights of
+    H heads, 1 + H N numbers; H shows in the answers.
     `outputs` is None for scalar answers (batch,) and the width of vector answers (batch, outputs) otherwise.
     `vocabulary` is set for token oracles, whose probes are integer ids (batch, N); `dim` is then 1.
     `part` of the target answers (None: the target as it is), `position` is where the query token stands and the answer
@@ -88,8 +93,9 @@ class OracleSpec:
                 f"`dim` must be at most {LARGEST_DIM} (got {self.dim}): W alone would take "
                 f"{8.0 * float(self.dim) ** 2:.2g} bytes."
             )
-        if self.kind not in ("value", "approximate", "membership"):
-            raise InvalidArgument(f"`kind` must be 'value', 'approximate' or 'membership' (got {self.kind!r}).")
+        if self.kind not in get_args(Kind):
+            *others, last = map(repr, get_args(Kind))
+            raise InvalidArgument(f"`kind` must be {', '.join(others)} or {last} (got {self.kind!r}).")
         real("tolerance", self.tolerance, closed=True)
         if not math.isfinite(self.tolerance):
             raise InvalidArgument(f"`tolerance` must be finite and not negative (got {self.tolerance}).")
@@ -116,6 +122,14 @@ class OracleSpec:
             )
         if len(forbidden) == self.vocabulary:
             raise InvalidArgument("every id of the vocabulary is forbidden; nothing can be asked.")
+
+    def shape(self, size: int, length: int, width: int = 1) -> tuple[int, ...]:
+        """Shape of the answers to `size` sequences of `length` different rows; attention comes in `width` maps."""
+        if self.kind == "gradient":
+            return (size, 1 + length * self.dim)
+        if self.kind == "attention":
+            return (size, 1 + length * width)
+        return (size,) if self.outputs is None else (size, self.outputs)
 
     @property
     def allowed(self) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import links
+from unsoftmax.adapters.explained import explained
 from unsoftmax.adapters.positions import Placed, Position, index_of
 from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
@@ -17,7 +18,7 @@ from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.semantic import Thresholded
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.spec import Domain, Kind, Link, OracleSpec
+from unsoftmax.spec import EXPLAINED, Domain, Kind, Link, OracleSpec
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ def oracle(
     `dim` may be omitted for reference models, which know theirs. `kind="membership"`: fn returns values, or booleans
     or 0 and 1, and the oracle shows only f > 0. `tolerance` declares |answer - f| <= tolerance. `link`: the answers
     are link(f), and `tolerance` is about them; "sigmoid" also takes the probabilities of two classes as columns
-    (1 - p, p), one answer: `outputs` stays None. `name` is the identity of the target in a ledger.
+    (1 - p, p), one answer: `outputs` stays None. `kind="gradient"`: fn returns (y (batch,), df/dX (batch, N, d));
+    `kind="attention"`: (y (batch,), weights (batch, N) or (batch, H, N)); reference models explain themselves.
+    `name` is the identity of the target in a ledger.
     `part`: the entry of the dict or tuple that fn returns. `position`: where the query token is put, and of answers for
     every position (batch, N, outputs) the one that is taken; None: fn answers for the last token by itself.
     """
@@ -122,6 +125,8 @@ def oracle(
     real("tolerance", tolerance, closed=True)
     if kind == "value" and tolerance > 0:
         kind = "approximate"
+    if kind in EXPLAINED:
+        fn = explained(fn, kind, outputs=outputs, link=link)
     if outputs is None:
         outputs = getattr(fn, "outputs", None)
     elif link is not None:

@@ -12,6 +12,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
+from unsoftmax.spec import EXPLAINED
 
 __all__ = ["Automatic", "Diagnosis", "Finding", "allowance", "diagnose", "examine"]
 
@@ -26,5 +27,5 @@ def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:
         raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
     stack = Stack(oracle)
     found = run(examine(oracle.spec, seed), stack)
-    limits = () if oracle.spec.vocabulary is not None else tuple(input_limits(stack))
+    limits = () if oracle.spec.vocabulary is not None or oracle.spec.kind in EXPLAINED else tuple(input_limits(stack))
     return replace(found, findings=found.findings + limits, usage=stack.meter.snapshot())

@@ -14,7 +14,8 @@ from unsoftmax.diagnosis.several import several_heads
 from unsoftmax.diagnosis.single import single_head
 from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.spec import OracleSpec
+from unsoftmax.learners.core.reductions import as_values, only_values
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _DROWNED = 1e-3
 _HOPELESS = 0.02
@@ -30,6 +31,8 @@ def allowance(spec: OracleSpec) -> int:
 
 def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     """Observe, choose a class, try it on a subspace; "outside" with the failed assumption if nothing fits."""
+    if spec.kind in EXPLAINED:
+        return (yield from only_values(examine(as_values(spec), seed)))
     if spec.shows is not None:
         words = f"The target shows {spec.shows} of the next token, so its output layer is learned."
         return Diagnosis("output layer", learners.OutputLayer(), (Finding("access", spec.shows, words),))

@@ -12,12 +12,13 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.noise import undeclared_noise
 from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.explained.served import low_rank_forecast, low_rank_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.cross import cross
 from unsoftmax.learners.single.noisy_cross import noisy_cross
 from unsoftmax.learners.single.random_pairs import HELD_OUT, random_pairs
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _LARGEST_GRAM = 20_000
 _HARMLESS = 1e-6
@@ -43,6 +44,9 @@ class LowRank:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check_parameters(self)
+        if spec.kind in EXPLAINED:
+            self._check_explained(spec)
+            return low_rank_forecast(spec, self.rank)
         plain = self._forecast(spec)
         if not self.affine:
             return plain
@@ -50,6 +54,17 @@ class LowRank:
             name: n + (1 if name == "values" else spec.dim if name == "main" else 0) for name, n in plain.phases.items()
         }
         return replace(plain, phases=phases)
+
+    def _check_explained(self, spec: OracleSpec) -> None:
+        if self.method != "cross" or self.affine:
+            raise InvalidArgument(
+                f'kind="{spec.kind}" is learned with method="cross" and affine=False (got method={self.method!r}, '
+                f"affine={self.affine})."
+            )
+        if self.rank is not None and not 1 <= self.rank <= spec.dim:
+            raise InvalidArgument(
+                f"`rank` must be between 1 and dim (got {self.rank} for dim {spec.dim}); pass rank=None to discover it."
+            )
 
     def _forecast(self, spec: OracleSpec) -> Forecast:
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
@@ -105,6 +120,9 @@ class LowRank:
         return m
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
+        if spec.kind in EXPLAINED:
+            self._check_explained(spec)
+            return low_rank_program(spec, seed, self.rank)
         main = self._forecast(spec).phases.get("main", 0)
 
         def plain(small: OracleSpec) -> Program:

@@ -11,6 +11,9 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.reductions import as_values, only_values
+from unsoftmax.learners.explained import attention
+from unsoftmax.learners.explained.served import heads_forecast
 from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.bounded import fit_heads, fit_scores
 from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
@@ -27,7 +30,7 @@ from unsoftmax.learners.heads.units import Room, closest, fit_values
 from unsoftmax.learners.heads.values import read_values_alone, separable
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.probes.base import Array
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 T = TypeVar("T")
 
@@ -84,6 +87,8 @@ class MultiHead:
             raise InvalidArgument(
                 f"`rank` must be between 1 and dim (got {self.rank} for dim {spec.dim}); pass rank=None to discover it."
             )
+        if spec.kind in EXPLAINED:
+            return heads_forecast(spec, self.heads) if self._maps(spec) else self.forecast(as_values(spec))
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "MultiHead learns from one real number per sequence of vectors; use AttentionLayer for vector answers."
@@ -107,9 +112,17 @@ class MultiHead:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if self._maps(spec):
+            return attention.heads(spec, seed, single=False, promised=self.heads)
+        if spec.kind in EXPLAINED:
+            return only_values(self.program(as_values(spec), seed))
         if self.affine:
             return with_offsets(lambda lifted, axis: self._learn(lifted, seed, axis), spec, seed)
         return self._learn(spec, seed)
+
+    def _maps(self, spec: OracleSpec) -> bool:
+        """Whether every head shows its attention, which is all that plain heads take."""
+        return spec.kind == "attention" and not self.affine
 
     def _learn(self, spec: OracleSpec, seed: int, axis: Array | None = None) -> Program:
         rng = np.random.default_rng(seed)

@@ -13,6 +13,7 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIde
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
 from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
     NOTHING,
@@ -28,7 +29,7 @@ from unsoftmax.probes.bases import coordinate_basis, householder_basis
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
 from unsoftmax.results.recovery import Claim
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _SLACK = 30.0
 """The stated error over one rounding of the logits, times sqrt d: a hundred random heads stay nine times below it."""
@@ -59,6 +60,10 @@ class SingleHead:
         check_parameters(self)
         if self.probes not in ("householder", "coordinate"):
             raise InvalidArgument(f"`probes` must be 'householder' or 'coordinate' (got {self.probes!r}).")
+        if spec.kind in EXPLAINED:
+            if self.affine or self.probes == "coordinate" or self.W_bound is not None:
+                raise InvalidArgument(f'kind="{spec.kind}" is learned by SingleHead() without further arguments.')
+            return single_forecast(spec)
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument(
                 "SingleHead learns from one real number per sequence of vectors; use AttentionLayer for vector "
@@ -90,6 +95,8 @@ class SingleHead:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
+        if spec.kind in EXPLAINED:
+            return single_program(spec, seed)
         if self.affine:
             return with_affine_terms(lambda small: self._householder(small, seed), spec, seed)
         return self._coordinate(spec) if self.probes == "coordinate" else self._householder(spec, seed)

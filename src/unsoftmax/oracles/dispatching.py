@@ -197,8 +197,11 @@ def where(probes: Probes, row: int | None = None) -> str:
 def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
     """The answer as float64 of shape (batch,) or (batch, outputs), or an OracleError that names the probe."""
     y = np.asarray(answer)
-    wanted = (len(probes),) if spec.outputs is None else (len(probes), spec.outputs)
-    if spec.outputs is None and y.shape == (len(probes), 1):
+    length = probes.tokens.shape[1]
+    # How many heads show their attention is the target's to say.
+    maps = max(1, (y.shape[1] - 1) // length) if y.ndim == 2 else 1
+    wanted = spec.shape(len(probes), length, maps)
+    if len(wanted) == 1 and y.shape == (len(probes), 1):
         y = y[:, 0]
     if not is_real(y):
         kind = f"dtype {y.dtype}" if y.shape else repr(y.item())[:40]

@@ -64,13 +64,14 @@ def run(program: Asking[T], stack: Stack, progress: ProgressCallback | None = No
 def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallback | None) -> Array:
     """Answers of one round, (size,) or (size, outputs), asked in chunks so that memory stays bounded."""
     size = len(request)
-    outputs = stack.spec.outputs
-    answers = np.empty(size if outputs is None else (size, outputs))
+    answers = np.empty(stack.spec.shape(0, 1))
     meter = stack.meter
     stack.admit(request.ahead)
     meter.rounds += 1
     done = 0
     for part in stack.ask(chunks(request, stack.spec.max_batch)):
+        if done == 0:
+            answers = np.empty((size, *part.shape[1:]))
         answers[done : done + len(part)] = part
         done += len(part)
         meter.asked += len(part)

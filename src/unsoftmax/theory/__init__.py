@@ -1,5 +1,11 @@
 """Closed forms: unknowns, query counts, tolerances and limits, one function per statement."""
 
+from unsoftmax.theory.explained import (
+    attention_map_low_rank_queries,
+    attention_map_queries,
+    gradient_head_queries,
+    gradient_low_rank_queries,
+)
 from unsoftmax.theory.labels import (
     membership_bits,
     membership_entry_queries,
@@ -56,6 +62,10 @@ from unsoftmax.theory.values import (
 )
 
 __all__ = [
+    "attention_map_low_rank_queries",
+    "attention_map_queries",
+    "gradient_head_queries",
+    "gradient_low_rank_queries",
     "NUCLEAR_NORM_CONSTANT",
     "affine_head_queries",
     "approximate_accuracy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
@@ -11,7 +12,7 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.results.recovery import Certificate, Claim
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, stacks, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
@@ -21,6 +22,8 @@ __all__ = ["check", "near_ties", "queries"]
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
+    if spec.kind in EXPLAINED:
+        return queries(as_values(spec))
     if spec.vocabulary is not None:
         return tokens.queries(spec)
     if spec.outputs is not None:
@@ -36,6 +39,8 @@ def check(
     `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
     as these allow. A learner that states its `precision` under noise is held to it.
     """
+    if spec.kind in EXPLAINED:
+        return only_values(check(model, as_values(spec), seed, claims, precision))
     if isinstance(model, OutputLayer):
         return output.check(model, spec, seed, claims)
     if spec.vocabulary is not None:

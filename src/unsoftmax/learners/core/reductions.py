@@ -150,3 +150,13 @@ def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
 def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
     """`of` the last tokens (n, d) of all sequences, in parts so that lazy designs stay lazy."""
     return np.concatenate([np.empty(0), *(of(part.tokens[:, -1]) for part in parts(request))])
+
+
+def only_values(program: Asking[T]) -> Asking[T]:
+    """Serve a learner of values where answers also carry a gradient or attention: their first number is f."""
+    return reduced(program, lambda probes: probes, lambda answers, _: answers[:, 0])
+
+
+def as_values(spec: OracleSpec) -> OracleSpec:
+    """The spec of the values alone."""
+    return replace(spec, kind="approximate" if spec.tolerance > 0 else "value")

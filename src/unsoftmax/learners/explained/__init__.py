@@ -1,0 +1,7 @@
+"""Answers that explain themselves: parts of `SingleHead`, `LowRank` and `MultiHead`, in reading order.
+
+gradient   the value and its gradient: W q and W'z from every pair of tokens
+attention  the value and the attention weights: score differences, linear in W
+design     which tokens to ask, and how long they should be
+served     which of them a learner asks, and at what cost
+"""

@@ -1,0 +1,275 @@
+"""Heads from their attention weights: log alpha_i - log alpha_N = (x_i - q)'W q, linear in W.
+
+A query shows H (N - 1) such differences, v only through the value, one number: y = sum_h (sum_i alpha_hi x_i).v_h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise, decimal_error, rounding_unit
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.explained.design import (
+    PILOTS,
+    SHRINK,
+    basis,
+    first_length,
+    frames,
+    inconsistent,
+    length_for,
+    no_scores,
+)
+from unsoftmax.models.base import Model
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.bilinear import solve_bilinear
+from unsoftmax.spec import OracleSpec
+
+TOKENS = 32
+"""Tokens of a sequence: 31 score differences a head; more would save queries only where d^2 / (N - 1) exceeds H d."""
+
+_SCORES = 4.0
+"""Standard deviation of score differences: a weight keeps its digits however small it is, so large scores are read as
+exactly as small ones, and heads that attend to different tokens tell their v apart."""
+
+_ROUNDED_SCORES = 0.7
+"""The same where answers are rounded to decimals or to a short format: weights near 1/N lose least."""
+
+_SHORT = 1e-5
+"""Rounding beyond which a number format is short: float16 and bfloat16 lose small weights, float32 does not."""
+
+_SLACK = 8.0
+"""Stated error over the one that independent rounding of every weight leaves."""
+
+_MISFIT = 1e3
+"""Roundings by which score differences may miss the bilinear form: a target computes its scores in sums of its own."""
+
+_UNKNOWN = 1.0
+"""A relative error of W from here on states nothing."""
+
+
+@dataclass
+class _Asked:
+    """Everything asked: tokens X (n, N, d), attention (n, H, N), values (n,)."""
+
+    spec: OracleSpec
+    unit: float = 0.0
+    noise: float = 0.0
+    X: list[Array] = field(default_factory=list)
+    alpha: list[Array] = field(default_factory=list)
+    y: list[Array] = field(default_factory=list)
+
+    def ask(self, X: Array, phase: str = "main") -> Asking[tuple[Array, Array]]:
+        """Score differences (n, H, N - 1) to the last token, and the error of each; inf where a weight is 0."""
+        answers = yield Probes(X, phase=phase)
+        n, N, _ = X.shape
+        alpha = answers[:, 1:].reshape(n, -1, N)
+        self.unit = max(self.unit, self.spec.eps, rounding_unit(answers[:, 1:]))
+        self.noise = max(self.noise, self.spec.tolerance, decimal_error(answers))
+        if phase != "pilot":
+            self.X.append(X)
+            self.alpha.append(alpha)
+            self.y.append(answers[:, 0])
+        total = alpha.sum(axis=2)
+        if not (np.abs(total - 1) <= 1e3 * self.unit + 2 * N * self.noise).all():
+            raise ModelMismatch(
+                f"attention weights add up to {total.min():.4g}..{total.max():.4g}, not to 1: this is not softmax "
+                "attention over the tokens sent (a sink, sigmoid attention, a mask?)."
+            )
+        return self._scores(alpha)
+
+    def _scores(self, alpha: Array) -> tuple[Array, Array]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(np.maximum(alpha, 0.0))
+            scores = logs[:, :, :-1] - logs[:, :, -1:]
+            # Two weights are rounded, and the scores behind them in sums of d terms.
+            error = self.unit * math.sqrt(self.spec.dim) * (2 + np.abs(scores))
+            error += self.noise * (1 / alpha[:, :, :-1] + 1 / alpha[:, :, -1:])
+        readable = np.isfinite(scores) & np.isfinite(error)
+        return np.where(readable, scores, 0.0), np.where(readable, error, np.inf)
+
+    def values(self) -> tuple[Array, float]:
+        """v (H, d) by least squares on all values, and its error in norm."""
+        pooled = np.concatenate([np.einsum("bhn,bnd->bhd", a, x) for a, x in zip(self.alpha, self.X, strict=True)])
+        n, H, d = pooled.shape
+        y, A = np.concatenate(self.y), pooled.reshape(n, H * d)
+        v, _, _, singular = np.linalg.lstsq(A, y, rcond=None)
+        longest = max(float(np.linalg.norm(X, axis=2).max()) for X in self.X)
+        noise = self.noise + decimal_error(y)
+        one = max(self.unit, rounding_unit(y)) * longest * float(np.linalg.norm(v)) * math.sqrt(d) + noise
+        # Decimals of the weights move the pooled tokens as well.
+        one += self.noise * float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max()) * math.sqrt(TOKENS)
+        misfit = float(np.sqrt(np.mean((A @ v - y) ** 2)))
+        if misfit > _MISFIT * one:
+            raise inconsistent(
+                "values are not weighted sums of tokens", misfit, _MISFIT * one, "SingleHead or MultiHead"
+            )
+        return v.reshape(H, d), _SLACK * one * math.sqrt(H * d) / float(singular[-1])
+
+
+def tokens_per_sequence(spec: OracleSpec) -> int:
+    """N, at least 2."""
+    N = int(min(TOKENS, spec.domain.length_limit))
+    if N < 2:
+        raise DomainError("attention over one token is 1 whatever W is; sequences of two tokens are needed.")
+    return N
+
+
+def heads(spec: OracleSpec, seed: int, *, single: bool, promised: int | None = None) -> Program:
+    """All W_h by one least squares problem over random sequences, then all v_h."""
+    rng = np.random.default_rng(seed)
+    asked = _Asked(spec)
+    H, length, _ = yield from _started(asked, rng)
+    if single and H != 1:
+        raise ModelMismatch(f"the target shows {H} attention maps; learn it with MultiHead.")
+    if promised is not None and promised != H:
+        raise ModelMismatch(f"the target shows {H} attention maps and heads={promised} was declared.")
+    d, N = spec.dim, tokens_per_sequence(spec)
+    X = frames(theory.attention_map_queries(d, H, N), N, d, rng) * length
+    scores, errors = yield from asked.ask(X)
+    W, off = np.empty((H, d, d)), np.empty(H)
+    for h in range(H):
+        W[h], off[h] = _solved(X, scores[:, h], errors[:, h])
+    return _outcome(asked, W, off, lambda v: SingleHead(W[0], v[0]) if single else MultiHead(W, v))
+
+
+def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
+    """Columns W q in full until one is new no more; the other q by their coordinates in the range found."""
+    rng = np.random.default_rng(seed)
+    asked = _Asked(spec)
+    H, length, wanted = yield from _started(asked, rng)
+    if H != 1:
+        raise ModelMismatch(f"the target shows {H} attention maps; learn it with MultiHead.")
+    d = spec.dim
+    Q, Z = basis(d, rng), basis(d, rng)
+    columns, error = yield from _columns(asked, Q, Z, length, rank)
+    k = len(columns)
+    values, ranges = np.linalg.svd(columns, full_matrices=False)[1:]
+    r = int(np.sum(values > max(error * math.sqrt(k), k * 4e-16 * values[0])))
+    if rank is not None and r > rank:
+        raise ModelMismatch(f"W has at least rank {r} and rank={rank} was declared; pass rank=None to discover it.")
+    U = ranges[:r].T
+    coordinates = columns @ U
+    if k < d:
+        strength = float(np.sqrt(np.mean(np.sum(columns**2, axis=1))))
+        reach = min(wanted * math.sqrt(max(r, 1)) / max(strength * length, 1e-300), 0.45 * spec.domain.norm_limit)
+        rest, off = yield from _in_range(asked, Q[k:] * length, U, reach, rng)
+        coordinates = np.concatenate([coordinates, rest / length])
+        error = max(error, off / length)
+    K, V = U, Q.T @ coordinates
+    whole = np.array([error * math.sqrt(d)])
+    return _outcome(asked, (K @ V.T)[None], whole, lambda v: LowRankHead(K, V, v[0]), (f"W has rank {r}.",))
+
+
+def _columns(asked: _Asked, Q: Array, Z: Array, length: float, rank: int | None) -> Asking[tuple[Array, float]]:
+    """Columns W Q_j (k, d) until the last lies in the span of those before, and the error of one in norm."""
+    d, N = asked.spec.dim, tokens_per_sequence(asked.spec)
+    columns: list[Array] = []
+    error = 0.0
+    parts = [Z[(start + np.arange(N - 1)) % d] for start in range(0, d, N - 1)]
+    phase = "main"
+    while len(columns) < d:
+        q = Q[len(columns)] * length
+        X = np.stack([np.concatenate([q + length * part, q[None]]) for part in parts])
+        scores, errors = yield from asked.ask(X, phase)
+        off = errors[:, 0].ravel()[:d]
+        if not np.isfinite(off).all():
+            # A weight that is 0 in the answer hides a score: shorter tokens bring it back.
+            length, phase = length / 2, "repair"
+            if length < first_length(asked.spec) * SHRINK**PILOTS:
+                raise no_scores(asked.spec)
+            continue
+        # As they were sent: a sum of two tokens is rounded.
+        sent, phase = (X[:, :-1] - q).reshape(-1, d)[:d], "main"
+        columns.append(np.linalg.solve(sent, scores[:, 0].ravel()[:d]) / length)
+        error = max(error, float(np.linalg.norm(off)) / length**2)
+        values = np.linalg.svd(np.array(columns), compute_uv=False)
+        floor = max(error * math.sqrt(len(columns)), len(values) * 4e-16 * values[0])
+        if values[-1] <= floor and (rank is None or len(columns) > rank):
+            break
+        if rank is not None and len(columns) > rank:
+            break
+    return np.array(columns), error
+
+
+def _in_range(asked: _Asked, q: Array, U: Array, reach: float, rng: np.random.Generator) -> Asking[tuple[Array, float]]:
+    """Coordinates (n, r) of W q in the range U, one query each, and the error of one in norm."""
+    n, d = q.shape
+    r, N = U.shape[1], tokens_per_sequence(asked.spec)
+    z = (sphere(rng, (n, N - 1, r)) @ U.T) * reach if r else np.zeros((n, N - 1, d))
+    across = sphere(rng, (n, N - 1, d)) * max(reach, float(np.linalg.norm(q[0])))
+    # What lies across the range moves no score, and shows v.
+    X = np.concatenate([q[:, None] + z + across - (across @ U) @ U.T, q[:, None]], axis=1)
+    scores, errors = yield from asked.ask(X)
+    Z = X[:, :-1] - X[:, -1:]
+    found, worst = np.zeros((n, r)), 0.0
+    for j in range(n):
+        weights = errors[j, 0].min() / errors[j, 0]
+        A = (Z[j] @ U) * weights[:, None]
+        if np.count_nonzero(weights) < r + 1:
+            raise NotIdentifiable("too few attention weights are above 0 in the answers: scores cannot be read.")
+        found[j], _, _, singular = np.linalg.lstsq(A, scores[j, 0] * weights, rcond=None)
+        one = float(errors[j, 0].min())
+        off = float(np.abs(A @ found[j] - scores[j, 0] * weights).max())
+        if off > _MISFIT * one:
+            raise inconsistent("score differences miss a head of this rank", off, _MISFIT * one, "LowRank")
+        worst = max(worst, one * math.sqrt(max(r, 1)) / float(singular[-1]) if r else 0.0)
+    return found, worst
+
+
+def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float, float]]:
+    """Number of maps, the token length at which scores are of the wished size, and that size."""
+    spec = asked.spec
+    N = tokens_per_sequence(spec)
+    length = first_length(spec)
+    for _ in range(PILOTS):
+        scores, errors = yield from asked.ask(sphere(rng, (1, N, spec.dim)) * length, phase="pilot")
+        if np.isfinite(errors).all():
+            rounded = asked.noise > 0 or asked.unit > _SHORT
+            size = float(np.sqrt(np.mean(scores**2))) / length**2
+            wanted = _ROUNDED_SCORES if rounded else _SCORES
+            return scores.shape[1], length_for(size, wanted, spec), wanted
+        length *= SHRINK
+    raise no_scores(spec)
+
+
+def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:
+    """W from z'W q = s (n, N - 1), and its error in norm."""
+    Z, q = X[:, :-1] - X[:, -1:], X[:, -1]
+    one = float(errors.min())
+    weights = one / errors
+    W, misfit = solve_bilinear(Z, q, s, weights)
+    if misfit > _MISFIT * one:
+        raise inconsistent("score differences miss a bilinear form", misfit, _MISFIT * one, "SingleHead or MultiHead")
+    d, count = q.shape[1], float(np.sum(weights**2))
+    # A random design of n rows and p unknowns has singular values from sqrt n - sqrt p on, times the size of an entry.
+    entry = float(np.sqrt(np.mean(Z**2) * np.mean(q**2)))
+    gain = d / (entry * max(math.sqrt(count) - d, 1.0))
+    left = max(count - d * d, 1.0) / count
+    return W, gain * max(misfit / math.sqrt(left), one)
+
+
+def _outcome(
+    asked: _Asked, W: Array, errors: Array, made: Callable[[Array], Model], notes: tuple[str, ...] = ()
+) -> Outcome:
+    v, v_error = asked.values()
+    errors = _SLACK * errors
+    bound = float(np.max(errors / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300), initial=0.0))
+    if bound >= _UNKNOWN:
+        raise NotIdentifiable(
+            f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
+        )
+    claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
+    if asked.noise == 0 or len(W) > 1:
+        return Outcome(made(v), notes, (claim,))
+    precision = Precision(float(errors[0]), v_error, Noise(asked.noise, asked.unit, measured=True), "measured")
+    return Outcome(made(v), notes, (claim, *precision.claims()), precision)

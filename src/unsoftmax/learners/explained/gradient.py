@@ -1,0 +1,198 @@
+"""A head from its values and gradients: every pair [q + z ; q] shows W q and W'z.
+
+With alpha the weight of q + z and g = alpha (1 - alpha) z.v: df/dx_1 = alpha v + g W q, df/dx_1 + df/dx_2 = v + g W'z
+(for networks: Milli et al. 2019). One token shows v. So d + 1 queries give a full head, r + 1 and a few one of rank r.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise, decimal_error, rounding_unit
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.explained.design import (
+    PILOTS,
+    SHRINK,
+    basis,
+    first_length,
+    inconsistent,
+    length_for,
+    no_scores,
+)
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.recovery import Claim
+from unsoftmax.spec import OracleSpec
+
+_SCORE = 1.0
+"""Typical score: the part of the gradient that shows W is then as large as the part that shows v."""
+
+_SATURATED = 1e-3
+"""Weights nearer to 0 or 1 are read again with shorter tokens: digits of W are lost as 1 / (alpha (1 - alpha))."""
+
+_BLOCK = 4
+"""Pairs a round while the rank is not known: a rank r takes at most r + 5."""
+
+_SLACK = 30.0
+"""Stated error over one rounding of every number of an answer: 400 heads of |W| 1e-3..1e3 stay five times below it."""
+
+_RANGE = 4.0
+"""Errors of a low-rank W over those of its columns: r dimensions seen through r + 1 to r + 4 tokens."""
+
+_MISFIT = 1e3
+"""Roundings by which the three readings of one score may differ: two come through the gradient, one from the value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Readings of k pairs: W q and W'z (k, d), the weight alpha and the error in norm (k,).
+
+    `off`: largest gap between the three readings of the score z'Wq, in units of the answer.
+    """
+
+    q: Array
+    z: Array
+    Wq: Array
+    Wz: Array
+    weight: Array
+    error: Array
+    off: float
+
+
+def single_head(spec: OracleSpec, seed: int) -> Program:
+    """A full head: v from one token, W q for an orthonormal basis of q."""
+    reader = yield from _started(spec, seed)
+    d = spec.dim
+    found = yield from reader.ask(d)
+    W = np.linalg.solve(found.q, found.Wq).T
+    return _outcome(reader, found, SingleHead(W, reader.v))
+
+
+def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
+    """A head of rank r: W on k > r tokens from both sides, and the r x r matrix between their ranges."""
+    reader = yield from _started(spec, seed)
+    found = yield from reader.ask(_BLOCK if rank is None else min(spec.dim, rank + 1))
+    spare = 1 if reader.noise == 0 else _BLOCK
+    while rank is None and _rank(found) > len(found.q) - spare and len(found.q) < spec.dim:
+        more = yield from reader.ask(min(_BLOCK, spec.dim - len(found.q)), len(found.q))
+        found = _joined(found, more)
+    r = _rank(found)
+    if rank is not None and r > rank:
+        raise ModelMismatch(f"W has at least rank {r} and rank={rank} was declared; pass rank=None to discover it.")
+    U, V = (np.linalg.svd(part, full_matrices=False)[2][:r].T for part in (found.Wq, found.Wz))
+    S = np.linalg.lstsq(found.q @ V, found.Wq @ U, rcond=None)[0].T
+    return _outcome(reader, found, LowRankHead(U @ S, V, reader.v), (f"W has rank {r}.",))
+
+
+def _rank(found: Pairs) -> int:
+    """Dimensions of what W q shows beyond its errors."""
+    values = np.linalg.svd(found.Wq / np.linalg.norm(found.q, axis=1, keepdims=True), compute_uv=False)
+    noise = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
+    return int(np.sum(values > max(noise, len(values) * np.finfo(np.float64).eps * values[0])))
+
+
+def _joined(a: Pairs, b: Pairs) -> Pairs:
+    def both(name: str) -> Array:
+        return np.concatenate([getattr(a, name), getattr(b, name)])
+
+    return Pairs(both("q"), both("z"), both("Wq"), both("Wz"), both("weight"), both("error"), max(a.off, b.off))
+
+
+def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, notes: tuple[str, ...] = ()) -> Outcome:
+    size = float(np.linalg.norm(head.W))
+    error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
+    # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
+    error *= _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
+    if error >= size > 0:
+        raise NotIdentifiable(
+            f"at this rounding of the gradients the error of W may be {error / size:.2g} of it: nothing is known."
+        )
+    statement = "of W, from the rounding of gradients and weights"
+    claim = Claim(RELATIVE_ERROR, error / size if size else 1.0, statement=statement)
+    if reader.noise == 0:
+        return Outcome(head, notes, (claim,))
+    v_error = _SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
+    precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
+    return Outcome(head, notes, (claim, *precision.claims()), precision)
+
+
+@dataclass
+class _Reader:
+    """Asks pairs at a token length at which scores are readable, v being known."""
+
+    spec: OracleSpec
+    v: Array
+    unit: float
+    noise: float
+    rng: np.random.Generator
+    length: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._basis = basis(self.spec.dim, self.rng)
+
+    def ask(self, count: int, start: int = 0, phase: str = "main") -> Asking[Pairs]:
+        """Readings at `count` tokens q of the basis, from `start` on; saturated ones once more with shorter tokens."""
+        q = self._basis[start : start + count] * self.length
+        found = yield from self._read(q, phase)
+        for _ in range(PILOTS):
+            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < _SATURATED)
+            if phase == "pilot" or not len(lost):
+                break
+            again = yield from self._read(found.q[lost] * SHRINK, "repair")
+            for name in ("q", "z", "Wq", "Wz", "weight", "error"):
+                getattr(found, name)[lost] = getattr(again, name)
+        allowed = _MISFIT * (self.unit + self.noise / float(np.linalg.norm(self.v)) / self.length)
+        if phase != "pilot" and found.off > allowed:
+            raise inconsistent("gradients contradict values", found.off, allowed, "SingleHead")
+        return found
+
+    def _read(self, q: Array, phase: str) -> Asking[Pairs]:
+        d, v = self.spec.dim, self.v
+        across = self.rng.standard_normal(q.shape)
+        z = v / np.linalg.norm(v) + across / np.linalg.norm(across, axis=1, keepdims=True)
+        z *= np.linalg.norm(q, axis=1, keepdims=True) / np.linalg.norm(z, axis=1, keepdims=True)
+        x = q + z
+        z = x - q
+        answers = yield Probes(np.stack([x, q], axis=1), phase=phase)
+        y, G = answers[:, 0], answers[:, 1:].reshape(-1, 2, d)
+        zv = z @ v
+        weight = np.clip((y - q @ v) / zv, 1e-300, 1 - 1e-16)
+        g = weight * (1 - weight) * zv
+        Wq = (G[:, 0] - weight[:, None] * v) / g[:, None]
+        Wz = (G.sum(axis=1) - v) / g[:, None]
+        scores = np.stack([np.einsum("kd,kd->k", z, Wq), np.einsum("kd,kd->k", q, Wz)], axis=1)
+        gaps = np.abs(scores - (np.log(weight) - np.log1p(-weight))[:, None]).max(axis=1) * weight * (1 - weight)
+        size = np.abs(G).max(axis=(1, 2)) + np.linalg.norm(v)
+        error = _SLACK * (self.unit * size * math.sqrt(d) + self.noise * (1 + math.sqrt(d))) / np.abs(g)
+        return Pairs(q, z, Wq, Wz, weight, error, float(gaps.max()))
+
+
+def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
+    """v and the noise from one token, the token length from one pair or a few."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(spec.dim)
+    x *= first_length(spec) / np.linalg.norm(x)
+    answer = (yield Probes(x[None, None, :], phase="values"))[0]
+    v = answer[1:].copy()
+    unit = max(spec.eps, rounding_unit(answer[1:]))
+    noise = spec.tolerance + decimal_error(answer)
+    size = float(np.linalg.norm(v))
+    if size <= noise or size == 0:
+        raise NotIdentifiable("the gradient of a one-token answer is v, and it is 0: no query shows W.")
+    off = abs(float(answer[0] - x @ v))
+    allowed = _MISFIT * (unit * size * float(np.linalg.norm(x)) + noise)
+    if off > allowed:
+        raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
+    reader = _Reader(spec, v, unit, noise, rng, first_length(spec))
+    for _ in range(PILOTS):
+        seen = yield from reader.ask(1, phase="pilot")
+        if min(seen.weight[0], 1 - seen.weight[0]) > _SATURATED:
+            strength = max(np.linalg.norm(seen.Wq), np.linalg.norm(seen.Wz)) / reader.length
+            reader.length = length_for(float(strength), _SCORE * math.sqrt(spec.dim) / 2, spec)
+            return reader
+        reader.length *= SHRINK
+    raise no_scores(spec)

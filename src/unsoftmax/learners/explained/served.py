@@ -1,0 +1,48 @@
+"""Which queries a head takes where answers explain themselves, and which program asks them."""
+
+from __future__ import annotations
+
+from unsoftmax import theory
+from unsoftmax.learners.core.base import Forecast, Program
+from unsoftmax.learners.explained import attention, gradient
+from unsoftmax.learners.explained.design import PILOTS
+from unsoftmax.spec import OracleSpec
+
+
+def single_forecast(spec: OracleSpec) -> Forecast:
+    """A full head."""
+    if spec.kind == "gradient":
+        pilot = 6 * PILOTS + spec.dim // 4
+        return Forecast({"values": 1, "main": theory.gradient_head_queries(spec.dim) - 1}, extra=pilot, least_extra=1)
+    N = attention.tokens_per_sequence(spec)
+    return Forecast({"main": theory.attention_map_queries(spec.dim, 1, N)}, extra=PILOTS, least_extra=1)
+
+
+def single_program(spec: OracleSpec, seed: int) -> Program:
+    return gradient.single_head(spec, seed) if spec.kind == "gradient" else attention.heads(spec, seed, single=True)
+
+
+def low_rank_forecast(spec: OracleSpec, rank: int | None) -> Forecast:
+    """A head of rank r, known or not."""
+    if spec.kind == "gradient":
+        if rank is None:
+            return Forecast({"values": 1}, extra=None, least_extra=1)
+        main = theory.gradient_low_rank_queries(spec.dim, rank) - 1
+        return Forecast({"values": 1, "main": main}, extra=None, least_extra=1)
+    N = attention.tokens_per_sequence(spec)
+    if rank is None:
+        return Forecast(extra=None, least_extra=1 + spec.dim)
+    return Forecast({"main": theory.attention_map_low_rank_queries(spec.dim, rank, N)}, extra=PILOTS, least_extra=1)
+
+
+def low_rank_program(spec: OracleSpec, seed: int, rank: int | None) -> Program:
+    return gradient.low_rank(spec, seed, rank) if spec.kind == "gradient" else attention.low_rank(spec, seed, rank)
+
+
+def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
+    """Several heads, each of which shows its attention."""
+    N = attention.tokens_per_sequence(spec)
+    if heads is None:
+        return Forecast(extra=None, least_extra=theory.attention_map_queries(spec.dim, 1, N), verification=0)
+    main = theory.attention_map_queries(spec.dim, heads, N)
+    return Forecast({"main": main}, extra=PILOTS, least_extra=1, verification=0)
