@@ -196,3 +196,22 @@ def test_a_tolerance_does_not_hide_another_class() -> None:
 def test_what_cannot_be_fitted_is_refused_in_words(log, options, error, words) -> None:
     with pytest.raises(error, match=words):
         us.fit(log, **options)
+
+
+def test_large_heads_without_a_matrix() -> None:
+    true = head(36, 1.0, seed=10)
+    X = tokens(2800, dim=36, length=6, seed=15)
+    r = us.fit(us.Log(X, true(X)))
+    assert r.status is RECOVERED
+    assert us.models.distance(r.model, true) <= min(stated(r), 1e-8)
+
+
+def test_large_heads_over_tokens_that_never_vary_some_dimensions() -> None:
+    true = head(36, 1.0, seed=10)
+    X = tokens(1000, dim=36, length=6, seed=16)
+    X[:, :, 20:] = 0.0
+    r = us.fit(us.Log(X, true(X)))
+    assert r.status is RECOVERED
+    assert r.undetermined.shape == (36 * 37 - 20 * 21, 36 * 37)
+    assert np.abs(r.model.W[:20, :20] - true.W[:20, :20]).max() < 1e-8
+    assert not r.model.W[20:].any()

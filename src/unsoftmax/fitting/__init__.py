@@ -11,6 +11,8 @@ choice       number of heads and rank where they are not given
 noise        what noise the answers carry
 settle       the last digits, unseen directions at 0
 directions   what the records determine: singular directions of J over the noise
+sampled      the same for large logs, from draws of the errors
+spans        what the tokens never vary
 lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these
 result       from unknowns to a Recovery

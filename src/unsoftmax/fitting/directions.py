@@ -7,39 +7,115 @@ known, not the number of records: a residual of 0 with a wrong W occurs where J 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import HeadsAt, Shape
+from unsoftmax.fitting.heads import HeadsAt, Shape, embedded
 from unsoftmax.probes.base import Array
 
-_SPAN = 1e-13
-"""Eigenvalues of token moments below this share of the largest are directions no token has (3e-7 in length)."""
+MOST_DIRECTIONS = 700
+"""Unknowns up to which J is taken apart into all its singular directions (d = 25 for one head: about a second each
+time); beyond, errors are sampled."""
+
+VISIBLE = 1.0
+"""A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """For noise of one deviation per row: standard errors of W (H, d, d) and P (H, m, d), and those of their norms."""
+
+    W: Array
+    P: Array
+    norm_W: float
+    norm_P: float
+
+
+class Seen(Protocol):
+    """What a fit's records say about its parameters, whether from all singular directions or from samples."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether the rest of what is said here was established."""
+
+    @property
+    def rank(self) -> int:
+        """Directions that show at all."""
+
+    def leverage(self, at: HeadsAt, deviations: Array) -> Array:
+        """Variance of the fit at other records, in units of their own (rows,)."""
+
+    def off(self, columns: Array) -> Array:
+        """Columns (rows, k), over the deviations, with what J explains taken out."""
+
+    def spread(self, limit: float) -> Spread:
+        """Errors along the directions that are known to within `limit` units."""
+
+    def hidden(self, limit: float) -> tuple[int, Array | None]:
+        """How many directions are not, and a basis (k, H d d + H m d) of them where that is small enough to hold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """`s` (k,): parameter units over noise of each direction; `V` (k, freedom): the directions in scaled tangent
-    coordinates; `T` (unknowns, freedom): scaled tangent coordinates as steps of the unknowns."""
+    """All of them. `s` (k,): parameter units over noise; `V` (k, freedom): the directions in scaled tangent
+    coordinates; `U` (rows, k): what they do to the answers; `T` (unknowns, freedom): coordinates as steps of x."""
 
+    shape: Shape
+    x: Array
     s: Array
     V: Array
+    U: Array
     T: Array
 
     def unseen(self, limit: float) -> Array:
         """Which directions (k,) have an error above `limit` units."""
         return self.s * limit < 1
 
-    def covariance_root(self, limit: float) -> Array:
-        """R (unknowns, seen) with covariance R R' of the unknowns for noise of deviation 1, along seen directions."""
+    @property
+    def certain(self) -> bool:
+        return True
+
+    @property
+    def rank(self) -> int:
+        return int((~self.unseen(VISIBLE)).sum())
+
+    def step(self, rows: Array) -> Array:
+        """The least-squares step (unknowns,) for residuals over deviations, unseen directions left alone."""
+        seen = ~self.unseen(VISIBLE)
+        return np.asarray(-self.T @ (self.V[seen].T @ ((self.U.T @ rows)[seen] / self.s[seen])))
+
+    def _root(self, limit: float) -> Array:
+        """R (unknowns, seen) with covariance R R' of the unknowns, along seen directions."""
         seen = ~self.unseen(limit)
         return np.asarray(self.T @ (self.V[seen].T / self.s[seen]))
 
-    def step(self, rows: Array, left: Array, limit: float) -> Array:
-        """The least-squares step (unknowns,) for weighted residuals `rows`, unseen directions left alone."""
-        seen = ~self.unseen(limit)
-        return np.asarray(-self.T @ (self.V[seen].T @ ((left.T @ rows)[seen] / self.s[seen])))
+    def leverage(self, at: HeadsAt, deviations: Array) -> Array:
+        return np.asarray((((at.jacobian() / deviations[:, None]) @ self._root(VISIBLE)) ** 2).sum(axis=1))
+
+    def off(self, columns: Array) -> Array:
+        Q = self.U[:, ~self.unseen(VISIBLE)]
+        return np.asarray(columns - Q @ (Q.T @ columns))
+
+    def spread(self, limit: float) -> Spread:
+        root = embedded(self.shape, self.x, self._root(limit))
+        W, _, P = self.shape.split(self.x)
+        errors = np.sqrt((root**2).sum(axis=1))
+        norms = (float(np.linalg.norm(part)) for part in (errors[: W.size], errors[W.size :]))
+        return Spread(errors[: W.size].reshape(W.shape), errors[W.size :].reshape(P.shape), *norms)
+
+    def hidden(self, limit: float) -> tuple[int, Array | None]:
+        unseen = self.unseen(limit)
+        if not unseen.any():
+            return 0, None
+        basis = np.linalg.qr(embedded(self.shape, self.x, self.T @ self.V[unseen].T))[0].T
+        return len(basis), np.asarray(basis)
+
+    def unseen_steps(self) -> Array | None:
+        """Orthonormal steps (unknowns, k) of the unknowns that do not show; None if all do."""
+        unseen = self.unseen(VISIBLE)
+        return np.linalg.qr(self.T @ self.V[unseen].T)[0] if unseen.any() else None
 
 
 def tangent(shape: Shape, x: Array, units: tuple[float, float]) -> Array:
@@ -78,8 +154,8 @@ def units_of(blocks: Blocks, shape: Shape, x: Array) -> tuple[float, float]:
     return size, max(float(np.sqrt((P**2).mean())), 1e-300)
 
 
-def directions(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: Array) -> tuple[Directions, Array]:
-    """Directions of J / deviations at x, and the left singular vectors (n m, k)."""
+def directions(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: Array) -> Directions:
+    """Directions of J / deviations at x."""
     T = tangent(shape, x, units_of(blocks, shape, x))
     U, s, Vt = np.linalg.svd((at.jacobian() / deviations[:, None]) @ T, full_matrices=False)
     if len(s) < T.shape[1]:  # fewer rows than unknowns: the rest is not seen at all
@@ -88,50 +164,4 @@ def directions(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: 
         s, U = np.concatenate([s, np.zeros(missing)]), np.concatenate([U, np.zeros((len(U), missing))], axis=1)
     # What is rounding in J itself is no signal, whatever the noise.
     s = np.where(s > len(s) * 2.0**-52 * s[0], s, 1e-300)
-    return Directions(s, Vt, T), U
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Dimensions that the log's tokens, their differences within a sequence, and its query tokens span, of d."""
-
-    tokens: int
-    differences: int
-    queries: int
-    dim: int
-
-    def unknowns(self, shape: Shape) -> int:
-        """Unknowns that sequences of such tokens can show at most."""
-        k, q, r = self.differences, self.queries, shape.rank
-        scores = k * q if r is None or r >= min(k, q) else r * (k + q - r)
-        return shape.heads * (scores + shape.outputs * self.tokens)
-
-    def sentences(self) -> list[str]:
-        """What the log never varies, in words."""
-        said = []
-        if self.tokens < self.dim:
-            said.append(f"its tokens span {self.tokens} of {self.dim} dimensions")
-        if self.differences < self.tokens:
-            said.append(f"tokens of one sequence differ along {self.differences} of {self.dim} dimensions only")
-        if self.queries == 1:
-            said.append("it never varies the query token")
-        elif self.queries < self.tokens:
-            said.append(f"it never varies the query token along {self.dim - self.queries} of {self.dim} dimensions")
-        return said
-
-
-def spans(blocks: Blocks) -> Spans:
-    """Ranks from second moments."""
-    d = blocks.q.shape[1]
-    all_, off = np.zeros((d, d)), np.zeros((d, d))
-    for block in blocks:
-        X = block.tokens.reshape(-1, d)
-        all_ += X.T @ X
-        D = (block.tokens - block.tokens[:, -1:]).reshape(-1, d)
-        off += D.T @ D
-    return Spans(_rank(all_), _rank(off), _rank(blocks.q.T @ blocks.q), d)
-
-
-def _rank(A: Array) -> int:
-    values = np.linalg.eigvalsh(A)
-    return int((values > _SPAN * max(float(values[-1]), 1e-300)).sum())
+    return Directions(shape, x, s, Vt, U, T)

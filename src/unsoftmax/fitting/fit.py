@@ -13,12 +13,13 @@ from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
-from unsoftmax.fitting.directions import Directions, spans
+from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.noise import Noise, noise_of, rounding
 from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch
-from unsoftmax.fitting.settle import settled, to_the_floor
+from unsoftmax.fitting.settle import settled
+from unsoftmax.fitting.spans import Spans, spans
 from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Recovery, Usage
@@ -60,7 +61,7 @@ def fit(
     span, noise = spans(blocks), noise_of(log)
     wanted = affordable(wanted, span, blocks)
     best = chosen(wanted, blocks, noise, starts, rng, progress if callable(progress) else None)
-    judged, x, shown = _judged(best.search, rest, best.x, noise, seed)
+    judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
     usage = Usage(
         asked=len(log), tokens=int(log.lengths.sum()), numbers=int(log.answers.size),
         seconds=time.perf_counter() - began, phases={"fitted": len(train), "held out": len(held)},
@@ -72,7 +73,7 @@ def fit(
         "seed": seed,
         "version": _version(),
     }
-    return recovery_of(Ended(best.search.problem, x, shown, judged, span), usage, provenance)
+    return recovery_of(Ended(best.search.problem, x, seen, judged, span), usage, provenance)
 
 
 def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1: dict[str, int | None]) -> None:
@@ -101,25 +102,24 @@ def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, A
     return np.sort(order[kept:]), np.sort(order[:kept])
 
 
-def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, seed: int) -> tuple[Judged, Array, Directions]:
+def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, seed: int) -> tuple[Judged, Array, Seen]:
     """Settle and judge: as exact answers first, then as noisy ones."""
     problem = search.problem
     shape, blocks = problem.shape, problem.blocks
-    scale = rounding(blocks, shape, x)
-    sharp, shown, _ = settled(problem, to_the_floor(problem, x, scale, search.steps), scale)
+    sharp, seen = settled(search, x, rounding(blocks, shape, x), span, seed)
     both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
-    fitted = checked(problem, rest, sharp, shown, both)
+    fitted = checked(problem, rest, sharp, seen, both)
     if exact(fitted):
-        return judge_exact(fitted), sharp, shown
+        return judge_exact(fitted), sharp, seen
     rows = [noise.deviations(part.y).ravel() for part in (blocks, rest)]
     if noise.source == "none":
         left = problem.at(sharp).residual
         rows = [np.full(len(row), float(np.sqrt((left**2).mean()))) for row in rows]
     # Answers near 0 have a relative error near 0, but were computed from numbers of the usual size.
     rows = [np.maximum(row, 1e-3 * float(np.median(row)) + 1e-300) for row in rows]
-    x, shown, _ = settled(problem, to_the_floor(problem, x, rows[0], search.steps), rows[0])
-    fitted = checked(problem, rest, x, shown, (rows[0], rows[1]))
-    return judge_noisy(problem, fitted, noise, rows[0], seed), x, shown
+    x, seen = settled(search, x, rows[0], span, seed)
+    fitted = checked(problem, rest, x, seen, (rows[0], rows[1]))
+    return judge_noisy(problem, fitted, noise, rows[0], seed), x, seen
 
 
 @cache

@@ -70,6 +70,18 @@ class Shape:
         return np.concatenate([A.ravel(), B.ravel(), P.ravel()])
 
 
+def embedded(shape: Shape, x: Array, steps: Array) -> Array:
+    """Columns of steps (unknowns, k) as changes of W raveled, then P: (H d d + H m d, k)."""
+    _, factors, _ = shape.split(x)
+    if factors is None:
+        return steps
+    H, d, r = shape.heads, shape.dim, shape.rank
+    A, B = factors
+    dA, dB = steps[: shape.scores].reshape(2, H, d, r or 0, -1)
+    W = np.einsum("hirk,hjr->hijk", dA, B) + np.einsum("hir,hjrk->hijk", A, dB)
+    return np.concatenate([W.reshape(H * d * d, -1), steps[shape.scores :]])
+
+
 @dataclass(frozen=True, eq=False)
 class Heads:
     """The problem: records and the shape of what is fitted."""
@@ -120,24 +132,25 @@ class HeadsAt:
         return self._adjoint(self.residual, self.q, self.Z, self.G)
 
     @cached_property
-    def _short(self) -> tuple[Array, Array, Array]:
+    def _products(self) -> tuple[Array, Array, Array]:
         # A step is only as good as its linear model: products in float32 take half the time, and the next residual
         # and gradient, in float64, see what they left.
         return self.q.astype(np.float32), self.Z.astype(np.float32), self.G.astype(np.float32)
 
     def forward(self, step: Array) -> Array:
-        q, Z, G = self._short
-        W, P = self._changes(step.astype(np.float32))
-        y = np.zeros(G.shape[1:3], dtype=np.float32)
+        q, Z, G = self._products
+        W, P = self.changes(step.astype(q.dtype))
+        y = np.zeros(G.shape[1:3], dtype=q.dtype)
         for h in range(self.shape.heads):
-            y += np.matmul(G[h], (q @ W[h].T)[:, :, None])[:, :, 0] + Z[h] @ P[h].T
+            y += _along(G[h], q @ W[h].T) + Z[h] @ P[h].T
         rows = y.ravel().astype(np.float64)
         return rows if self.weights is None else rows * self.weights
 
     def adjoint(self, rows: Array) -> Array:
-        return self._adjoint(rows.astype(np.float32), *self._short).astype(np.float64)
+        q, Z, G = self._products
+        return self._adjoint(rows.astype(q.dtype), q, Z, G).astype(np.float64)
 
-    def _changes(self, step: Array) -> tuple[Array, Array]:
+    def changes(self, step: Array) -> tuple[Array, Array]:
         """dW (H, d, d) and dP (H, m, d) of a step."""
         changed, factors, P = self.shape.split(step)
         if factors is None or self.factors is None:
@@ -147,7 +160,7 @@ class HeadsAt:
 
     def _adjoint(self, rows: Array, q: Array, Z: Array, G: Array) -> Array:
         rows = (rows if self.weights is None else rows * self.weights.astype(rows.dtype)).reshape(G.shape[1:3])
-        pull = np.stack([np.matmul(rows[:, None, :], g)[:, 0].T @ q for g in G])
+        pull = np.stack([_pulled(rows, g).T @ q for g in G])
         P = np.stack([rows.T @ z for z in Z])
         if self.factors is None:
             return np.concatenate([pull.ravel(), P.ravel()])
@@ -223,6 +236,16 @@ class HeadsAt:
         each = _eigen(np.eye(m))
         weight = 1.0 if self.weights is None else self.weights.reshape(n, m).mean(axis=1)[:, None]
         return scores + [(each, _eigen(_moments(z * weight))) for z in self.Z]
+
+
+def _along(g: Array, u: Array) -> Array:
+    """g (n, m, d) times u (n, d) record by record: (n, m). One output is not worth n products of matrices."""
+    return np.matmul(g, u[:, :, None])[:, :, 0] if g.shape[1] > 1 else (g[:, 0] * u).sum(axis=1, keepdims=True)
+
+
+def _pulled(rows: Array, g: Array) -> Array:
+    """rows (n, m) times g (n, m, d) record by record: (n, d)."""
+    return np.matmul(rows[:, None, :], g)[:, 0] if g.shape[1] > 1 else rows * g[:, 0]
 
 
 def _moments(rows: Array) -> Array:

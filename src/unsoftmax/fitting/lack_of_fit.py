@@ -11,11 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.directions import MOST_DIRECTIONS, Seen
 from unsoftmax.fitting.heads import HeadsAt, Shape, mean_tokens
 from unsoftmax.probes.base import Array
 
 _RANDOM_HEADS = 3
 """Random heads of the fitted size among the features: what they attend to stands for any further head."""
+
+_ROUNDING = 1e-8
+"""A feature of which J explains all but this share is one that the class has."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +30,20 @@ class Missing:
     p_value: float
 
 
-def lack_of_fit(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: Array, seed: int) -> Missing:
+def lack_of_fit(blocks: Blocks, x: Array, at: HeadsAt, seen: Seen, deviations: Array, seed: int) -> Missing:
     """The feature that explains most of the residual beyond J. Rows are weighted by their deviations (n m,)."""
     from scipy.stats import f as fisher  # a slow import, needed at the end of a fit only
 
-    Q = _basis(at.jacobian() / deviations[:, None])
-    r = at.residual / deviations
-    r = r - Q @ (Q.T @ r)
+    shape = at.shape
+    r = seen.off((at.residual / deviations)[:, None])[:, 0]
     found = []
     for name, F in _features(blocks, shape, x, seed).items():
+        if shape.unknowns > MOST_DIRECTIONS:
+            # One column stands for all of a large log's feature: each costs a solve.
+            F = F @ np.random.default_rng([seed, F.shape[1]]).standard_normal((F.shape[1], 1))
         columns = np.kron(F, np.eye(shape.outputs)) / deviations[:, None]
-        B = _basis(columns - Q @ (Q.T @ columns))
-        k, rest = B.shape[1], len(r) - Q.shape[1] - B.shape[1]
+        B = _basis(seen.off(columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)))
+        k, rest = B.shape[1], len(r) - seen.rank - B.shape[1]
         if k == 0 or rest < 1:
             continue
         explained = float(((B.T @ r) ** 2).sum())
@@ -50,10 +56,9 @@ def lack_of_fit(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations:
 
 
 def _basis(A: Array) -> Array:
-    """Orthonormal columns that span those of A."""
-    size = np.linalg.norm(A, axis=0)
-    U, s, _ = np.linalg.svd(A[:, size > 0] / size[size > 0], full_matrices=False)
-    return np.asarray(U[:, s > 1e-9 * s.max(initial=0.0)])
+    """Orthonormal columns that span those of A; of columns that had length 1, what is below this is rounding."""
+    U, s, _ = np.linalg.svd(A, full_matrices=False)
+    return np.asarray(U[:, s > _ROUNDING])
 
 
 def _features(blocks: Blocks, shape: Shape, x: Array, seed: int) -> dict[str, Array]:

@@ -10,9 +10,9 @@ import numpy as np
 
 from unsoftmax.fitting import factorial, mixture
 from unsoftmax.fitting.heads import Eliminated, Shape
-from unsoftmax.fitting.search import FAST, SLOW, Attempt, Search
+from unsoftmax.fitting.search import BOLD, FAST, SLOW, Attempt, Search
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.gauss_newton import Descent, descend
+from unsoftmax.solvers.gauss_newton import descend
 
 RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01)
 """Ridges of the mixture starts, in turn: few records need large ones, hot heads small ones."""
@@ -23,9 +23,6 @@ hot sequences are fixed already."""
 
 _FACTORS = 0.3
 """Deviation of the scores of random factors."""
-
-_MEDIUM = Descent(damping=1.0, down=3.0, iterations=80, patience=10)
-"""From random scores."""
 
 _AGREED = 1e-6
 """Two rounds whose costs agree to this share ended in the same minimum."""
@@ -48,7 +45,7 @@ def _single(search: Search) -> Iterator[Attempt]:
     """One head: plain descent from scores 0, then mixture starts, each read in two orders."""
     shape, blocks = search.problem.shape, search.problem.blocks
     start = np.concatenate([np.zeros(shape.scores), mixture.regressed(blocks, shape).ravel()])
-    yield ("from scores 0", *search.descend(start, SLOW))
+    yield ("from scores 0", *search.descend(start, BOLD if search.large else SLOW))
     best, same = np.inf, 0
     for ridge in RIDGES:
         costs = []
@@ -68,7 +65,7 @@ def _random_single(search: Search) -> Iterator[Attempt]:
     rng = np.random.default_rng(0x51)
     for number in range(20):
         W = _random_scores(search, rng, _SIZE * (1 + number % 4))
-        yield ("random scores", *search.descend(_with_values(search, W), _MEDIUM))
+        yield ("random scores", *search.descend(_with_values(search, W), BOLD))
 
 
 def _both_orders(search: Search, x: Array) -> Iterator[tuple[Array, float]]:
@@ -89,12 +86,12 @@ def _low_rank(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
     values = mixture.regressed(blocks, shape).ravel()
     for number in count():
         x = np.concatenate([_random_factors(wider, rng), values])
-        W, _, P = wider.problem.shape.split(wider.descend(x, _MEDIUM)[0])
+        W, _, P = wider.problem.shape.split(wider.descend(x, BOLD)[0])
         yield ("one column more", *search.descend(shape.joined(W, P), FAST))
         start = np.concatenate([_random_factors(search, rng), values])
         ridge = RIDGES[number % 3] * search.token_square()
         for hot in islice(mixture.levels(blocks, shape, start, ridge), 4):
-            yield (f"mixture, ridge {RIDGES[number % 3]:g}", *search.descend(hot, _MEDIUM))
+            yield (f"mixture, ridge {RIDGES[number % 3]:g}", *search.descend(hot, BOLD))
 
 
 def _random_factors(search: Search, rng: np.random.Generator) -> Array:
@@ -108,7 +105,7 @@ def _several(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
     """Random scores, one head to spare, and factorial mixtures, in turn."""
     shape, blocks = search.problem.shape, search.problem.blocks
     for number in count():
-        x, cost = search.descend(_with_values(search, _random_scores(search, rng, _SIZE)), _MEDIUM)
+        x, cost = search.descend(_with_values(search, _random_scores(search, rng, _SIZE)), BOLD)
         yield "random scores", x, cost
         yield ("one head more", *_spared(search, rng))
         W = _random_scores(search, rng, 1.0)
@@ -120,7 +117,7 @@ def _several(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
 def _spared(search: Search, rng: np.random.Generator) -> tuple[Array, float]:
     """A fit of one head more, then the best of what is left without one."""
     wider = search.like(replace(search.problem.shape, heads=search.problem.shape.heads + 1))
-    x, _ = wider.descend(_with_values(wider, _random_scores(wider, rng, _SIZE)), _MEDIUM)
+    x, _ = wider.descend(_with_values(wider, _random_scores(wider, rng, _SIZE)), BOLD)
     return smaller(wider, x, search)
 
 
@@ -156,7 +153,7 @@ def _layers(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
             start = _random_scores(search, rng, _SIZE).ravel()
         else:
             start = _random_factors(search, rng)
-        end = descend(inner, start, replace(_MEDIUM, arrived=search.arrived))
+        end = descend(inner, start, replace(BOLD, arrived=search.arrived))
         yield "P eliminated", np.concatenate([end.x, inner.best(end.x)[0].ravel()]), end.cost
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.fitting.directions import Directions, Spans
+from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.spans import Spans
 from unsoftmax.fitting.verdict import BARS, Judged
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
@@ -24,7 +25,7 @@ class Ended:
 
     problem: Heads
     x: Array
-    shown: Directions
+    seen: Seen
     judged: Judged
     span: Spans
 
@@ -38,24 +39,20 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
         told = (*judged.notes, *([f"This log: {'; '.join(said)}."] if said else []))
         return Recovery(model, judged.status, usage, Certificate(judged.claims), provenance, told)
     W, _, P = shape.split(end.x)
-    root = _embedded(shape, end.x, end.shown.covariance_root(judged.limit)) * judged.deviation
-    cut = W.size
-    errors = np.sqrt((root**2).sum(axis=1))
-    hidden = end.shown.unseen(judged.limit)
-    undetermined = None
-    notes = list(judged.notes)
-    if hidden.any():
-        undetermined = np.linalg.qr(_embedded(shape, end.x, end.shown.T @ end.shown.V[hidden].T))[0].T
-        notes.insert(0, _blind_sentence(len(undetermined), shape, end.span))
+    spread = end.seen.spread(judged.limit)
+    number, basis = end.seen.hidden(judged.limit)
+    notes = [_blind_sentence(number, shape, end.span)] * bool(number) + list(judged.notes)
+    sizes = (max(float(np.linalg.norm(part)), 1e-300) for part in (W, P))
+    relative = [norm / size for norm, size in zip((spread.norm_W, spread.norm_P), sizes, strict=True)]
     which = "W and P" if shape.outputs > 1 else "W and v"
     stated = Claim(
         "relative parameter error",
-        BARS * max(_relative(root[:cut], W), _relative(root[cut:], P)),
-        statement=f"of {which}{' on what the log determines' if hidden.any() else ''}, from the residual and J",
+        BARS * judged.deviation * max(relative),
+        statement=f"of {which}{' on what the log determines' if number else ''}, from the residual and J",
     )
-    named = _named(shape, errors[:cut].reshape(W.shape), errors[cut:].reshape(P.shape))
+    errors = _named(shape, spread.W * judged.deviation, spread.P * judged.deviation)
     claims = Certificate((*judged.claims, stated))
-    return Recovery(model, judged.status, usage, claims, provenance, tuple(notes), undetermined, named)
+    return Recovery(model, judged.status, usage, claims, provenance, tuple(notes), basis, errors)
 
 
 def model_of(shape: Shape, x: Array) -> Model:
@@ -77,26 +74,10 @@ def _named(shape: Shape, W: Array, P: Array) -> dict[str, Array]:
     return {"W": W, "v": P[:, 0]} if shape.heads > 1 else {"W": W[0], "v": P[0, 0]}
 
 
-def _embedded(shape: Shape, x: Array, steps: Array) -> Array:
-    """Columns of steps (unknowns, k) as changes of W raveled, then P: (H d d + H m d, k)."""
-    _, factors, _ = shape.split(x)
-    if factors is None:
-        return steps
-    H, d, r = shape.heads, shape.dim, shape.rank
-    A, B = factors
-    dA, dB = steps[: shape.scores].reshape(2, H, d, r or 0, -1)
-    W = np.einsum("hirk,hjr->hijk", dA, B) + np.einsum("hir,hjrk->hijk", A, dB)
-    return np.concatenate([W.reshape(H * d * d, -1), steps[shape.scores :]])
-
-
-def _relative(root: Array, value: Array) -> float:
-    return float(np.linalg.norm(root)) / max(float(np.linalg.norm(value)), 1e-300)
-
-
 def _blind_sentence(number: int, shape: Shape, span: Spans) -> str:
     said = span.sentences()
     why = f" (this log: {'; '.join(said)})" if said else ""
-    beyond = number - (shape.freedom - span.unknowns(shape)) if said else number
+    beyond = number - (shape.freedom - span.unknowns(shape))
     more = f"; {beyond} of them for want of records that show them" if beyond > 0 else ""
     left = "" if shape.rank is not None else "; they are left at 0"
     return f"{number} of {shape.freedom} directions of the parameters are not determined{why}{more}{left}."

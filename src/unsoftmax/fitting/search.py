@@ -17,6 +17,9 @@ MOST_DENSE = 1200
 SLOW = Descent(damping=10.0, down=2.0, iterations=120, patience=12)
 """From scores 0: small steps first, because most of the way is curved."""
 
+BOLD = Descent(damping=1.0, down=3.0, iterations=80, patience=10)
+"""From random scores, and from scores 0 where a step is expensive."""
+
 FAST = Descent(damping=0.1, down=3.0, iterations=60, patience=10)
 """From a start that should be near."""
 
@@ -35,9 +38,14 @@ class Search:
     arrived: float
 
     @property
+    def large(self) -> bool:
+        """Whether there are too many unknowns for matrices."""
+        return self.problem.shape.unknowns > MOST_DENSE
+
+    @property
     def steps(self) -> Steps:
         """The solver of damped equations for this many unknowns."""
-        return cholesky if self.problem.shape.unknowns <= MOST_DENSE else conjugate()
+        return conjugate() if self.large else cholesky
 
     def descend(self, x: Array, how: Descent, cap: float | None = None) -> tuple[Array, float]:
         """Unknowns and cost after a descent; `cap` measures residuals in scores, each pull at most `cap` of them."""

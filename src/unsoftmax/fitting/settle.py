@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from unsoftmax.fitting.directions import Directions, directions
+from unsoftmax.fitting.directions import MOST_DIRECTIONS, Directions, Seen, directions
 from unsoftmax.fitting.heads import Heads, HeadsAt
+from unsoftmax.fitting.sampled import sampled
+from unsoftmax.fitting.search import Search
+from unsoftmax.fitting.spans import Spans
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.gauss_newton import Descent, Steps, descend
+from unsoftmax.solvers.gauss_newton import Descent, descend
 
 _DOWN = Descent(damping=1e-3, down=10.0, iterations=60, patience=4)
 """Near a minimum damping only slows down."""
 
+_AT_ONCE = Descent(damping=1e-3, down=10.0, iterations=30, patience=1)
+"""The same where a step is expensive: one that gains nothing is the last."""
+
 _NEWTON = 3
 """Undamped steps through singular values at the end: normal equations alone leave the squared condition in the last
 digits; convergence is quadratic, so that two do and the third shows it."""
-
-VISIBLE = 1.0
-"""A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,30 +35,37 @@ class Weighted:
         return self.problem.at(x).weighted(self.weights)
 
 
-def to_the_floor(problem: Heads, x: Array, deviations: Array, steps: Steps) -> Array:
-    """Descend on residuals over their deviations (n m,) until nothing is gained."""
-    return descend(Weighted(problem, 1 / deviations), x, _DOWN, steps=steps).x
-
-
-def settled(problem: Heads, x: Array, deviations: Array) -> tuple[Array, Directions, Array]:
-    """Unknowns after the last Newton steps, the directions there, and their left singular vectors (n m, k)."""
-    shape, blocks = problem.shape, problem.blocks
+def settled(search: Search, x: Array, deviations: Array, span: Spans, seed: int) -> tuple[Array, Seen]:
+    """Unknowns at the floor of residuals over their deviations (rows,), and what the records say about them."""
+    problem = search.problem
+    x = descend(Weighted(problem, 1 / deviations), x, _AT_ONCE if search.large else _DOWN, steps=search.steps).x
     x = _balanced(problem, x)
-    cost = _cost(problem, x, deviations)
+    if problem.shape.unknowns > MOST_DIRECTIONS:
+        x = _kept(problem, x, _inside(problem, x, span), deviations)
+        return x, sampled(problem, x, deviations, span, seed)
+    x, shown = _newton(problem, x, deviations)
+    unseen = None if problem.shape.rank is not None else shown.unseen_steps()
+    if unseen is not None:
+        quiet = _kept(problem, x, x - unseen @ (unseen.T @ x), deviations)
+        if quiet is not x:
+            x, shown = quiet, _directions(problem, quiet, deviations)
+    return x, shown
+
+
+def _newton(problem: Heads, x: Array, deviations: Array) -> tuple[Array, Directions]:
+    """The last undamped steps, as long as they gain."""
+    cost, shown = _cost(problem, x, deviations), _directions(problem, x, deviations)
     for _ in range(_NEWTON):
-        at = problem.at(x)
-        shown, left = directions(blocks, shape, x, at, deviations)
-        trial = _balanced(problem, x + shown.step(at.residual / deviations, left, VISIBLE))
+        trial = _balanced(problem, x + shown.step(problem.at(x).residual / deviations))
         new = _cost(problem, trial, deviations)
         if not new < cost:
             break
-        x, cost = trial, new
-    shown, left = directions(blocks, shape, x, problem.at(x), deviations)
-    quiet = _without(problem, x, shown)
-    if quiet is not None and _cost(problem, quiet, deviations) <= cost + len(deviations):
-        x = quiet
-        shown, left = directions(blocks, shape, x, problem.at(x), deviations)
-    return x, shown, left
+        x, cost, shown = trial, new, _directions(problem, trial, deviations)
+    return x, shown
+
+
+def _directions(problem: Heads, x: Array, deviations: Array) -> Directions:
+    return directions(problem.blocks, problem.shape, x, problem.at(x), deviations)
 
 
 def _balanced(problem: Heads, x: Array) -> Array:
@@ -65,15 +73,19 @@ def _balanced(problem: Heads, x: Array) -> Array:
     return x if factors is None else problem.shape.joined(W, P)
 
 
+def _inside(problem: Heads, x: Array, span: Spans) -> Array:
+    """W and P without what no token of the log varies."""
+    W, _, P = problem.shape.split(x)
+    keys, queries, values = (b @ b.T for b in (span.difference_basis, span.query_basis, span.token_basis))
+    return problem.shape.joined(keys @ W @ queries, P @ values)
+
+
+def _kept(problem: Heads, x: Array, quiet: Array, deviations: Array) -> Array:
+    """The quieter unknowns, if the records do not tell them from x."""
+    unchanged = _cost(problem, quiet, deviations) <= _cost(problem, x, deviations) + len(deviations)
+    return quiet if unchanged else x
+
+
 def _cost(problem: Heads, x: Array, deviations: Array) -> float:
     r = problem.at(x).residual / deviations
     return float(r @ r)
-
-
-def _without(problem: Heads, x: Array, shown: Directions) -> Array | None:
-    """x without its part along directions that do not show; None where there is none, or W is factored and curved."""
-    unseen = shown.unseen(VISIBLE)
-    if not unseen.any() or problem.shape.rank is not None:
-        return None
-    B = np.linalg.qr(shown.T @ shown.V[unseen].T)[0]
-    return np.asarray(x - B @ (B.T @ x))

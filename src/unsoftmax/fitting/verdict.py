@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.directions import Directions
+from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads, Shape
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
 from unsoftmax.fitting.noise import Noise
@@ -63,6 +63,7 @@ class Checked:
 
     shape: Shape
     x: Array
+    seen: Seen
     train: Array
     held: Array
     leverage: Array
@@ -78,15 +79,13 @@ class Checked:
         return float(np.sqrt((self.train**2).sum() / max(self.freedom, 1)))
 
 
-def checked(problem: Heads, held: Blocks, x: Array, shown: Directions, deviations: tuple[Array, Array]) -> Checked:
+def checked(problem: Heads, held: Blocks, x: Array, seen: Seen, deviations: tuple[Array, Array]) -> Checked:
     """Compare with fitted and held-out records; deviations of both."""
     train = problem.at(x).residual / deviations[0]
     at = Heads(held, problem.shape).at(x)
-    seen = ~shown.unseen(1.0)
-    spread = (at.jacobian() / deviations[1][:, None]) @ shown.T @ (shown.V[seen].T / shown.s[seen])
-    leverage = (spread**2).sum(axis=1)
-    free, gap = len(train) - int(seen.sum()), float(np.abs(at.residual).max())
-    return Checked(problem.shape, x, train, at.residual / deviations[1], leverage, free, gap)
+    leverage = seen.leverage(at, deviations[1])
+    free, gap = len(train) - seen.rank, float(np.abs(at.residual).max())
+    return Checked(problem.shape, x, seen, train, at.residual / deviations[1], leverage, free, gap)
 
 
 def exact(fit: Checked) -> bool:
@@ -107,6 +106,9 @@ def judge_exact(fit: Checked) -> Judged:
         ),
         pac(fit, "agree to rounding"),
     )
+    if not fit.seen.certain:
+        doubt = "Records agree to rounding, but hardly show some directions of the parameters: add records."
+        return Judged(Status.SURROGATE, claims, (doubt,), max(fit.spread, 1.0), FINEST)
     return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
 
 
@@ -115,7 +117,7 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
     from scipy.stats import chi2, f  # slow imports, needed at the end of a fit only
 
     at = problem.at(fit.x)
-    missing = lack_of_fit(problem.blocks, fit.shape, fit.x, at, deviations, seed)
+    missing = lack_of_fit(problem.blocks, fit.x, at, fit.seen, deviations, seed)
     z = fit.held / np.sqrt(1 + fit.leverage)
     freedom = max(fit.freedom, 1)
     largest = math.inf
@@ -146,6 +148,10 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
 def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_large: bool, worse: bool) -> list[str]:
     """Why this is not called a recovery, the strongest reason first."""
     doubts = []
+    if not fit.seen.certain:
+        doubts.append(
+            "The records hardly show some directions of the parameters, whose errors are not known: add more."
+        )
     if picks_one_token(problem, fit.x):
         return [
             "Every answer is the value of one token: argmax attention, the limit of large W, which no answer shows."

@@ -201,16 +201,17 @@ def conjugate(most: int = 60, least: float = 1e-5, largest: float = 0.1) -> Step
             def product(p: Array) -> Array:
                 return np.asarray(linear.adjoint(linear.forward(p)) + damping * diagonal * p)
 
-            return _conjugate_gradients(product, b, lambda r: precondition(r, damping), most, accuracy)
+            return conjugate_gradients(product, b, lambda r: precondition(r, damping), most, accuracy)[0]
 
         return step
 
     return prepare
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     product: Callable[[Array], Array], b: Array, precondition: Callable[[Array], Array], most: int, accuracy: float
-) -> Array:
+) -> tuple[Array, bool]:
+    """x with A x = b for a positive A given as a product, and whether the residual fell to this share of b."""
     x, r = np.zeros_like(b), b.copy()
     p = z = precondition(r)
     size = first = float(r @ z)
@@ -224,9 +225,9 @@ def _conjugate_gradients(
         z = precondition(r)
         new = float(r @ z)
         if new <= accuracy**2 * first:
-            break
+            return x, True
         p, size = z + (new / size) * p, new
-    return x
+    return x, first == 0
 
 
 def _square(r: Array) -> float:
