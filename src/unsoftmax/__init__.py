@@ -20,6 +20,7 @@ from unsoftmax.results.audit import Audit
 from unsoftmax.results.comparison import Comparison
 from unsoftmax.results.files import load
 from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, Usage
+from unsoftmax.run.estimate import Estimate, estimate
 from unsoftmax.run.recovery import recover
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __all__ = [
     "Certificate",
     "Claim",
     "Comparison",
+    "Estimate",
     "Recheck",
     "Recovery",
     "Status",
@@ -56,6 +58,7 @@ __all__ = [
     "adapters",
     "compare",
     "errors",
+    "estimate",
     "learners",
     "load",
     "logit_oracle",

@@ -19,7 +19,7 @@ from unsoftmax.cli.app import app
 from unsoftmax.report import AUDIT_SCHEMA
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
-COMMANDS = ["demo", "diagnose", "recover", "audit", "report", "experiments", "serve", "theory"]
+COMMANDS = ["demo", "diagnose", "estimate", "recover", "audit", "report", "experiments", "serve", "theory"]
 
 
 def run(*arguments, **options):

@@ -56,6 +56,9 @@ def test_bill_equals_what_the_target_received_and_the_closed_form(case: Case) ->
         assert usage.phases[phase] == queries
     if forecast.extra is not None:
         assert usage.phases.get("pilot", 0) + usage.phases.get("repair", 0) <= forecast.extra
+    stated = us.estimate(oracle, case.learner)
+    assert stated.lower <= usage.billed
+    assert stated.upper is None or usage.billed <= stated.upper
 
 
 @cases

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from unsoftmax import learners
 from unsoftmax import verify as verification
-from unsoftmax.diagnosis.examine import examine
+from unsoftmax.diagnosis.answers import QUERIES
+from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import Diagnosis
-from unsoftmax.errors import BudgetExceeded, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import Forecast, Program, configuration
+from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Forecast, Learner, Program, configuration
 from unsoftmax.spec import OracleSpec
 
 
@@ -17,7 +19,17 @@ class Automatic:
     """Diagnose, choose the learner, run it. The diagnosis is billed as its own phase and stands in the notes."""
 
     def forecast(self, spec: OracleSpec) -> Forecast:
-        return Forecast({}, extra=None, verification=0)
+        """The diagnosis, and the cheapest and the dearest of the learners that such a target may turn out to need."""
+        costs = [_cost(learner, spec) for learner in _candidates(spec)]
+        possible = [cost for cost in costs if cost is not None]
+        if not possible:
+            return Forecast(verification=0)
+        ranges = {
+            "diagnosis": diagnosis_range(spec),
+            "chosen learner": (min(low for low, _, _ in possible), max(high for _, high, _ in possible)),
+        }
+        supposing = ", ".join(dict.fromkeys(part for _, _, words in possible for part in words.split(", ") if part))
+        return Forecast(ranges=ranges, supposing=supposing, verification=0, most_verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         try:
@@ -25,9 +37,10 @@ class Automatic:
         except BudgetExceeded as refusal:
             if refusal.limit is None:
                 raise
+            _, most = diagnosis_range(spec)
             raise BudgetExceeded(
-                f"the budget of {refusal.limit:g} ended within the diagnosis, which takes a few hundred queries before "
-                "any learner begins; raise the budget, or name the learner. Nothing beyond it was sent.",
+                f"the budget of {refusal.limit:g} does not suffice: the diagnosis takes up to {most} queries before "
+                f"any learner begins, and {refusal} Or name the learner to save the diagnosis.",
                 needed=refusal.needed,
                 limit=refusal.limit,
             ) from refusal
@@ -49,10 +62,43 @@ class Automatic:
         return replace(outcome, notes=notes, chosen=configuration(diagnosis.learner))
 
 
+def diagnosis_range(spec: OracleSpec) -> tuple[int, int]:
+    """Fewest and most queries of a diagnosis that ends with a learner."""
+    if spec.vocabulary is not None or spec.link is not None:
+        return 0, 0
+    return QUERIES, QUERIES if spec.kind == "membership" else allowance(spec)
+
+
+def _candidates(spec: OracleSpec) -> tuple[Learner, ...]:
+    """What a diagnosis of such an oracle may choose."""
+    if spec.vocabulary is not None:
+        return (learners.TokenHead(),)
+    if spec.outputs is not None:
+        return (learners.AttentionLayer(),)
+    if spec.kind == "membership":
+        return (learners.Membership(),)
+    if spec.link is not None:
+        return (learners.Approximate(),)
+    heads = (learners.SingleHead(), learners.SingleHead(affine=True), learners.LowRank(), learners.Approximate())
+    several = (learners.MultiHead(), learners.MultiHead(affine=True))
+    networks = (learners.ReluNetwork(), learners.ReluNetwork(bias=True))
+    return (*heads, *several, *networks, learners.Transformer(), learners.AttentionBehind())
+
+
+def _cost(learner: Learner, spec: OracleSpec) -> tuple[int, int, str] | None:
+    """Fewest and most queries, verification included, and what they suppose; None for a learner that refuses."""
+    try:
+        forecast = learner.forecast(spec)
+    except (InvalidArgument, DomainError):
+        return None
+    least, most = verification.interval(forecast, spec)
+    return forecast.minimum + least, (forecast.maximum or forecast.minimum) + most, forecast.supposing
+
+
 def _dearer(diagnosis: Diagnosis, spec: OracleSpec, refusal: BudgetExceeded) -> BudgetExceeded:
     """The refusal with what the chosen learner takes, which the next call alone does not tell."""
     forecast = diagnosis.learner.forecast(spec)
-    fresh = verification.queries(spec) if forecast.verification is None else forecast.verification
+    fresh, _ = verification.interval(forecast, spec)
     least = forecast.minimum + fresh
     return BudgetExceeded(
         f"the diagnosis chose {type(diagnosis.learner).__name__}, which needs at least {least} queries "

@@ -14,8 +14,10 @@ from unsoftmax.diagnosis.several import several_heads
 from unsoftmax.diagnosis.single import single_head
 from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.reductions import as_values, only_values
+from unsoftmax.learners.core.reductions import announced, as_values, only_values
 from unsoftmax.spec import EXPLAINED, OracleSpec
+from unsoftmax.theory import low_rank_queries
+from unsoftmax.verify.heads import minimum as heads_verification
 
 _DROWNED = 1e-3
 _HOPELESS = 0.02
@@ -137,7 +139,9 @@ def attention(
 ) -> Asking[Diagnosis]:
     """Linear one-row answers: one head or several, with or without affine terms."""
     affine = row.constant or not seen.tied
-    one = yield from single_head(spec, known, affine, seed, allowed)
+    # A head takes d values and a rank of at least 1: too small a budget is refused here, before the sketches.
+    least = low_rank_queries(spec.dim, 1) + heads_verification(spec)
+    one = yield from announced(single_head(spec, known, affine, seed, allowed), least)
     found += one.findings
     if one.learner is not None:
         return Diagnosis(one.family, one.learner, found, one.reasons)

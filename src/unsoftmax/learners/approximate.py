@@ -23,6 +23,16 @@ from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
 
+_PILOTS = 200
+"""Queries that measuring the noise and the size of W takes at most; about 100 are seen."""
+
+_TYPICAL_BLOCKS = 64
+"""How many times the blocks of a small W the upper end of averaging supposes; the cost grows with the sixth power of
+scores that saturate."""
+
+_TYPICAL = "a W whose scores the longest tokens do not saturate; pass W_bound= for a bound that holds"
+"""What the upper end of averaging supposes, in words."""
+
 
 @dataclass(frozen=True)
 class Approximate:
@@ -73,7 +83,13 @@ class Approximate:
         phases = {"values": blocks * d, "main": blocks * d * d}
         most = self._most(spec)
         least = MEASURING if spec.tolerance == 0 and spec.link is None else 0
-        return Forecast(phases, None if most is None else most - sum(phases.values()), least_extra=least)
+        if most is not None:
+            return Forecast(phases, most - sum(phases.values()), least_extra=least)
+        if self.accuracy is not None and averageable(spec):
+            # How often is decided by the size of W, which is the target's.
+            again = _TYPICAL_BLOCKS * sum(phases.values()) + 1000
+            return Forecast(phases, ranges={"pilot and repair": (least, again)}, supposing=_TYPICAL)
+        return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + _PILOTS)})
 
     def _most(self, spec: OracleSpec) -> int | None:
         """Queries that averaging takes at most, None if that depends on the target."""

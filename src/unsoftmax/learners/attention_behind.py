@@ -10,6 +10,7 @@ from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import Scores, read_scores
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
@@ -19,6 +20,9 @@ from unsoftmax.spec import OracleSpec
 
 RAY_DIRECTIONS, RAY_CHECKS = 6, 16
 """Queries of the verification (`verify.rays`): fresh directions, then sequences of several lengths along the best."""
+
+_FRESH, _FRESH_PER_HEAD = 24, 16
+"""Queries of the verification of several heads (`verify.heads_behind`), and of each head."""
 
 _NOISE_TO_ERROR = 1e3
 """Error of W over the gap by which answers fail to scale: the conditioning of the cross, seen on random W."""
@@ -44,8 +48,17 @@ class AttentionBehind:
         require_rays(spec, "AttentionBehind")
         if self.heads is None:
             require_several(spec, "AttentionBehind(heads=None)")
-            return Forecast({}, verification=0)
-        return Forecast({"values": spec.dim}, None, verification=RAY_DIRECTIONS + RAY_CHECKS)
+            return Forecast(
+                ranges={"heads": doubled(heads_range(spec.dim, None))},
+                supposing=SEVERAL,
+                verification=0,
+                most_verification=_FRESH + _FRESH_PER_HEAD * HEADS,
+            )
+        fresh = RAY_DIRECTIONS + RAY_CHECKS
+        ranges = {"scores": scores_range(spec.dim)}
+        return Forecast(
+            {"values": spec.dim}, ranges=ranges, supposing=SCORES, verification=fresh, most_verification=fresh
+        )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

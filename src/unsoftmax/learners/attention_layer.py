@@ -20,6 +20,16 @@ from unsoftmax.learners.rotary.llama import rotary
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
+"""Tokens that heads choose among."""
+
+_SMALLEST_RANK = 4
+"""Rank of the heads that the upper end supposes at least."""
+
+_SEARCH = 300
+"""Queries for a norm, the noise and the tokens that heads pick, at most; 20 to 80 are seen."""
+
+_SUPPOSING = f"heads of rank {_SMALLEST_RANK} or more (or dim) whose ranks add up to dim"
+"""What the upper end supposes, in words."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,16 @@ class AttentionLayer:
                 f"AttentionLayer needs sequences of {_SHORTEST} tokens for heads to choose among and max_length is "
                 f"{spec.domain.max_length}."
             )
-        return Forecast({"values": spec.dim + 1}, extra=None)
+        return Forecast({"values": spec.dim + 1}, ranges={"heads": self._range(spec.dim)}, supposing=_SUPPOSING)
+
+    def _range(self, d: int) -> tuple[int, int]:
+        """Key directions at d query tokens, two queries each at least; at most half as much again as the closed form
+        says for heads of the least favourable rank, and what looking for a norm and for the heads takes."""
+        ranks = range(min(_SMALLEST_RANK, d), d + 1)
+        preset = preset_named(self.preset)
+        most = max(preset.for_directions().main_queries(d, -(-d // s), s) for s in ranks)
+        most = max(most, *(preset.main_queries(d, -(-d // s), s) for s in ranks))
+        return 2 * d, int(1.5 * most) + 4 * d + _SEARCH
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

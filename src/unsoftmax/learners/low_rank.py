@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.base import Forecast, Program
+from unsoftmax.learners.core.costs import SCORES, scores_range
 from unsoftmax.learners.core.noise import undeclared_noise
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.explained.served import low_rank_forecast, low_rank_program
@@ -89,12 +90,13 @@ class LowRank:
                 "asks r(2d - r) queries, no more and no fewer."
             )
         if self.rank is None:
-            return Forecast({"values": d}, extra=None)
+            return Forecast({"values": d}, ranges={"scores": scores_range(d, noisy=True)}, supposing=SCORES)
         main = theory.low_rank_queries(d, self.rank) - d
         # Noise that nobody declared, looked for in answers of all digits, is measured and takes probes of its own.
         noisy = spec.kind == "approximate" or (spec.dtype == "float64" and not self.affine)
-        extra = None if noisy else 64 + main // 100
-        return Forecast({"values": d, "main": main}, extra=extra)
+        if not noisy:
+            return Forecast({"values": d, "main": main}, extra=64 + main // 100)
+        return Forecast({"values": d, "main": main}, ranges={"pilot and repair": (0, 2 * main + 20 * d + 200)})
 
     def _count(self, d: int) -> int:
         """Random pairs to ask."""

@@ -11,6 +11,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Forecast, Outcome, Program
+from unsoftmax.learners.core.costs import SCORES
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.labels.asking import (
     FLIPS,
@@ -74,10 +75,20 @@ class Membership:
             return self._paper(spec.dim).forecast(spec)
         d = spec.dim
         bits = theory.membership_bits(self.accuracy)
-        if self.flip_probability or self.rank is None:
-            return Forecast({}, extra=None)
-        entries = d * d if self.rank == "full" else self.rank * (2 * d - self.rank)
-        return Forecast({"main": entries * bits}, extra=None)
+        entries = d * d if self.rank == "full" else (self.rank or 1) * (2 * d - (self.rank or 1))
+        if self.flip_probability:
+            most = 2 * theory.membership_noisy_queries(d, self.accuracy, self.flip_probability, self.delta)
+            return Forecast(ranges={"labels": (entries, most + 2 * self._most(d, bits))}, supposing=SCORES)
+        if self.rank is None:
+            # Numbers up to their bracket are asked below the accuracy in bits.
+            return Forecast(ranges={"labels": (entries * bits // 2, self._most(d, bits))}, supposing=SCORES)
+        ranges = {"values, pilot and repair": (d - 1, self._most(d, bits) - d * d * bits)}
+        return Forecast({"main": entries * bits}, ranges=ranges, supposing=SCORES)
+
+    @staticmethod
+    def _most(d: int, bits: int) -> int:
+        """All entries of W and v at twice their bits, and 24 labels each to bracket them."""
+        return 2 * (bits + 12) * (d * d + 2 * d + 6) + 300
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

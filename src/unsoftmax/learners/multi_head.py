@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.learners.explained import attention
@@ -56,6 +57,9 @@ _SPARE_NOISY = 1.6
 _RESERVE = 80
 _QUERIES = (1.0, 0.1, 0.01)
 """Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
+
+_FRESH, _FRESH_PER_HEAD = 120, 8
+"""Most queries of the verification (`verify.heads`), and of each head."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,23 @@ class MultiHead:
                 f"MultiHead(affine=True) sets its own token lengths and max_norm is {spec.domain.max_norm:g}; omit the "
                 "limit if the target allows longer tokens."
             )
-        return Forecast({"values": spec.dim + self.affine}, verification=0)
+        return self._forecast(spec)
+
+    def _forecast(self, spec: OracleSpec) -> Forecast:
+        d, most = spec.dim + self.affine, HEADS if self.heads is None else self.heads
+        low, high = heads_range(d, self.heads)
+        if self.method == "rational":
+            low = 2 * (spec.dim**2 + spec.dim - 1)
+            high = 3 * most * (spec.dim**2 + spec.dim) + 400
+        if self.heads == 0:
+            low = 0
+        return Forecast(
+            {"values": d},
+            ranges={"heads": (low, 2 * high if self.polish else high)},
+            supposing="at least one head that scores" + ("" if self.heads is not None else f", {SEVERAL}"),
+            verification=0,
+            most_verification=_FRESH + _FRESH_PER_HEAD * most,
+        )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

@@ -39,6 +39,9 @@ _SILENT = 1e3
 _OUTSIDE = 1e-9
 """Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
 
+_FRESH, _FRESH_PER_HEAD = 120, 8
+"""Most queries of the verification (`verify.heads`), and of each head."""
+
 
 @dataclass(frozen=True, eq=False)
 class OrthogonalHeads:
@@ -63,12 +66,26 @@ class OrthogonalHeads:
                     "finding the subspaces needs tokens of free length and max_norm is set; pass the bases, or use "
                     "MultiHead, which works inside a norm bound."
                 )
-            return Forecast({}, verification=0)
+            return self._found_forecast(spec.dim)
         _require_orthonormal(self.bases, spec.dim)
         dims = [basis.shape[1] for basis in self.bases]
         phases = {"values": sum(dims), "main": theory.orthogonal_heads_queries(dims) - sum(dims)}
-        extra = None if spec.tolerance > 0 else sum(64 + k * k // 100 for k in dims)
-        return Forecast(phases, extra=extra, verification=0)
+        if spec.tolerance > 0:
+            again = sum(Approximate().forecast(subspace_spec(spec, k)).maximum or 0 for k in dims)
+            return Forecast(phases, ranges={"pilot and repair": (0, again)}, verification=0)
+        return Forecast(phases, extra=sum(64 + k * k // 100 for k in dims), verification=0)
+
+    @staticmethod
+    def _found_forecast(d: int) -> Forecast:
+        """Subspaces of dimension 1 to d: 3 (k + 1) queries for each of d (d + 1) / 2 entries of a Hessian."""
+        pairs = d * (d + 1) // 2
+        ranges = {
+            "discovery": (6 * pairs, 3 * (d + 1) * pairs),
+            "values": (d, 2 * d),
+            "main": (d, d * d),
+            "pilot and repair": (0, 100 + 64 * d + d * d // 100),
+        }
+        return Forecast(ranges=ranges, verification=0, most_verification=_FRESH + _FRESH_PER_HEAD * d)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

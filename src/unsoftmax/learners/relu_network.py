@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.costs import WIDE, network_range
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
@@ -58,7 +59,13 @@ class ReluNetwork:
                 "for a homogeneous network."
             )
         checks = FRESH + NEAR_KINKS + PAIRS * (spec.domain.length_limit >= 2)
-        return Forecast({"pilot": noise.queries(self.bias)}, None, verification=checks)
+        return Forecast(
+            {"pilot": noise.queries(self.bias)},
+            ranges={"network": network_range(spec.dim + self.bias)},
+            supposing=WIDE,
+            verification=checks,
+            most_verification=checks,
+        )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

@@ -34,6 +34,12 @@ _SWAPS = 12
 _SPARE = 4
 """Tokens beyond those that span the embeddings: they check the solution."""
 
+_PILOTS = 400
+"""Queries that the order of tokens, the noise and a first look at the rank take at most; about 80 are seen."""
+
+_LARGEST_RANK = 64
+"""Rank of the scores that an upper end supposes: the width of a trained head."""
+
 _NOISY = 0.02
 """Answers that should agree and differ by less than this part of the values' range are called noisy, not positional."""
 
@@ -59,8 +65,13 @@ class TokenHead:
         n = len(self._asked(spec).allowed)
         phases = {"values": n}
         if self.rank is not None and n >= 4 * self.rank + 4:
-            phases["main"] = theory.token_head_queries(n, self.rank) - n
-        return Forecast(phases, extra=None)
+            main = theory.token_head_queries(n, self.rank) - n
+            ranges = {"pilot and repair": (0, _PILOTS + main)}
+            return Forecast({**phases, "main": main}, ranges=ranges)
+        rank = min(_LARGEST_RANK if self.rank is None else self.rank, n // 2)
+        most = min(2 * theory.token_head_queries(n, rank), 2 * n * n) + _PILOTS
+        supposing = f"scores of rank {_LARGEST_RANK} at most" if self.rank is None else ""
+        return Forecast(phases, ranges={"gaps": (n - 1, most)}, supposing=supposing)
 
     def _asked(self, spec: OracleSpec) -> OracleSpec:
         """The tokens that are asked about: all that are allowed, or enough to span known embeddings."""

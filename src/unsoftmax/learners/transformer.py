@@ -15,6 +15,17 @@ from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.costs import (
+    HEADS,
+    SCORES,
+    SEVERAL,
+    WIDE,
+    doubled,
+    heads_range,
+    network_range,
+    scores_range,
+    widest,
+)
 from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
@@ -29,6 +40,12 @@ from unsoftmax.spec import OracleSpec
 
 _CANCELS = 1e-9
 """A w_o below this share of the neurons has cancelled: the odd part shows nothing of W."""
+
+_PILOTS = 200
+"""Queries that the wiring, the noise and the size of W take at most beside the network; about 60 are seen."""
+
+_FRESH = 64
+"""Fewest queries of the verification (`verify.values`): behind a network sequences are asked at one size of tokens."""
 
 _SPLIT = 1e-7
 """Relative error of the answers that dividing A among several heads leaves."""
@@ -59,19 +76,35 @@ class Transformer:
             )
         if self.heads is None:
             require_several(spec, "Transformer(heads=None)")
-            return Forecast({}, verification=0)
+            return self._several_forecast(spec.dim)
         if self.network is not None and self.network.dim != spec.dim:
             raise InvalidArgument(f"`network` must have dim {spec.dim} like the target (got {self.network.dim}).")
         if self.method == "ray" and spec.domain.max_norm is None:
             require_rays(spec, "Transformer")
-            return Forecast({"values": spec.dim})
+            ranges = self._network_ranges(spec.dim) | {"scores": scores_range(spec.dim)}
+            return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", verification=_FRESH)
         if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
             raise InvalidArgument("Transformer learns from one real number per sequence of vectors.")
         require_pairs(spec, "Transformer")
         if self.method == "ray":
-            return Forecast({"main": spec.dim**2})
-        phases = SingleHead().forecast(spec).phases
-        return Forecast({phase: 2 * queries for phase, queries in phases.items()})
+            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + _PILOTS)}
+            return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=WIDE, verification=_FRESH)
+        plain = SingleHead().forecast(spec)
+        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + _PILOTS)}
+        phases = {phase: 2 * queries for phase, queries in plain.phases.items()}
+        return Forecast(phases, ranges=ranges, supposing=WIDE, verification=_FRESH)
+
+    def _network_ranges(self, d: int) -> dict[str, tuple[int, int]]:
+        return {} if self.network is not None else {"network": network_range(d)}
+
+    def _several_forecast(self, d: int) -> Forecast:
+        # Dividing A among the heads asks about one query for each of its H m d entries.
+        ranges = {
+            "heads": doubled(heads_range(d, None)),
+            "network": network_range(d),
+            "split": (0, 2 * HEADS * widest(d) * d),
+        }
+        return Forecast(ranges=ranges, supposing=f"{SEVERAL}, {WIDE}", verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

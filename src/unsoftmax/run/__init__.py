@@ -1,6 +1,7 @@
 """Programs meet oracles here, in reading order.
 
 recovery  `recover`: oracle in, verified model out
+estimate  `estimate`: what that will cost, before anything is asked
 attempt   one attempt: the program, the verification, and what any ending can report
 engine    one round after the other, in chunks
 surroundings  ledger, workers and version around a run

@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.learners.core.base import Learner, configuration
+from unsoftmax.learners.core.base import Forecast, Learner, configuration
 from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
@@ -23,9 +23,11 @@ from unsoftmax.results.recovery import Recovery, plain
 from unsoftmax.run.attempt import Attempt
 from unsoftmax.run.engine import ProgressCallback
 from unsoftmax.run.surroundings import installed_version, opened, working
+from unsoftmax.spec import OracleSpec
 
-_REMOTE_FACTOR = 4
-"""A remote target without a budget gets this many times the forecast: room for retries, none for a runaway."""
+_REMOTE_FACTOR = 2
+"""A remote target without a budget gets this many times the upper end of the forecast: room for retries, none for a
+runaway."""
 
 
 def recover(
@@ -62,20 +64,19 @@ def recover(
     if learner is None:
         learner = Automatic()
     forecast = learner.forecast(oracle.spec)
-    fresh = verification.queries(oracle.spec) if forecast.verification is None else forecast.verification
+    fresh, most_fresh = verification.interval(forecast, oracle.spec)
     needed = forecast.minimum + (fresh if verify else 0)
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     if of_source(oracle, "remote", False):
         recheck = recheck or Recheck()
         if budget is None:
-            # A cost that depends on the target (how many heads?) is allowed the order of d^2 unknowns.
-            extra = max(needed, oracle.spec.dim**2) if forecast.extra is None else forecast.extra
-            limits = Budget(queries=_REMOTE_FACTOR * (needed + extra))
+            limits = Budget(queries=_allowed(forecast, most_fresh, recheck, oracle.spec))
             notes += (f"no budget was given for a remote target: {limits.queries} queries were allowed.",)
     if recheck is not None and recheck.then == "approximate" and ledger is None:
         # Starting over must not pay twice.
         ledger = MemoryStore()
-    what = f"{type(learner).__name__} at dim {oracle.spec.dim}"
+    name = "a diagnosis with the learner it chooses" if isinstance(learner, Automatic) else type(learner).__name__
+    what = f"{name} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
         limits.refuse(needed, needed, what)
     with opened(ledger, oracle, configuration(learner), seed) as store:
@@ -88,6 +89,16 @@ def recover(
             stack = Stack(oracle, limits, store, workers, recheck, in_flight=in_flight)
             provenance = _provenance(oracle, learner, seed)
             return Attempt(stack, learner, seed, provenance, notes, fresh=fresh, watch=watch).finish(verify)
+
+
+def _allowed(forecast: Forecast, fresh: int, recheck: Recheck, spec: OracleSpec) -> int:
+    """Queries allowed to a remote target for which no budget was given."""
+    most = forecast.maximum
+    if most is None:
+        # A cost that depends on the target is allowed the order of d^2 unknowns.
+        most = forecast.minimum + max(forecast.minimum + fresh, 4 * spec.dim**2)
+    again = 2 * recheck.sample * (2 + (most + fresh) // recheck.every)
+    return _REMOTE_FACTOR * (most + fresh + again)
 
 
 def require_run(oracle: Any, learner: Any, seed: Any) -> None:

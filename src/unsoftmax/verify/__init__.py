@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.base import Asking, Forecast, Precision
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_stack import AttentionStack
@@ -17,7 +17,7 @@ from unsoftmax.verify import heads, heads_behind, labels, layers, networks, outp
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.values import near_ties
 
-__all__ = ["check", "near_ties", "queries"]
+__all__ = ["check", "interval", "near_ties", "queries"]
 
 
 def queries(spec: OracleSpec) -> int:
@@ -29,6 +29,14 @@ def queries(spec: OracleSpec) -> int:
     if spec.outputs is not None:
         return layers.queries(spec)
     return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
+
+
+def interval(forecast: Forecast, spec: OracleSpec) -> tuple[int, int]:
+    """Fewest and most fresh queries that verifying a model takes, as its learner's forecast says or as is usual."""
+    usual = queries(spec)
+    least = usual if forecast.verification is None else forecast.verification
+    most = max(usual, least) if forecast.most_verification is None else forecast.most_verification
+    return least, max(most, least)
 
 
 def check(

@@ -1,6 +1,7 @@
 """What every family of learners shares; the other rooms import this one and themselves.
 
 base         what a learner, a program, an outcome and a forecast are
+costs        what steps that depend on the target take, at least and at most
 parameters   hyper-parameters of the wrong kind are refused before a query
 reductions   the paper's reductions: functions from program to program
 lockstep     several programs as one, their rounds merged

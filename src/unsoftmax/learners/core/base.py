@@ -86,18 +86,30 @@ class Forecast:
 
     `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
     `least_extra` is what pilot and repairs take at least.
-    `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number.
+    `ranges` are steps whose cost depends on the target, as (fewest, most) queries; `supposing` says of which targets.
+    `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number;
+    `most_verification` the most, None for the same or the usual number.
     """
 
     phases: dict[str, int] = field(default_factory=dict)
     extra: int | None = None
     verification: int | None = None
     least_extra: int = 0
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    supposing: str = ""
+    most_verification: int | None = None
 
     @property
     def minimum(self) -> int:
         """Fewest queries with which the learner can finish."""
-        return sum(self.phases.values()) + self.least_extra
+        return sum(self.phases.values()) + self.least_extra + sum(low for low, _ in self.ranges.values())
+
+    @property
+    def maximum(self) -> int | None:
+        """Most queries that targets as supposed take, None if nothing is said."""
+        if self.extra is None and not self.ranges:
+            return None
+        return sum(self.phases.values()) + (self.extra or 0) + sum(high for _, high in self.ranges.values())
 
 
 class Learner(Protocol):

@@ -138,6 +138,21 @@ def representable(program: Asking[T], dtype: str) -> Asking[T]:
     return reduced(program, rewrite)
 
 
+def announced(program: Asking[T], ahead: int) -> Asking[T]:
+    """The same program, which says before its first request that at least `ahead` queries are still to come."""
+    try:
+        request = next(program)
+        answers = yield replace(request, ahead=max(request.ahead, ahead))
+        while True:
+            request = program.send(answers)
+            answers = yield request
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        program.close()
+
+
 def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
     """Serve a program what is left of the target after `known` (n, d) -> (n,) is taken away; one-row probes."""
 

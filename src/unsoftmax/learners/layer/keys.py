@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.layer.in_range import InRange, exact
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scores import Reader, Scales
@@ -58,7 +59,8 @@ def read_keys(
     first = min(preset.full_queries(s), d) + 1
     m = reader.tokens(preset.tokens(reader.heads.slots))
     asked = [j for j in range(first) if known is None or j != 1]
-    u = yield from _in_full(reader, Q[asked], E, m, "main")
+    ahead = len(asked) * -(-d // m) + (d + 1 - first)
+    u = yield from announced(_in_full(reader, Q[asked], E, m, "main"), ahead)
     if known is not None:
         # u is affine in q: what is known at one length is known at all.
         turned = u[0] + (known[1] - u[0]) * (scales.query / float(np.linalg.norm(known[0])))

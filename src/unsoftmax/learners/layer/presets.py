@@ -52,6 +52,13 @@ class Preset:
         # The scale is read off what the tokens leave of an answer.
         return replace(more, rows=min(self.rows, 0.875))
 
+    def least_queries(self, d: int, H: int, s: int) -> int:
+        """What the phase "main" takes at least for H heads of rank s, whatever can be asked together."""
+        full = min(self.full_queries(s), d)
+        return theory.attention_layer_queries(d, H, s, spare=2, groups=1, rows=self.tokens(s), full=full, blocks=1) - (
+            d + 1
+        )
+
     def main_queries(self, d: int, H: int, s: int) -> int:
         """Closed form of the phase "main" for H heads of rank s, W_h and P_h alike."""
         full, m, rows = min(self.full_queries(s), d), self.block_tokens(s), self.tokens(s)

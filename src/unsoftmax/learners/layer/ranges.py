@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scan import Picks
 from unsoftmax.probes.around import orthonormal
@@ -97,7 +98,9 @@ def read_ranges(
         raise Shared
     found = Ranges([first.basis], [a], [R])
     n = preset.range_probes(s)
-    rest = yield from asker.move(list(range(1, H)), n, picks.reach, "main")
+    # Only now is it known what the rest takes: a budget that does not suffice should hear of it here.
+    ahead = preset.least_queries(spec.dim, H, s) - len(a)
+    rest = yield from announced(asker.move(list(range(1, H)), n, picks.reach, "main"), ahead)
     for h, (a, R) in enumerate(rest, start=1):
         rank = None if unequal else s
         seen = moved_range(R, noise, rank)

@@ -27,9 +27,9 @@ _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 """How much longer than its part along v a token may be behind a link: its own rounding must not touch that part."""
 
 
-_SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-14}
-"""Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; for float16 it is
-the smallest normal number itself."""
+_SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-20}
+"""Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; float16 ends at
+2^-24."""
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
@@ -79,15 +79,14 @@ class Lengths:
     shortest: float = 0.0
 
     def __call__(self, product: float) -> tuple[float, float]:
-        if product < self.shortest**2:
-            raise NotIdentifiable(
-                f"scores are saturated even between tokens of norm {self.shortest:.2g}, and shorter ones do not fit "
-                "the number format: W is too large to be read. Send tokens in another unit."
-            )
         longer = min(max(self.base, math.sqrt(product)), self.limit)
-        # A token too short for the number format would be sent as 0: the longer one gives way.
-        longer = min(longer, max(math.sqrt(product), product / self.shortest if self.shortest else math.inf))
-        return longer, min(product / longer, longer)
+        shorter = min(product / longer, longer)
+        if shorter < self.shortest:
+            raise ModelMismatch(
+                f"scores are saturated however short the last token is, down to the {self.shortest:.2g} that fits the "
+                "number format: they have a term without it (SingleHead(affine=True) learns one), or W is out of range."
+            )
+        return longer, shorter
 
     def design(self, v: Array, product: float, dtype: str) -> TokenPairs:
         """The token pairs at this product."""

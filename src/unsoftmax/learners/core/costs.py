@@ -1,0 +1,59 @@
+"""What steps that depend on the target cost: (fewest, most) queries, for the forecasts of several learners.
+
+Lower ends are what any target of the class takes. Upper ends are closed forms with the room that runs were seen to need
+(benchmarks/forecasts.py), about twice: a budget or a default must not end an ordinary run.
+"""
+
+from __future__ import annotations
+
+from unsoftmax import theory
+
+HEADS = 16
+"""Heads that an upper end supposes where their number is to be found: more than single outputs of trained layers have
+at the usual widths up to 1024."""
+
+_WIDTH = 4
+"""Neurons per dimension that an upper end supposes, as in a Transformer's feed-forward part."""
+
+_FEWEST_NEURONS = 16
+"""Neurons that it supposes at least: small networks are often wider than four times their input."""
+
+SEVERAL = f"at most {HEADS} heads"
+"""What the upper end of a search for heads supposes, in words."""
+
+WIDE = f"at most {_WIDTH} dim neurons ({_FEWEST_NEURONS} where that is fewer)"
+"""What the upper end of a network supposes, in words."""
+
+SCORES = "W not 0"
+"""What the lower end of scores supposes, in words."""
+
+
+def widest(d: int) -> int:
+    """Neurons that the upper end supposes."""
+    return max(_FEWEST_NEURONS, _WIDTH * d)
+
+
+def network_range(d: int) -> tuple[int, int]:
+    """A ReLU network beside its pilot: three short pieces and one gradient at least; at most, per neuron, two gradients
+    and 24 queries to find its kink (6 to 8 are seen)."""
+    return 8 + d, 200 + widest(d) * (2 * d + 24)
+
+
+def scores_range(d: int, *, noisy: bool = False) -> tuple[int, int]:
+    """W of unknown rank with its pilot and repairs: rank 1 at least, all d^2 entries and as many again at most; noise
+    takes probes of its own (half of d^2 are seen)."""
+    rank_one = theory.low_rank_queries(d, 1) - d
+    return rank_one, (3 if noisy else 2) * d * d + 20 * d + 200
+
+
+def heads_range(d: int, H: int | None) -> tuple[int, int]:
+    """Finding H heads (1 to 16 if None) and reading every W_h: of rank 1 at least; at most half as much again as the
+    closed form, and 100 queries per head for the search (about d + 25 are seen)."""
+    most = HEADS if H is None else H
+    rank_one = theory.low_rank_queries(d, 1) - d
+    return d + rank_one * (1 if H is None else H), 300 + int(1.5 * most * (d * d + 3 * d + 100))
+
+
+def doubled(interval: tuple[int, int]) -> tuple[int, int]:
+    """The most is twice as much: a step that may be done once more."""
+    return interval[0], 2 * interval[1]
