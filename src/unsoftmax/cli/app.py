@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import audit, demo, diagnose, estimate, experiments, ledger, recover, report, serve, theory
+from unsoftmax.cli import audit, demo, diagnose, estimate, experiments, fit, ledger, recover, report, serve, theory
 
 app = typer.Typer(
     name="unsoftmax",
@@ -52,6 +52,7 @@ app.command("demo")(demo.demo)
 app.command("diagnose")(diagnose.diagnose)
 app.command("estimate")(estimate.estimate)
 app.command("recover")(recover.recover)
+app.command("fit")(fit.fit)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("experiments")(experiments.experiments)

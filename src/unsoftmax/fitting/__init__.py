@@ -13,9 +13,12 @@ settle       the last digits, unseen directions at 0
 directions   what the records determine: singular directions of J over the noise
 sampled      the same for large logs, from draws of the errors
 spans        what the tokens never vary
+picks        argmax attention, the limit of large W
 lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these
 result       from unknowns to a Recovery
+curve        held-out error against records used
+progress     a line for people
 readers      logs from files
 fit          all of it in order
 """

@@ -13,16 +13,18 @@ from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
+from unsoftmax.fitting.curve import learning_curve
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.noise import Noise, noise_of, rounding
+from unsoftmax.fitting.progress import watching
 from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch
 from unsoftmax.fitting.settle import settled
 from unsoftmax.fitting.spans import Spans, spans
 from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
-from unsoftmax.results.recovery import Recovery, Usage
+from unsoftmax.results.recovery import Recovery, Usage, plain
 
 Class = Literal["single head", "low rank", "multi-head", "layer"]
 """Model classes that a log can be fitted with."""
@@ -40,12 +42,14 @@ def fit(
     holdout: float = 0.15,
     seed: int = 0,
     starts: int = 120,
+    curve: bool = False,
     progress: bool | Watch = False,
 ) -> Recovery:
     """The model behind recorded answers, fitted to a part of them and judged by the rest.
 
     `heads`, `rank`: found if None (`rank` only for "low rank"; elsewhere None is full rank). `holdout`: the share of
-    records that nobody touches before the verdict. `starts`: attempts per shape before the best fit is taken.
+    records that nobody touches before the verdict. `starts`: attempts per shape before the best fit is taken. `curve`:
+    also fit fewer of the records, and keep the held-out error against their number in the provenance.
     The status is RECOVERED if held-out records agree to rounding, CONSISTENT if they are within the noise (declared,
     or seen in digits or repeated records) and no missing feature is found, and SURROGATE otherwise: then only the
     claim about records like these is made. `recovery.errors`: standard errors of every parameter.
@@ -60,7 +64,8 @@ def fit(
     blocks, rest = Blocks(log, train), Blocks(log, held)
     span, noise = spans(blocks), noise_of(log)
     wanted = affordable(wanted, span, blocks)
-    best = chosen(wanted, blocks, noise, starts, rng, progress if callable(progress) else None)
+    with watching(progress) as watch:
+        best = chosen(wanted, blocks, noise, starts, rng, watch)
     judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
     usage = Usage(
         asked=len(log), tokens=int(log.lengths.sum()), numbers=int(log.answers.size),
@@ -70,10 +75,11 @@ def fit(
     provenance: dict[str, Any] = {
         "fit": {"model": model, "heads": heads, "rank": rank, "holdout": holdout, "starts": starts},
         "found": {"heads": shape.heads, "rank": shape.rank, "unknowns": shape.freedom, "noise": noise.source},
+        **({"curve": learning_curve(best.search, rest, x, rng)} if curve else {}),
         "seed": seed,
         "version": _version(),
     }
-    return recovery_of(Ended(best.search.problem, x, seen, judged, span), usage, provenance)
+    return recovery_of(Ended(best.search.problem, x, seen, judged, span), usage, plain(provenance))
 
 
 def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1: dict[str, int | None]) -> None:

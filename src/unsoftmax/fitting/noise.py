@@ -32,8 +32,9 @@ _PAIRS = 10
 
 @dataclass(frozen=True)
 class Noise:
-    """`source` says where it comes from; a record's deviation is hypot(absolute, relative |answer|), and what is seen
-    may be up to `allowed` times that. `freedom`: independent differences behind a measured one (inf if declared)."""
+    """`source` says where it comes from. A record's deviation is hypot(absolute, relative size), with the power of 2
+    below |answer| as its size: so numbers are rounded. What is seen may be up to `allowed` times that. `freedom`:
+    independent differences behind a measured deviation (inf if declared)."""
 
     source: Literal["declared", "format", "decimals", "repeated records", "none"]
     absolute: float = 0.0
@@ -43,7 +44,7 @@ class Noise:
 
     def deviations(self, answers: Array) -> Array:
         """Standard deviation of each answer, elementwise."""
-        return np.hypot(self.absolute, self.relative * np.abs(answers))
+        return np.hypot(self.absolute, self.relative * np.ldexp(0.5, np.frexp(answers)[1]))
 
 
 def noise_of(log: Log) -> Noise:
@@ -56,8 +57,8 @@ def noise_of(log: Log) -> Noise:
     if step > 0:
         return Noise("decimals", step / np.sqrt(3.0))
     if unit > _COARSE:
-        # A rounded number is off by up to half a unit of its last place, uniformly: between eps/2 and eps/4 of it.
-        return Noise("format", 0.0, 0.4 * unit / np.sqrt(3.0), _ARITHMETIC)
+        # A rounded number is off by up to half a unit of its last place, uniformly.
+        return Noise("format", 0.0, 0.5 * unit / np.sqrt(3.0), _ARITHMETIC)
     found = _repeated(log)
     return Noise("none") if found is None else found
 

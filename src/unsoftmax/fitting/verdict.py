@@ -12,6 +12,7 @@ from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads, Shape
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
 from unsoftmax.fitting.noise import Noise
+from unsoftmax.fitting.picks import picks_one_token
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
 
@@ -34,15 +35,6 @@ CONFIDENCE = 0.99
 BARS = 4.0
 """Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
 the noise itself is only measured."""
-
-_PICKED = 1e-6
-"""A share of the answers' deviation: an answer this near to one token's value is that token's value."""
-
-_PICKS = 30
-"""Rounds of picking and regression: each record that changes its pick needs about one."""
-
-_NEARLY_ALL = 0.9
-"""Share of answers that are one token's value; chance brings 1e-6 of them there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,35 +166,6 @@ def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_la
     if worse:
         doubts.append("Held-out records fit worse than the fit's own error bars allow: more records are needed.")
     return doubts
-
-
-def picks_one_token(problem: Heads, x: Array) -> bool:
-    """Whether some v makes nearly every answer the value of one token of its sequence.
-
-    v is refined from the fit: tokens nearest to the answers, least squares on them, in turn.
-    """
-    blocks, shape = problem.blocks, problem.shape
-    if shape.heads > 1 or shape.outputs > 1 or (blocks.lengths > 1).sum() < shape.dim:
-        return False
-    v, share = shape.split(x)[2][0, 0], 0.0
-    for _ in range(_PICKS):
-        picked, gap = _nearest(blocks, v)
-        share = float((gap <= _PICKED * blocks.y.std())[blocks.lengths > 1].mean())
-        # The median keeps records whose pick is wrong from pulling v away.
-        good = gap <= np.median(gap)
-        v = np.linalg.lstsq(picked[good], blocks.y[good, 0], rcond=None)[0]
-    return share >= _NEARLY_ALL
-
-
-def _nearest(blocks: Blocks, v: Array) -> tuple[Array, Array]:
-    """The token of each record whose value is nearest to the answer (n, d), and how near (n,)."""
-    picked, gap = np.empty_like(blocks.q), np.empty(len(blocks))
-    for block in blocks:
-        gaps = np.abs(block.tokens @ v - blocks.y[block.rows])
-        best = gaps.argmin(axis=1)
-        places = np.arange(len(best))
-        picked[block.rows], gap[block.rows] = block.tokens[places, best], gaps[places, best]
-    return picked, gap
 
 
 def pac(fit: Checked, what: str) -> Claim:

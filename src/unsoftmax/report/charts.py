@@ -291,3 +291,54 @@ def _ends(grid: Grid) -> str:
 
 def _number(x: float) -> float | None:
     return x if math.isfinite(x) else None
+
+
+def curve_chart(points: list[tuple[int, float]]) -> Chart:
+    """Held-out error against records fitted."""
+    values = [{"records": records, "error": max(error, 1e-17)} for records, error in points]
+    told = ", ".join(f"{error:.1e} from {records:,}" for records, error in points)
+    powers = [math.log10(v["error"]) for v in values]
+    return _chart(
+        f"Line chart: relative error on held-out records against records fitted: {told}.",
+        values,
+        height=220,
+        mark={"type": "line", "point": True, "color": _BLUE, "tooltip": True},
+        encoding={
+            "x": {"field": "records", "type": "quantitative", "title": "records fitted", "axis": {"tickCount": 5}},
+            "y": {
+                **_axis_of_errors(math.floor(min(powers)), math.ceil(max(powers))),
+                "field": "error",
+                "type": "quantitative",
+                "title": "relative error on held-out records",
+            },
+        },
+    )
+
+
+def error_bar_chart(entries: list[tuple[float, float]]) -> Chart:
+    """Values with two standard errors to either side, in the order given."""
+    values = [
+        {"entry": i + 1, "value": value, "low": value - 2 * error, "high": value + 2 * error}
+        for i, (value, error) in enumerate(entries)
+    ]
+    widest = max((error for _, error in entries), default=0.0)
+    x = {"field": "entry", "type": "ordinal", "axis": None}
+    return _chart(
+        f"Dot plot of {len(entries)} entries with their error bars; the largest standard error is {widest:.1e}.",
+        values,
+        height=220,
+        encoding={"x": x},
+        layer=[
+            {
+                "mark": {"type": "rule", "color": _ORANGE},
+                "encoding": {
+                    "y": {"field": "low", "type": "quantitative", "title": "entry of W"},
+                    "y2": {"field": "high"},
+                },
+            },
+            {
+                "mark": {"type": "point", "filled": True, "color": _BLUE, "tooltip": True},
+                "encoding": {"y": {"field": "value", "type": "quantitative"}},
+            },
+        ],
+    )

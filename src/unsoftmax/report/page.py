@@ -10,6 +10,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Model
 from unsoftmax.report import charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
+from unsoftmax.report.fits import fit_sections
 from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery
@@ -48,9 +49,11 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
 
 
 def recovery_page(recovery: Recovery, truth: Model | None = None) -> str:
-    """The page of a single recovery."""
+    """The page of a single recovery, from queries or from a log."""
     drawn: dict[str, charts.Chart] = {}
     evidence = evidence_of(recovery, truth)
+    if recovery.fitted:
+        return _fit_page(recovery, evidence, drawn)
     spec = recovery.provenance.get("spec", {})
     name = str(spec.get("name") or "target") if isinstance(spec, dict) else "target"
     key = {
@@ -67,6 +70,26 @@ def recovery_page(recovery: Recovery, truth: Model | None = None) -> str:
         section("How to reproduce", _reproduce_recovery(recovery)),
     ]
     return document(f"Recovery of {name}", sections, drawn)
+
+
+def _fit_page(recovery: Recovery, evidence: Evidence, drawn: dict[str, charts.Chart]) -> str:
+    key = {"Outcome": recovery.status.value, "Records fitted": f"{recovery.usage.phases.get('fitted', 0):,}"}
+    key |= {"Held out": f"{recovery.usage.phases.get('held out', 0):,}", "Queries": "0"}
+    sections = [
+        figures(key),
+        section("Summary", bullets([f"The log gave {evidence.model}. {recovery.status.remedy}", *recovery.notes])),
+        *fit_sections(recovery, drawn),
+        *_evidence_sections(evidence, drawn),
+        section("Provenance", facts(_told(recovery.provenance))),
+        section("How to reproduce", code(str(recovery.provenance.get("command", _refit(recovery))))),
+    ]
+    return document("Model from recorded traffic", sections, drawn)
+
+
+def _refit(recovery: Recovery) -> str:
+    fit = recovery.provenance["fit"]
+    given = ", ".join(f"{k}={v!r}" for k, v in fit.items() if v is not None) if isinstance(fit, dict) else ""
+    return f"us.fit(log, {given}, seed={recovery.provenance.get('seed', 0)})"
 
 
 _LADDER = "Queries an attacker spends on each way in, and how good the copy is in the end. Access: {} unless named."
@@ -122,8 +145,9 @@ def _evidence_sections(evidence: Evidence, drawn: dict[str, charts.Chart]) -> It
     if evidence.pictures:
         shown = "".join(_picture(picture, number, drawn) for number, picture in enumerate(evidence.pictures))
         yield section("Recovered weights", shown)
-    drawn["phases"] = charts.phases_chart(evidence)
-    yield section("Queries by phase", figure("phases", drawn, "Queries billed in each phase of the recovery."))
+    if evidence.phases.keys() != {"fitted", "held out"}:
+        drawn["phases"] = charts.phases_chart(evidence)
+        yield section("Queries by phase", figure("phases", drawn, "Queries billed in each phase of the recovery."))
     if evidence.claims:
         drawing = ""
         if any(claim.observed is not None for claim in evidence.claims):

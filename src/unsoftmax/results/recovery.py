@@ -136,6 +136,11 @@ class Recovery:
     """Standard errors of the parameters, by name, where they were fitted to a log."""
 
     @property
+    def fitted(self) -> bool:
+        """Whether the model was fitted to a log, without a query."""
+        return "fit" in self.provenance
+
+    @property
     def _asked(self) -> str | None:
         """The note that the certificate says too."""
         return None if self.certificate.scope is None or not self.certificate.claims else asked(self.certificate.scope)
@@ -143,10 +148,15 @@ class Recovery:
     def __repr__(self) -> str:
         model = "no model" if self.model is None else f"{type(self.model).__name__}, dim {self.model.dim}"
         phases = ", ".join(f"{name} {n}" for name, n in self.usage.phases.items())
+        spent = (
+            f"queries: {self.usage.billed} billed ({phases or 'none'}), {self.usage.asked} asked, "
+            f"{self.usage.rounds} rounds, {self.usage.seconds:.2f} s"
+        )
+        if self.fitted:
+            spent = f"records: {phases}; no query; {self.usage.seconds:.2f} s"
         lines = [
             f"Recovery: {model}: {self.status.value}",
-            f"  queries: {self.usage.billed} billed ({phases or 'none'}), {self.usage.asked} asked, "
-            f"{self.usage.rounds} rounds, {self.usage.seconds:.2f} s",
+            f"  {spent}",
             *(f"  note: {note}" for note in self.notes if note != self._asked),
             *(f"  {line}" for line in str(self.certificate).splitlines()),
         ]

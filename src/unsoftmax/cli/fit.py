@@ -1,0 +1,86 @@
+"""`unsoftmax fit LOG`: the model behind recorded traffic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unsoftmax.cli import settings
+from unsoftmax.cli.exits import NOT_RECOVERED, one_sentence, plain
+
+
+def fit(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Records: .npz, .parquet, .jsonl, or a ledger.")],
+    model: Annotated[str, typer.Option(help="single head, low rank, multi-head or layer.")] = "single head",
+    heads: Annotated[int | None, typer.Option(help="Number of heads; found if not given.", min=1)] = None,
+    rank: Annotated[int | None, typer.Option(help="Rank of W; found if not given (low rank).", min=1)] = None,
+    table: Annotated[Path | None, typer.Option(help="Embeddings of the ids (V, d): a .npy file.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="Standard deviation of the answers' noise.", min=0)] = None,
+    dtype: Annotated[str | None, typer.Option(help="Number format the answers were computed in.")] = None,
+    holdout: Annotated[float, typer.Option(help="Share of records kept for the verdict.")] = 0.15,
+    starts: Annotated[int, typer.Option(help="Most starts tried per shape.", min=1)] = 120,
+    seed: settings.Seed = None,
+    output: Annotated[Path | None, typer.Option(help="Save the Recovery here (.safetensors).")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML page here, with the curve.")] = None,
+    as_json: settings.Json = False,
+    debug: settings.Debug = False,
+) -> None:
+    """Find the model behind the records in LOG; nothing is asked. Only for models you own or may test.
+
+    Exit code 3 where the result is a surrogate: records are predicted, no model is recovered.
+
+    Examples:
+
+    unsoftmax fit traffic.npz --output copy.safetensors
+
+    unsoftmax fit traffic.jsonl --table embeddings.npy --model multi-head --tolerance 0.001 --report page.html
+    """
+    import numpy as np
+
+    import unsoftmax as us
+
+    with one_sentence(debug, as_json):
+        options: dict[str, Any] = {
+            "model": model, "heads": heads, "rank": rank, "table": table, "tolerance": tolerance, "dtype": dtype,
+            "holdout": holdout, "starts": starts, "seed": seed, "output": output, "report": report,
+        }  # fmt: skip
+        settings.writable(options, "output", "report", target=str(log))
+        try:
+            vectors = None if table is None else np.load(table, allow_pickle=False)
+        except ValueError as error:
+            raise us.errors.FileFormatError(f"{table} is not a .npy file of numbers ({error}).") from error
+        records = us.Log.read(log, table=vectors, tolerance=tolerance, dtype=dtype)
+        found = us.fit(
+            records, model, heads=heads, rank=rank, holdout=holdout, seed=seed or 0, starts=starts,  # type: ignore[arg-type]
+            curve=report is not None, progress=not as_json,
+        )  # fmt: skip
+        command = settings.command("fit", str(log), options)
+        found = replace(found, provenance=found.provenance | {"command": command})
+        if output:
+            found.save(output)
+        if report:
+            from unsoftmax.report import recovery_page, write
+
+            write(recovery_page(found), report)
+        if as_json:
+            data = {
+                "status": found.status.value,
+                "model": type(found.model).__name__,
+                "found": found.provenance["found"],
+                "records": found.usage.phases,
+                "undetermined": 0 if found.undetermined is None else len(found.undetermined),
+                "claims": [{**asdict(c), "holds": c.holds} for c in found.certificate.claims],
+                "notes": found.notes,
+            }
+            typer.echo(json.dumps(data))
+        else:
+            typer.echo(plain(repr(found)))
+            for name in ("output", "report"):
+                if options[name]:
+                    typer.echo(f"{name}: {options[name]}")
+    if found.status is us.Status.SURROGATE:
+        raise typer.Exit(NOT_RECOVERED)
