@@ -11,6 +11,22 @@ power       the smallest change that would have been seen
 detection   does it differ at all
 findings    what a comparison says
 explain     what changed, in the order that matters
+state       what is known while explaining, and the one way to ask further
+scales      a scale, a shift, a temperature, a head removed
+formats     number formats of weights
+naming      which format explains the answers
+signs       weights or arithmetic: do differences repeat their sign
+reading     from answers to the change of scores
+localise    scalar heads: values, which heads, entries, low rank, everywhere
+values      changed values of scalar heads
+sparse      changed entries
+ranks       is the rank low
+low_rank    a low-rank change of a head, column by column
+dense       the size of a change, with an interval
+layers      layers with vector answers
+layer_scores  low-rank changes of a layer's scores, all heads at once
+layer_values  changes of its value or output projection
+lora        keys or queries
 """
 
 from unsoftmax.comparing.compare import compare

@@ -41,12 +41,18 @@ class Asked:
     spec: OracleSpec
     arithmetic: str
 
-    def on_grid(self, X: Array) -> Array:
-        """Tokens the target sees exactly, inside its domain; the whole sequence is shortened where one is too long."""
+    def on_grid(self, X: Array, *, fine: bool = False) -> Array:
+        """Tokens the target sees exactly, inside its domain; the whole sequence is shortened where one is too long.
+
+        Hidden casts to float32 are allowed for; `fine` keeps float64 tokens of a float64 target, for questions that
+        must not be seen by other heads.
+        """
         limit = 0.99 * self.spec.domain.norm_limit
         if math.isfinite(limit):
             longest = np.linalg.norm(X, axis=2).max(axis=1, initial=0.0)
             X = X * np.minimum(1.0, limit / np.maximum(longest, 1e-300))[:, None, None]
+        if fine and self.arithmetic == "float64":
+            return X
         if self.arithmetic == "bfloat16":
             return to_bfloat16(X)
         return np.asarray(X.astype("float16" if self.arithmetic == "float16" else "float32").astype(np.float64))

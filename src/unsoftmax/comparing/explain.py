@@ -1,13 +1,108 @@
-"""What changed: the hypotheses in the order in which they can be told apart."""
+"""What changed: the hypotheses in the order in which they can be told apart.
+
+Scales before formats (a scaled answer looks like a rounded one), formats before localisation (a rounded weight matrix
+is a dense change), and a gate between them: unless differences repeat their sign, arithmetic and not a weight changed.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
+from unsoftmax.comparing import naming
 from unsoftmax.comparing.detection import Detection, Plan
 from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.localise import localise
+from unsoftmax.comparing.scales import fit_scales
+from unsoftmax.comparing.signs import gate
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.errors import BudgetExceeded
 from unsoftmax.learners.core.base import Asking
+
+FORMAT = "format"
+_SHORT = 16
+"""Tokens of the longest sequences whose answers enter fits: longer ones cost more than they tell."""
 
 
 def explain(seen: Detection, made: Plan, base: Finding, alpha: float, seed: int) -> Asking[Finding]:
     """A verdict for a target that differs."""
-    return base.said("unexplained", f"The answers differ from the reference's (p = {base.p_value:.1g}).")
-    yield  # the explanations ask more
+    samples = [(g.X, seen.answers[g.name], g.sd) for g in seen.groups if g.X.shape[1] <= _SHORT]
+    state = Evidence(made, samples, base, alpha, np.random.default_rng([seed, 0xE7]))
+    unexplained = base.said("unexplained", f"The answers differ from the reference's (p = {base.p_value:.1g}).")
+    if not seen.complete:
+        return unexplained.said("unexplained", unexplained.sentence + " The budget ended before more could be asked.")
+    try:
+        found = _scaled(state)
+        if found is None:
+            found = yield from _formatted(state)
+        if found is None and made.noise.reference.heads is None:
+            return _without_structure(state, unexplained)
+        if found is None:
+            found = yield from gate(state)
+        if found is None:
+            found = yield from localise(state)
+        return found
+    except BudgetExceeded:
+        words = f"{unexplained.sentence} The budget ended before it was known what changed."
+        return unexplained.said("unexplained", words)
+
+
+def _scaled(state: Evidence) -> Finding | None:
+    fit = fit_scales(state.plan.noise.reference, state.samples)
+    if fit is None:
+        return None
+    words = fit.words[0].upper() + fit.words[1:]
+    return state.base.said(
+        "scale", f"{words}; the weights are otherwise the reference's.", heads=fit.heads, evidence=fit.facts()
+    )
+
+
+def _formatted(state: Evidence) -> Asking[Finding | None]:
+    """The number format that explains the answers, or arithmetic alone."""
+    reference, made = state.plan.noise.reference, state.plan
+    every = list(naming.candidates(reference))
+    if not every or (made.asked.spec.vocabulary is not None and reference.model is None):
+        return None
+    truth = reference.double
+    norm = made.norm
+    if made.asked.spec.vocabulary is None:
+        yield from state.ask(naming.format_probes(reference, made.asked, naming.FIRST, norm, state.rng), FORMAT)
+    named = naming.name_format(every, truth, state.samples)
+    if named is None:
+        return None
+    if named.exact and named.sure:
+        return _format_said(state, named, "The residual is what rounding leaves")
+    if not named.worth_more or made.asked.spec.vocabulary is not None:
+        return None
+    yield from state.ask(naming.format_probes(reference, made.asked, naming.MORE, norm, state.rng), FORMAT)
+    named = naming.name_format(every, truth, state.samples)
+    if named is None or not named.sure:
+        return None
+    if named.exact:
+        return _format_said(state, named, "The residual is what rounding leaves")
+    if naming.comes_with_slope_one(named.best, truth, state.samples[-1]):
+        return _format_said(state, named, "Activations are rounded as well")
+    return None
+
+
+def _format_said(state: Evidence, named: naming.Named, how: str) -> Finding:
+    best = named.best
+    facts = {
+        "log likelihood ratio": named.ratio,
+        "explained": named.explained,
+        "activations": best.activations,
+    }
+    if not best.weights:
+        words = f"The weights are the reference's; the target computes in {best.activations}."
+        return state.base.said("arithmetic", words, format=best.activations, evidence=facts)
+    words = f"The weights are the reference's in {best.weights}. {how}."
+    return state.base.said("format", words, format=best.weights, evidence=facts)
+
+
+def _without_structure(state: Evidence, unexplained: Finding) -> Finding:
+    reference = state.plan.noise.reference
+    why = (
+        "no listed number format explains it, and a change is placed only in heads and layers whose structure is known"
+        if reference.known
+        else "the reference's weights are out of reach: give a model of us.models or a PyTorch module to learn more"
+    )
+    return unexplained.said("unexplained", f"{unexplained.sentence} What changed is not known: {why}.")

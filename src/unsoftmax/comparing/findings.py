@@ -22,6 +22,7 @@ class Finding:
     heads: tuple[int, ...] | None = None
     delta: Array | None = None
     rank: int | None = None
+    changes: dict[str, Array] = field(default_factory=dict)
     evidence: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -132,16 +132,23 @@ def _module(module: Any, spec: OracleSpec) -> Reference:
     own = outer(module)
     named = {name: p.detach().cpu().double().numpy() for name, p in module.named_parameters() if p.is_floating_point()}
 
+    twin = copy.deepcopy(module).double()
+    asked = outer(twin)
+    places = dict(twin.named_parameters())
+
     def rebuilt(weights: dict[str, Array]) -> Answers:
         import torch
 
-        twin = copy.deepcopy(module).double()
-        with torch.no_grad():
-            for name, p in twin.named_parameters():
-                if name in weights:
-                    p.copy_(torch.from_numpy(np.array(weights[name], dtype=np.float64)))
-        oracle = outer(twin)
-        return lambda X: np.asarray(oracle(Probes(X)), dtype=np.float64)
+        tensors = {name: torch.from_numpy(np.array(a, dtype=np.float64)) for name, a in weights.items()}
+
+        def answer(X: Array) -> Array:
+            # One copy serves every set of weights: they are put in place when it is asked.
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    places[name].copy_(tensor)
+            return np.asarray(asked(Probes(X)), dtype=np.float64)
+
+        return answer
 
     return Reference(type(module).__name__, lambda X: np.asarray(own(Probes(X))), None, named, rebuilt)
 

@@ -45,7 +45,8 @@ class Comparison:
     format      name of the number format the weights are in, if that explains the answers
     heads       indices of the changed heads, or None
     delta       change of W, (d, d) or (H, d, d), or None
-    rank        rank of the change, over all heads together
+    rank        largest rank of the change of a head
+    changes     changed weights by name, where their change is known: v (H, d), or K, Q, V, O of a layer
     evidence    numbers behind the verdict, and what was not looked at
     """
 
@@ -59,6 +60,7 @@ class Comparison:
     heads: tuple[int, ...] | None = None
     delta: Array | None = None
     rank: int | None = None
+    changes: dict[str, Array] = field(default_factory=dict)
     evidence: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -102,9 +104,10 @@ class Comparison:
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file with a JSON header; `us.load` reads it."""
-        tensors = {"_": np.zeros(0)} if self.delta is None else {"delta": self.delta}
+        tensors = {} if self.delta is None else {"delta": self.delta}
+        tensors |= {f"changes.{name}": change for name, change in self.changes.items()}
         header = json.dumps(self.facts(), default=as_json)
-        write_safetensors(path, tensors, {"format": COMPARISON_FORMAT, "comparison": header})
+        write_safetensors(path, tensors or {"_": np.zeros(0)}, {"format": COMPARISON_FORMAT, "comparison": header})
 
 
 def finite(value: float) -> float | None:
@@ -133,6 +136,7 @@ def load_comparison(path: str | Path) -> Comparison:
             heads=None if heads is None else tuple(int(h) for h in heads),
             delta=tensors.get("delta"),
             rank=None if header["rank"] is None else int(header["rank"]),
+            changes={k.removeprefix("changes."): a for k, a in tensors.items() if k.startswith("changes.")},
             evidence=dict(header["evidence"]),
             notes=tuple(str(note) for note in header["notes"]),
             provenance=dict(header["provenance"]),

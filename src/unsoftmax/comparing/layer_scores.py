@@ -1,0 +1,154 @@
+"""A low-rank change of a layer's scores, all heads from the same questions: d + k d / m of them for m tokens each.
+
+One sequence of m + 1 tokens shows a_i'dW_h q for every token and head. A table of m differences at m + 1 query tokens
+tells whether ranks are low; whole columns dW_h q give each head's range; then one sequence per further query token.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.reading import read_tokens
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+
+_MOST_TOKENS = 17
+"""Differences per sequence at most: ranks up to 16 are told."""
+_FILL = 0.5
+"""Part of the outputs that unknown weights may take: beyond it the least squares lose digits."""
+_SCORE = 1.2
+"""Largest score of a difference: all weights stay of the order of their mean."""
+_ABOVE = 6.0
+"""Noise units above which a singular value, or a residual, is not noise."""
+_FRESH = 12
+"""Fresh sequences on which the change is verified."""
+_EXPLAINED = 0.1
+"""Part of the difference (as amplitude) that a verified change may leave."""
+
+Factors = dict[int, tuple[Array, Array]]
+
+
+def low_rank_scores(state: Evidence, found: list[int]) -> Asking[Factors | None]:
+    """U_h (d, k_h) and M_h (k_h, d) of the heads found; None if some rank is not low."""
+    heads, rng = state.heads, state.rng
+    d = heads.dim
+    m = int(min(heads.V.shape[1], _FILL * len(heads.constant) / heads.count, _MOST_TOKENS, d // 2))
+    if m < 2:
+        return None
+    norm = state.plan.norm
+    B = np.linalg.qr(rng.standard_normal((d, d)))[0] * norm
+    below = yield from _ranks(state, found, m, norm)
+    if below is None:
+        return None
+    U, coefficients, used = yield from _ranges(state, found, B, m, below)
+    if U is None:
+        return None
+    for q in B[used:]:
+        read = yield from _inside(state, q, U, m)
+        for h in found:
+            coefficients[h].append(read[h])
+    factors = {h: (U[h], np.linalg.solve(B, np.array(coefficients[h])).T) for h in found if U[h].shape[1]}
+    return factors if factors and (yield from _verified(state, factors)) else None
+
+
+def _ask(state: Evidence, a: Array, q: Array, phase: str) -> Asking[tuple[Array, Array, Array, Array]]:
+    """D, deviation (H, n, m), and the differences and query tokens as sent, for a (n, m, d) and q (n, d)."""
+    X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1), fine=True)
+    made, y = yield from state.ask(X, phase)
+    D, sd = read_tokens(state.heads, X, y, made.sd)
+    return D, sd, X[:, :-1] - X[:, -1:], X[:, -1]
+
+
+def _scaled(heads: Heads, a: Array, q: Array) -> Array:
+    """Differences a (n, m, d) shortened so that no head scores one beyond the limit at q (n, d)."""
+    scores = np.abs(np.einsum("nmd,hnd->hnm", a, heads.key_directions(q))).max(axis=0)
+    return np.asarray(a * (_SCORE / np.maximum(scores, 1e-300))[:, :, None])
+
+
+def _ranks(state: Evidence, found: list[int], m: int, norm: float) -> Asking[int | None]:
+    """The largest rank among the heads, if it is below m; None if it is not."""
+    heads, rng = state.heads, state.rng
+    q = rng.standard_normal((m + 1, heads.dim))
+    q *= norm / np.linalg.norm(q, axis=1, keepdims=True)
+    a = np.tile(rng.standard_normal((1, m, heads.dim)), (m + 1, 1, 1))
+    # The same differences at every query token, or the table would not be one.
+    scores = np.abs(np.einsum("nmd,hnd->hnm", a, heads.key_directions(q))).max(axis=(0, 1))
+    a *= (_SCORE / scores)[None, :, None]
+    D, sd, _, _ = yield from _ask(state, a, q, "rank")
+    largest = 0
+    for h in found:
+        level = np.where(np.isfinite(sd[h]), sd[h], 0.0)
+        noise = float(np.sqrt(np.mean(level**2))) * (np.sqrt(m) + np.sqrt(m + 1))
+        noise = max(noise, 2.0**-22 * float(np.abs(D[h]).max()) if state.plan.noise.arithmetic != "float64" else 0.0)
+        sizes = np.linalg.svd(D[h], compute_uv=False)
+        largest = max(largest, int((sizes > _ABOVE * noise / 2).sum()))
+    return largest if largest < m else None
+
+
+def _ranges(
+    state: Evidence, found: list[int], B: Array, m: int, most: int
+) -> Asking[tuple[dict[int, Array], dict[int, list[Array]], int]]:
+    """Orthonormal ranges of the heads from whole columns at the first rows of B, and these columns' coefficients."""
+    heads, d = state.heads, state.heads.dim
+    count = max(1, most)
+    columns: dict[int, list[Array]] = {h: [] for h in found}
+    sent = []
+    for j in range(count):
+        basis = np.linalg.qr(state.rng.standard_normal((d, d)))[0]
+        rows = np.vstack([basis, basis[: -d % m]]).reshape(-1, m, d)
+        q = np.tile(B[j], (len(rows), 1))
+        D, sd, a, q = yield from _ask(state, _scaled(heads, rows, q), q, "delta")
+        sent.append(q[0])
+        for h in found:
+            weight = 1 / np.where(np.isfinite(sd[h]), sd[h], 1e6 * np.nanmin(sd[h])).reshape(-1, 1)
+            solved = np.linalg.lstsq(a.reshape(-1, d) * weight, D[h].reshape(-1) * weight[:, 0], rcond=None)
+            columns[h].append(solved[0])
+    U: dict[int, Array] = {}
+    coefficients: dict[int, list[Array]] = {}
+    for h in found:
+        C = np.array(columns[h]).T
+        left, sizes, _ = np.linalg.svd(C, full_matrices=False)
+        U[h] = left[:, : int((sizes > _noise_of(state, sizes)).sum())]
+        coefficients[h] = [U[h].T @ c for c in columns[h]]
+    for j, q in enumerate(sent):
+        B[j] = q
+    return U, coefficients, count
+
+
+def _noise_of(state: Evidence, sizes: Array) -> float:
+    """Singular values of columns below this are noise: the table before has counted how many are not."""
+    return float(sizes[0]) * (1e-6 if state.plan.noise.arithmetic == "float64" else 1e-2)
+
+
+def _inside(state: Evidence, q: Array, U: dict[int, Array], m: int) -> Asking[dict[int, Array]]:
+    """Coefficients of dW_h q in the ranges U_h, from one sequence whose differences lie in their span."""
+    heads = state.heads
+    span = np.linalg.svd(np.hstack([U[h] for h in U]), full_matrices=False)
+    every = span[0][:, span[1] > 1e-6 * span[1][0]]
+    n = min(m, every.shape[1])
+    mix = np.linalg.qr(state.rng.standard_normal((every.shape[1], n)))[0]
+    a = (every @ mix).T[None]
+    D, sd, a, _ = yield from _ask(state, _scaled(heads, a, q[None]), q[None], "delta")
+    found = {}
+    for h, basis in U.items():
+        weight = 1 / np.where(np.isfinite(sd[h, 0]), sd[h, 0], 1e6)
+        found[h] = np.linalg.lstsq((a[0] @ basis) * weight[:, None], D[h, 0] * weight, rcond=None)[0]
+    return found
+
+
+def _verified(state: Evidence, factors: Factors) -> Asking[bool]:
+    heads, rng = state.heads, state.rng
+    delta = np.zeros_like(heads.W)
+    for h, (U, M) in factors.items():
+        delta[h] = U @ M
+    now = heads.with_scores(heads.W + delta)
+    q = rng.standard_normal((_FRESH, heads.dim))
+    q *= state.plan.norm / np.linalg.norm(q, axis=1, keepdims=True)
+    a = _scaled(heads, rng.standard_normal((_FRESH, 2, heads.dim)), q)
+    X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1))
+    made, y = yield from state.ask(X, "verify")
+    left = float(np.sqrt(np.mean((y - now(X)) ** 2)))
+    before = float(np.sqrt(np.mean((now(X) - heads(X)) ** 2)))
+    return left <= max(_EXPLAINED * before, 5 * float(np.sqrt(np.mean(made.sd**2))))

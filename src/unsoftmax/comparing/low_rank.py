@@ -1,0 +1,200 @@
+"""A low-rank change of a head's scores, column by column: dW = U M at about k(2d - k) queries.
+
+At a new b, k questions tell the part of dW b inside the range U found so far, and six with a orthogonal to U whether
+anything is outside, against a covariance that knows U's own errors; if so, the whole column is asked. Then the rows:
+a = R U_i + c with c orthogonal to U and free to tie scores, b outside the span of those used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import stats
+
+from unsoftmax.comparing.detection import group
+from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.reading import Reading, read_one
+from unsoftmax.comparing.scales import Sample
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+from unsoftmax.probes.base import Probes
+
+PHASE = "delta"
+_CHECKS = 6
+"""Questions outside the range at a new b: a missed direction shows in them with chi-square of six degrees."""
+_TAIL = 1e-4
+"""Chance that rounding alone asks for one column too many."""
+_OFF_TIE = 0.7
+"""Scores of these near ties lie within this of a tie."""
+_STEPS = 3
+"""Gauss-Newton steps from factors that are right to a few digits: the error is squared each time."""
+
+
+@dataclass
+class _Search:
+    """The state of one head's search: others subtracted as the reference's (or as `heads` corrected)."""
+
+    state: Evidence
+    heads: Heads
+    h: int
+    norm: float
+    basis: Array
+    """Orthonormal (d, e): the space in which a lies. All of it, or what other changed heads do not write."""
+    columns: list[Array] = field(default_factory=list)
+    errors: list[Array] = field(default_factory=list)
+    at: list[Array] = field(default_factory=list)
+
+    @property
+    def v(self) -> Array:
+        """What the head writes, in coordinates of the basis (e,)."""
+        return np.asarray(self.heads.P[self.h, 0] @ self.basis)
+
+    @property
+    def U(self) -> Array:
+        """Orthonormal basis (e, k) of the columns found."""
+        if not self.columns:
+            return np.zeros((self.basis.shape[1], 0))
+        return np.asarray(np.linalg.svd(np.array(self.columns).T, full_matrices=False)[0])
+
+    def ask(self, a: Array, b: Array) -> Asking[Reading]:
+        state = self.state
+        a = a @ self.basis.T
+        X = state.plan.asked.on_grid(np.stack([a + b, b], axis=1), fine=True)
+        made = group(PHASE, X, state.plan.noise, state.plan.constant, state.rng)
+        y = yield Probes(X, phase=PHASE)
+        state.samples.append((X, y, made.sd))
+        read = read_one(self.heads, self.h, made, y)
+        return replace(read, a=read.a @ self.basis)
+
+    def keys(self, b: Array) -> Array:
+        return np.asarray(self.heads.key_directions(b)[self.h] @ self.basis)
+
+    def draw(self, n: int) -> Array:
+        """Query tokens (n, d) of the usual norm, orthogonal to v: the answer is then the other token's alone."""
+        b = self.state.rng.standard_normal((n, self.heads.dim))
+        v = self.heads.P[self.h, 0]
+        b -= np.outer(b @ v, v) / (v @ v)
+        return np.asarray(self.norm * b / np.linalg.norm(b, axis=1, keepdims=True))
+
+    def tied(self, a: Array, b: Array, U: Array) -> Array:
+        """Rows of a made large along v and nearly tied by components orthogonal to U."""
+        outside = lambda x: x - (x @ U) @ U.T  # noqa: E731
+        u = self.keys(b)
+        vh = outside(np.broadcast_to(self.v, a.shape))
+        vh = vh / np.maximum(np.linalg.norm(vh, axis=1, keepdims=True), 1e-300)
+        sign = np.where((a * vh).sum(axis=1, keepdims=True) >= 0, 1.0, -1.0)
+        a = a + sign * vh * np.linalg.norm(a, axis=1, keepdims=True)
+        w = outside(u)
+        w = w - (w * vh).sum(axis=1, keepdims=True) * vh
+        gap = self.state.rng.uniform(-_OFF_TIE, _OFF_TIE, len(a)) - (a * u).sum(axis=1)
+        return np.asarray(a + (gap / np.maximum((w * u).sum(axis=1), 1e-300))[:, None] * w)
+
+    def column(self, b: Array) -> Asking[None]:
+        """dW b from d questions whose a span the space: all but one orthogonal to the key direction."""
+        d, R = self.basis.shape[1], self.norm
+        u = self.keys(b[None])[0]
+        length = float(np.linalg.norm(u))
+        uh = u / length
+        vp = self.v - (self.v @ uh) * uh
+        vp /= np.linalg.norm(vp)
+        basis = np.linalg.qr(np.column_stack([uh, vp, self.state.rng.standard_normal((d, d - 2))]))[0][:, 2:].T
+        A = np.vstack([R * (basis + vp) / np.sqrt(2), R * vp[None], R * vp[None] + uh[None] / length])
+        read = yield from self.ask(A, np.tile(b, (d, 1)))
+        inverse = np.linalg.inv(read.a)
+        self.columns.append(inverse @ np.where(np.isfinite(read.sd), read.D, 0.0))
+        self.errors.append(inverse * np.where(np.isfinite(read.sd), read.sd, 1e6 * np.nanmin(read.sd))[None, :])
+        self.at.append(read.b[0])
+
+    def outside(self) -> Asking[Array | None]:
+        """A query token at which the change leaves the range found so far; None if there is none."""
+        U = self.U
+        k = U.shape[1]
+        b = self.draw(1) if k else self.draw(_CHECKS)
+        inside, weights = np.zeros(0), np.zeros(0)
+        if k:
+            at = np.tile(b, (k, 1))
+            read = yield from self.ask(self.tied(self.norm * U.T, at, U), at)
+            inside = np.linalg.solve(read.a @ U, read.D)
+            weights = np.linalg.solve(U.T @ np.array(self.columns).T, inside)
+            b = np.tile(b, (_CHECKS, 1))
+        free = self.state.rng.standard_normal((_CHECKS, self.basis.shape[1]))
+        free -= (free @ U) @ U.T
+        free *= self.norm / np.linalg.norm(free, axis=1, keepdims=True)
+        read = yield from self.ask(self.tied(free, b, U), b)
+        D = read.D - read.a @ U @ inside
+        cover = np.diag(np.where(np.isfinite(read.sd), read.sd, 1e6) ** 2)
+        for weight, error in zip(weights, self.errors, strict=True):
+            cover += weight**2 * (read.a @ error) @ (read.a @ error).T
+        if float(D @ np.linalg.solve(cover, D)) < float(stats.chi2.ppf(1 - _TAIL, _CHECKS)):
+            return None
+        return np.asarray(read.b[int(np.argmax(np.abs(D) / np.sqrt(np.diag(cover))))])
+
+    def rows(self) -> Asking[Array]:
+        """M (k, d) with dW = U M: k(d - k) questions, and the columns already known."""
+        U = self.U
+        d, k = self.heads.dim, U.shape[1]
+        rest = np.linalg.svd(np.array(self.at).T, full_matrices=True)[0][:, k:].T * self.norm
+        lhs, rhs, sd = [], [], []
+        for i in range(k):
+            read = yield from self.ask(self.tied(np.tile(self.norm * U[:, i], (d - k, 1)), rest, U), rest)
+            lhs.append(np.einsum("qk,qd->qkd", read.a @ U, read.b).reshape(len(read.D), -1))
+            rhs.append(read.D)
+            sd.append(read.sd)
+        for column, error, b in zip(self.columns, self.errors, self.at, strict=True):
+            lhs.append(np.einsum("ik,d->ikd", np.eye(k), b).reshape(k, -1))
+            rhs.append(U.T @ column)
+            sd.append(np.linalg.norm(U.T @ error, axis=1))
+        weight = 1 / np.concatenate(sd)
+        found = np.linalg.lstsq(np.vstack(lhs) * weight[:, None], np.concatenate(rhs) * weight, rcond=None)[0]
+        return np.asarray(found.reshape(k, d))
+
+
+def low_rank_change(
+    state: Evidence, heads: Heads, h: int, norm: float, basis: Array, most: int
+) -> Asking[tuple[Array, Array] | None]:
+    """U (d, k) and M (k, d) with basis basis' dW_h = U M; None if the rank exceeds `most`."""
+    search = _Search(state, heads, h, norm, basis)
+    while True:
+        where = yield from search.outside()
+        if where is None:
+            break
+        if len(search.columns) >= most:
+            return None
+        yield from search.column(where)
+    if not search.columns:
+        return np.zeros((heads.dim, 0)), np.zeros((0, heads.dim))
+    M = yield from search.rows()
+    return basis @ search.U, M
+
+
+def polished(heads: Heads, factors: dict[int, tuple[Array, Array]], samples: list[Sample]) -> Array:
+    """dW (H, d, d) from factors by head, fitted to all two-token answers at once (Gauss-Newton, least-norm gauge)."""
+    pairs = [(X, y, sd) for X, y, sd in samples if X.shape[1] == 2]
+    X, y, sd = (np.concatenate([part[i] for part in pairs]) for i in range(3))
+    a, b = X[:, 0] - X[:, 1], X[:, 1]
+    parts = dict(factors)
+    for _ in range(_STEPS):
+        delta = np.zeros_like(heads.W)
+        for h, (U, M) in parts.items():
+            delta[h] = U @ M
+        now = heads.with_scores(heads.W + delta)
+        t = now.gaps(X)
+        slope = 1 / (2 + np.exp(t) + np.exp(-t))
+        columns = []
+        for h, (U, M) in parts.items():
+            gain = (slope[h] * (a @ heads.P[h, 0]) / sd)[:, None, None]
+            columns.append((gain * np.einsum("bi,bk->bik", a, b @ M.T)).reshape(len(X), -1))
+            columns.append((gain * np.einsum("bk,bj->bkj", a @ U, b)).reshape(len(X), -1))
+        step = np.linalg.lstsq(np.hstack(columns), (y - now(X)) / sd, rcond=1e-12)[0]
+        place = 0
+        for h, (U, M) in parts.items():
+            dU = step[place : place + U.size].reshape(U.shape)
+            dM = step[place + U.size : place + U.size + M.size].reshape(M.shape)
+            parts[h] = U + dU, M + dM
+            place += U.size + M.size
+    delta = np.zeros_like(heads.W)
+    for h, (U, M) in parts.items():
+        delta[h] = U @ M
+    return delta

@@ -1,0 +1,177 @@
+"""Which number format explains the answers? Every candidate predicts every answer; likelihoods tell them apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.comparing import statistics
+from unsoftmax.comparing.arithmetic import computed
+from unsoftmax.comparing.designs import Asked
+from unsoftmax.comparing.formats import PLAIN, Variant, symmetric, variants
+from unsoftmax.comparing.heads import Heads, heads_of
+from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.scales import Sample, rounding_only
+from unsoftmax.models.base import Array, attention_weights
+from unsoftmax.probes.sphere import sphere
+
+Predict = Callable[[Array], Array]
+
+FIRST = 8
+"""Questions that name a format of weights alone."""
+MORE = 56
+"""Further questions where activations are rounded as well: fresh ones, on which the format's prediction is tested."""
+_RATIO = math.log(1e3)
+"""Likelihood ratio at which a format is named."""
+_WORTH = 0.05
+"""Part of the difference that the best format must explain to be asked about further."""
+_SLOPE = 4.0
+"""Standard errors within which the difference must come with slope one on the predicted one."""
+_SEEN = 5.0
+"""Standard errors by which that slope must exceed 0."""
+_EXACT = 1e-3
+"""Part of the difference (as amplitude) below which a prediction is exact but for how scales were rounded."""
+_NUMBERS = 8
+"""Numbers of one vector answer that count as independent."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to serve the same weights: their format, that of activations, and what it predicts."""
+
+    weights: str
+    activations: str
+    predict: Predict
+
+
+def candidates(reference: Reference) -> Iterator[Candidate]:
+    """Formats of the weights alone, and of weights and activations where the structure is known."""
+    if reference.rebuilt is None:
+        return
+    for variant in variants(reference.weights):
+        rounded = variant.weights(reference.weights)
+        yield Candidate(variant.name, "as declared", reference.rebuilt(rounded))
+        if reference.heads is not None and reference.model is not None and variant.vectors == (variant.name in PLAIN):
+            yield from _with_activations(reference, variant, rounded)
+    if reference.heads is not None:
+        for name in ("bfloat16", "float16"):
+            yield from _in(reference.heads, "", name)
+
+
+def _with_activations(reference: Reference, variant: Variant, rounded: dict[str, Array]) -> Iterator[Candidate]:
+    assert reference.model is not None
+    heads = heads_of(reference.model.from_parameters(reference.model.parameters() | rounded))
+    if heads is None:
+        return
+    if variant.name in ("bfloat16", "float16"):
+        yield from _in(heads, variant.name, variant.name)
+    elif variant.name.startswith("int8"):
+        yield Candidate(f"{variant.name}, dynamic", "int8", _dynamic(heads))
+        yield from _in(heads, variant.name, "bfloat16")
+    elif "blocks" in variant.name or variant.name.startswith("fp8"):
+        yield from _in(heads, variant.name, "bfloat16")
+
+
+def _in(heads: Heads, weights: str, arithmetic: str) -> Iterator[Candidate]:
+    """Every intermediate rounded, in both usual orders of operations: the right one predicts the rounding itself."""
+    for order in (0, 1):
+        yield Candidate(weights, arithmetic, lambda X, order=order: computed(heads, X, arithmetic, order))  # type: ignore[misc]
+
+
+def _dynamic(heads: Heads) -> Predict:
+    """Inputs of every weight product as int8 of their own scale, token by token."""
+
+    def predict(X: Array) -> Array:
+        seen = symmetric(X, 127, -1)
+        q = seen[:, -1]
+        total = np.zeros((len(X), len(heads.constant)))
+        for h in range(heads.count):
+            if heads.stored is not None:
+                s = np.einsum("bnd,bd->bn", X, q @ heads.stored[h].T + heads.c[h])
+            else:
+                assert heads.K is not None
+                assert heads.Q is not None
+                s = np.einsum("bnr,br->bn", seen @ heads.K[h].T, q @ heads.Q[h].T) + X @ heads.c[h]
+            mixed = np.einsum("bn,bns->bs", attention_weights(s, None), seen @ heads.V[h].T)
+            total += (mixed if heads.scalar else symmetric(mixed, 127, -1)) @ heads.O[h].T
+        y = total + heads.constant + (X[:, -1] if heads.residual else 0)
+        return np.asarray(y[:, 0] if heads.scalar else y)
+
+    return predict
+
+
+def format_probes(reference: Reference, asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
+    """Near ties of four tokens on the grid of bfloat16, where casts of tokens are exact; one in four of one token."""
+    X = sphere(rng, (n, min(4, asked.longest), asked.spec.dim)) * norm
+    heads = reference.heads
+    if heads is not None and X.shape[1] > 1:
+        u = heads.key_directions(X[:, -1])[rng.integers(heads.count, size=n), np.arange(n)]
+        want = np.einsum("bd,bd->b", u, X[:, -1])[:, None] + rng.uniform(-1, 1, (n, X.shape[1] - 1))
+        excess = want - np.einsum("bnd,bd->bn", X[:, :-1], u)
+        X[:, :-1] += (excess / np.maximum((u**2).sum(axis=1), 1e-300)[:, None])[:, :, None] * u[:, None]
+    X[::4] = X[::4, -1:]
+    return Asked(asked.spec, "bfloat16").on_grid(X)
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """The best candidate, the logarithm of its likelihood ratio to the best of another name, and how much it explains.
+
+    `exact`: its residual is what rounding leaves, or a thousandth of the difference.
+    """
+
+    best: Candidate
+    ratio: float
+    explained: float
+    exact: bool
+
+    @property
+    def sure(self) -> bool:
+        return self.ratio > _RATIO
+
+    @property
+    def worth_more(self) -> bool:
+        return self.explained > _WORTH
+
+
+def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -> Named | None:
+    """Compare all candidates on answers that were given."""
+    base = _misfit(truth, samples)
+    if not every or float(base.sum()) == 0:
+        return None
+    count = sum(len(y) * (1 if y.ndim == 1 else min(y.shape[1], _NUMBERS)) for _, y, _ in samples)
+    misfits = [_misfit(candidate.predict, samples) for candidate in every]
+    level = np.array([-0.5 * count * math.log(max(float(m.mean()), 1.0)) for m in misfits])
+    first = int(np.argmax(level))
+    others = [level[i] for i, c in enumerate(every) if c.weights != every[first].weights]
+    # That the weights are the reference's is a hypothesis like the others.
+    others.append(-0.5 * count * math.log(max(float(base.mean()), 1.0)))
+    left = float(misfits[first].mean()) / float(base.mean())
+    exact = rounding_only(misfits[first]) or left < _EXACT**2
+    return Named(every[first], float(level[first] - max(others)), 1 - left, exact)
+
+
+def _misfit(predict: Predict, samples: list[Sample]) -> Array:
+    """Mean squares of standardised residuals, one per sequence."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = [statistics.energy((y - predict(X)) / np.maximum(sd, 1e-300)) for X, y, sd in samples]
+    found = np.concatenate(parts)
+    return np.where(np.isfinite(found), found, 1e300)
+
+
+def comes_with_slope_one(candidate: Candidate, truth: Predict, sample: Sample) -> bool:
+    """On fresh questions the predicted difference must be in the answers once, and clearly so."""
+    X, y, sd = sample
+    predicted = ((candidate.predict(X) - truth(X)) / sd).reshape(len(X), -1)
+    seen = ((y - truth(X)) / sd).reshape(len(X), -1)
+    size = float((predicted**2).sum())
+    if size == 0:
+        return False
+    slope = float((predicted * seen).sum()) / size
+    # Errors of one sequence's outputs go together: sequences are what is independent.
+    per_sequence = (predicted * (seen - slope * predicted)).sum(axis=1)
+    error = math.sqrt(float((per_sequence**2).sum())) / size
+    return abs(slope - 1) <= _SLOPE * error + _EXACT and slope > _SEEN * error

@@ -1,0 +1,62 @@
+"""Is the change of scores of low rank? A small table a_i'dW_h b_j, enlarged while its rank is full."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.comparing.detection import group
+from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.reading import read_one
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+from unsoftmax.probes.base import Probes
+
+PHASE = "rank"
+_SIZES = (3, 6, 11, 17)
+"""Rows of the table: rank k is told from more by k + 1; ranks beyond 16 are called dense."""
+_ABOVE = 6.0
+"""Noise units by which the smallest singular value must exceed that of noise for the rank to be full."""
+
+
+def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array) -> Asking[int | None]:
+    """A number of rows that the table's rank does not reach; None if the change has full rank as far as is asked."""
+    most = max(2, heads.dim // 4)
+    sizes = [m for m in _SIZES if m <= most + 1] or [min(3, heads.dim)]
+    rng = state.rng
+    b = rng.standard_normal((sizes[-1], heads.dim))
+    b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
+    a = _across(heads, h, b, norm, basis, rng)
+    D, sd = np.zeros((sizes[-1], sizes[-1])), np.zeros((sizes[-1], sizes[-1]))
+    done = 0
+    for m in sizes:
+        cells = [(i, j) for i in range(m) for j in range(m) if i >= done or j >= done]
+        i, j = np.array(cells).T
+        X = state.plan.asked.on_grid(np.stack([a[i] + b[j], b[j]], axis=1), fine=True)
+        made = group(PHASE, X, state.plan.noise, state.plan.constant, rng)
+        y = yield Probes(X, phase=PHASE)
+        state.samples.append((X, y, made.sd))
+        read = read_one(heads, h, made, y)
+        D[i, j], sd[i, j] = read.D, np.where(np.isfinite(read.sd), read.sd, 0.0)
+        done = m
+        # Tokens are rounded one by one: products are of rank one only up to that.
+        noise = float(np.sqrt(np.mean(sd[:m, :m] ** 2))) + 2.0**-22 * float(np.abs(D[:m, :m]).max())
+        smallest = float(np.linalg.svd(D[:m, :m], compute_uv=False)[-1])
+        if smallest < _ABOVE * noise:
+            return m
+    return None
+
+
+def _across(heads: Heads, h: int, b: Array, norm: float, basis: Array, rng: np.random.Generator) -> Array:
+    """Differences a (m, d) in the basis, large along what the head writes and orthogonal to its key directions at b."""
+    u = heads.key_directions(b)[h] @ basis
+    v = heads.P[h, 0] @ basis
+    room = min(len(u), basis.shape[1] // 2)
+    Z = np.linalg.qr(u[:room].T)[0]
+    clear = lambda x: x - (x @ Z) @ Z.T  # noqa: E731
+    vh = clear(v[None])[0]
+    vh = vh / max(float(np.linalg.norm(vh)), 1e-300)
+    a = clear(rng.standard_normal((len(b), basis.shape[1])))
+    a /= np.linalg.norm(a, axis=1, keepdims=True)
+    a = a + vh
+    return np.asarray(norm * a / np.linalg.norm(a, axis=1, keepdims=True) @ basis.T)

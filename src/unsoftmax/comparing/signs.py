@@ -1,0 +1,96 @@
+"""Is there a difference that repeats its sign? A changed weight does, rounding does not, whatever its law.
+
+Partners: (a, b) and (-mu a, nu b) for near ties, where dy = (a . v) s' a'dW b keeps its sign; x and -mu x for single
+tokens, where it turns. Bets on the sign need no model of the noise: prod (1 + lambda s) is at most 1 on average.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.comparing import designs
+from unsoftmax.comparing.arithmetic import ROUND, UNIT, computed, to_bfloat16
+from unsoftmax.comparing.designs import SINGLES, TIES, Asked
+from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+
+PHASE = "signs"
+_SINGLES = 16
+"""Pairs of single tokens: as many as bets need to reach the usual alpha when all agree."""
+_STAKES = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
+"""Parts of the capital that are bet, mixed evenly."""
+_SPREAD = 0.4
+"""Partners are longer or shorter by up to this (logarithm), so that their rounding is new."""
+
+
+def gate(state: Evidence) -> Asking[Finding | None]:
+    """None if a weight changed; else the arithmetic that explains the size of the differences."""
+    rng, made = state.rng, state.plan
+    asked = Asked(made.asked.spec, made.noise.arithmetic)
+    ties = next(g for g in made.groups if g.name == TIES)
+    (X, y, _), (one, y_one, _) = state.samples[0], state.samples[1]
+    Z, y_ties = yield from state.ask(_partners(X, asked, rng), PHASE)
+    agree = _agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
+    singles = next(g for g in made.groups if g.name == SINGLES)
+    more = designs.singles(made.noise.reference, asked, max(0, _SINGLES - len(one)), _norm(one), rng)
+    fresh, y_more = yield from state.ask(more, PHASE)
+    both = np.concatenate([one, more])
+    turned, y_turned = yield from state.ask(asked.on_grid(-both * _stretch(len(both), rng)[:, None, None]), PHASE)
+    first = np.concatenate([singles.residual(y_one) / singles.sd, fresh.residual(y_more) / fresh.sd])
+    turn = -_agreement(first, turned.residual(y_turned) / turned.sd)
+    if max(log_wealth(agree), log_wealth(turn)) >= np.log(2 / state.alpha):
+        return None
+    return _arithmetic(state, ties.X, ties.residual(y))
+
+
+def log_wealth(signs: Array) -> float:
+    """Logarithm of what bets on agreement have made of 1."""
+    return float(np.logaddexp.reduce(np.log1p(_STAKES * signs[:, None]).sum(axis=0)) - np.log(len(_STAKES)))
+
+
+def _agreement(first: Array, second: Array) -> Array:
+    """Signs of the products of residuals, of their inner products where answers are vectors."""
+    product = first * second
+    return np.sign(product if product.ndim == 1 else product.sum(axis=1))
+
+
+def _partners(X: Array, asked: Asked, rng: np.random.Generator) -> Array:
+    nu = _stretch(len(X), rng)[:, None]
+    mu = np.exp(rng.uniform(-0.1, 0.1, (len(X), 1))) / nu
+    b, a = X[:, 1], X[:, 0] - X[:, 1]
+    return asked.on_grid(np.stack([nu * b - mu * a, nu * b], axis=1))
+
+
+def _stretch(n: int, rng: np.random.Generator) -> Array:
+    return np.exp(rng.uniform(-_SPREAD, _SPREAD, n))
+
+
+def _norm(one: Array) -> float:
+    return float(np.linalg.norm(one, axis=2).mean())
+
+
+def _arithmetic(state: Evidence, X: Array, residual: Array) -> Finding:
+    """The number format whose rounding is of the size of the differences."""
+    heads = state.heads
+    seen = float(np.sqrt(np.mean(residual**2)))
+    sizes = {}
+    for name in UNIT:
+        grid = to_bfloat16(X) if name == "bfloat16" else ROUND[name](X)
+        errors = computed(heads, grid, name) - heads(grid)
+        sizes[name] = max(float(np.sqrt(np.mean(errors**2))), 1e-300)
+    nearest = min(sizes, key=lambda name: abs(np.log(seen / sizes[name])))
+    facts = {"rms difference": seen, "rms expected": sizes}
+    declared = state.plan.noise.arithmetic
+    if UNIT[nearest] <= UNIT[declared]:
+        words = (
+            f"The answers differ from the reference's by little more than {declared} rounding and without a steady "
+            "sign; what changed is too small to be told."
+        )
+        return state.base.said("unexplained", words, evidence=facts)
+    words = (
+        f"The weights are the reference's; the differences change their sign at random and are of the size of "
+        f"{nearest} rounding: the target computes in it."
+    )
+    return state.base.said("arithmetic", words, format=nearest, evidence=facts)

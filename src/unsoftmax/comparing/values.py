@@ -1,0 +1,162 @@
+"""Did values change? Single tokens show the sum over the heads; near ties tell which head it is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.comparing import statistics
+from unsoftmax.comparing.dense import interval
+from unsoftmax.comparing.detection import group
+from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.scales import Sample
+from unsoftmax.comparing.sparse import TooMany, sparse_vector
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+from unsoftmax.probes.base import Probes
+from unsoftmax.probes.sphere import sphere
+
+PHASE = "locate"
+_MOST = 40
+"""Queries for changed entries of v."""
+_SCORES_TOO = 4.0
+"""Residual of near ties over what changed values would leave there, beyond which scores changed as well."""
+_SOLVED = 256
+"""Most values that are found by asking one question for each."""
+_MORE = 1.5
+"""Questions for each unknown: fewer would leave the least squares ill-conditioned where answers are short."""
+_FRESH = 12
+"""Fresh sequences on which they are verified."""
+_OTHER = 0.3
+"""Relative difference of single-token answers beyond which it is another model."""
+_EXPLAINED = 0.1
+"""Part of the differences (as amplitude) that recovered values may leave."""
+
+
+def changed_values(state: Evidence) -> Asking[Finding | None]:
+    """A verdict if single tokens are answered differently; None if they are not."""
+    singles = [(X, y, sd) for X, y, sd in state.samples if X.shape[1] == 1]
+    truth = state.plan.noise.reference.double
+    z = np.concatenate([(y - truth(X)) / sd for X, y, sd in singles])
+    if statistics.tail(statistics.energy(z)) > state.alpha:
+        return None
+    entries = yield from _entries(state)
+    if entries:
+        said = _by_head(state, entries)
+        if said is not None:
+            return said
+    solved = state.heads.count * state.heads.dim <= _SOLVED
+    if solved:
+        said = yield from _solved(state)
+        if said is not None:
+            return said
+    return _dense(state, singles, scores_too=solved)
+
+
+def _solved(state: Evidence) -> Asking[Finding | None]:
+    """All values of all heads by least squares, if the scores are the reference's; None if they are not."""
+    heads, rng = state.heads, state.rng
+    unknown = heads.count * heads.dim
+    known = sum(len(X) for X, _, _ in state.samples if X.shape[1] <= 2)
+    wanted = int(_MORE * unknown) + _FRESH
+    if wanted > known:
+        n = wanted - known
+        X = state.plan.asked.on_grid(sphere(rng, (n, 2, heads.dim)) * state.plan.norm)
+        yield from state.ask(X, "delta")
+    A, r = _equations(state, np.arange(heads.dim))
+    found = np.linalg.lstsq(A, r, rcond=1e-12)[0]
+    X = state.plan.asked.on_grid(sphere(rng, (_FRESH, 2, heads.dim)) * state.plan.norm)
+    yield from state.ask(X, "verify")
+    B, s = _equations(state, np.arange(heads.dim), last=1)
+    left, before = float(np.sqrt(np.mean((s - B @ found) ** 2))), float(np.sqrt(np.mean(s**2)))
+    if left > max(_EXPLAINED * before, 10.0):
+        return None
+    change = found.reshape(heads.count, heads.dim)
+    sizes = np.linalg.norm(change, axis=1)
+    which = tuple(int(h) for h in np.flatnonzero(sizes > 1e-3 * sizes.max()))
+    relative = float(np.linalg.norm(change) / np.linalg.norm(heads.P[:, 0]))
+    where = "" if heads.count == 1 else f" of head {', '.join(map(str, which))}"
+    words = f"The values{where} changed by {relative:.2g} of their size; the scores are the reference's."
+    return state.base.said(
+        "values", words, heads=which, evidence={"values": {"relative": relative}}, changes={"v": change}
+    )
+
+
+def _equations(state: Evidence, index: Array, last: int = 0) -> tuple[Array, Array]:
+    """Rows from changes of v at `index` of all heads to standardised residuals, and these; of the `last` samples."""
+    heads, truth = state.heads, state.plan.noise.reference.double
+    lhs, rhs = [], []
+    for X, y, sd in state.samples[-last:]:
+        if X.shape[1] <= 2:
+            mixed = (heads.weights(X).transpose(1, 0, 2) @ X)[:, :, index]
+            lhs.append(mixed.reshape(len(X), -1) / sd[:, None])
+            rhs.append((y - truth(X)) / sd)
+    return np.vstack(lhs), np.concatenate(rhs)
+
+
+def _entries(state: Evidence) -> Asking[dict[int, float] | None]:
+    """Entries of the sum of all changes of v, if they are few."""
+    heads, left = state.heads, [_MOST]
+    norm = float(np.linalg.norm(state.samples[1][0], axis=2).mean())
+
+    def ask(weights: Array) -> Asking[tuple[float, float]]:
+        if left[0] < 1:
+            raise TooMany
+        left[0] -= 1
+        scale = float(np.linalg.norm(weights)) / norm
+        X = state.plan.asked.on_grid((weights / scale)[None, None])
+        made = group(PHASE, X, state.plan.noise, state.plan.constant, state.rng)
+        y = yield Probes(X, phase=PHASE)
+        state.samples.append((X, y, made.sd))
+        return float(made.residual(y)[0]) * scale, float(made.sd[0]) * scale
+
+    try:
+        return (yield from sparse_vector(ask, heads.dim, state.rng))
+    except TooMany:
+        return None
+
+
+def _by_head(state: Evidence, entries: dict[int, float]) -> Finding | None:
+    """Attribute entries to heads by least squares on everything asked; None if that does not explain the answers."""
+    heads = state.heads
+    index = sorted(entries)
+    A, r = _equations(state, np.array(index))
+    found = np.linalg.lstsq(A, r, rcond=1e-10)[0]
+    left, before = float(np.sqrt(np.mean((r - A @ found) ** 2))), float(np.sqrt(np.mean(r**2)))
+    if left > max(_EXPLAINED * before, 5.0):
+        return None
+    change = np.zeros((heads.count, heads.dim))
+    change[:, index] = found.reshape(heads.count, len(index))
+    sizes = np.linalg.norm(change, axis=1)
+    which = tuple(int(h) for h in np.flatnonzero(sizes > 1e-3 * sizes.max()))
+    shown = ", ".join(f"v[{j}] by {entries[j]:.3g}" for j in index[:4])
+    where = "" if heads.count == 1 else f" of head {', '.join(map(str, which))}"
+    words = f"Values{where} changed in {len(index)} {'entry' if len(index) == 1 else 'entries'}: {shown}."
+    facts = {"value entries": [[h, j, float(change[h, j])] for h in which for j in index]}
+    return state.base.said("values", words, heads=which, evidence=facts, changes={"v": change})
+
+
+def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Finding:
+    """Values changed everywhere, alone or with the scores (`scores_too`: that is known), by how much."""
+    heads = state.heads
+    truth = state.plan.noise.reference.double
+    X, y, sd = (np.concatenate([part[i] for part in singles]) for i in range(3))
+    gap = float(np.sqrt(np.mean((y - truth(X)) ** 2) / max(float(np.mean(truth(X) ** 2)), 1e-300)))
+    lengths = (X[:, 0] ** 2).sum(axis=1)
+    size = interval((y - truth(X)) ** 2 * heads.dim / lengths, sd**2 * heads.dim / lengths,
+                    float(np.linalg.norm(heads.P[:, 0].sum(axis=0))) or 1.0)  # fmt: skip
+    facts: dict[str, object] = {"values": size.facts(), "relative difference of answers": gap}
+    if gap > _OTHER:
+        words = f"The target is another model: single tokens are answered {gap:.2g} of their size away."
+        return state.base.said("different", words, evidence=facts)
+    T, y_ties, _ = state.samples[0]
+    mixed = np.linalg.norm((heads.weights(T).transpose(1, 0, 2) @ T), axis=2).max(axis=1)
+    from_values = size.high * float(np.linalg.norm(heads.P[:, 0].sum(axis=0))) * mixed / math.sqrt(heads.dim)
+    seen = float(np.sqrt(np.mean((y_ties - truth(T)) ** 2)))
+    if scores_too or seen > _SCORES_TOO * float(np.sqrt(np.mean(from_values**2))):
+        words = f"Values and scores changed everywhere; the values by {size.estimate:.2g} of their size."
+        return state.base.said("dense", words, evidence=facts)
+    words = f"The values changed everywhere, by {size.estimate:.2g} of their size ({size.low:.2g} to {size.high:.2g})."
+    return state.base.said("values", words, evidence=facts)
