@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The largest matrices here are small: one BLAS thread per test worker is faster than fighting for two cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-long bench bench-large docs clean lint
+.PHONY: demo test test-long test-portable test-oldest bench bench-large docs clean lint
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,16 @@ test: lint
 test-long: $(VENV)/.test
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
+# The numerical tests as on three kinds of processor, as far as this one has their instructions: last digits differ.
+NUMERICAL := tests/contracts tests/learners tests/solvers tests/verify tests/probes tests/oracles/test_nearness.py
+test-portable: $(VENV)/.test
+	$(TEST_ENV) $(BIN)/python -m scripts.kernels pytest -n 2 --dist worksteal -q -m "not long" $(NUMERICAL)
+
+# The oldest version of every dependency that pyproject.toml allows, in an environment of its own.
+test-oldest:
+	$(PYTHON) -m scripts.oldest .venv-oldest
+	$(TEST_ENV) .venv-oldest/bin/python -m pytest -n 2 --dist worksteal -q -m "not long" $(NUMERICAL) tests/cli tests/models tests/oracles
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
@@ -48,5 +58,5 @@ docs: $(VENV)/.test
 	$(BIN)/python -m scripts.docs
 
 clean:
-	rm -rf $(VENV) .venv-mlserver .venv-triton out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .venv-oldest .venv-mlserver .venv-triton out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 One row per chunk of answers: the addresses (16 bytes each), the answers (8 bytes per number), a checksum. A row is
 one transaction, committed before its answers are used; appending never touches old pages, so the cost per answer
 does not grow with the file. Single answers are found through an index in memory, built when the ledger is opened.
+Sequences whose last digits are one processor's are kept as such too (`oracles.sequences`).
 A killed process loses at most the call in flight. The writer holds the file exclusively.
 """
 
@@ -22,6 +23,7 @@ import xxhash
 from unsoftmax.errors import LedgerError
 from unsoftmax.oracles.addresses import AddressIndex
 from unsoftmax.oracles.identity import fingerprint
+from unsoftmax.oracles.sequences import TABLE, Sequences, SequenceTable
 from unsoftmax.probes.base import Array
 
 FORMAT = "unsoftmax-ledger/1"
@@ -30,6 +32,7 @@ _TABLES = {
     "binding": "CREATE TABLE binding (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "chunks": "CREATE TABLE chunks (id INTEGER PRIMARY KEY, phase TEXT, size INTEGER, checksum INTEGER, "
     "addresses BLOB, answers BLOB)",
+    "sequences": TABLE,
 }
 _CACHED = 4
 _LARGEST_VALUE = 2**28
@@ -86,6 +89,20 @@ class Ledger:
             )
         self._remember(int(cursor.lastrowid or 0), keys)
 
+    def note(self, at: int, asked: Sequences) -> None:
+        """Keep the sequences of round `at` themselves, so that another processor finds them."""
+        with self._typed():
+            self._sequences.put(at, asked)
+
+    def noted(self, at: int, rows: Array) -> list[Sequences]:
+        """What was asked at some of these rows of round `at`, the latest last."""
+        with self._typed():
+            return self._sequences.at(at, rows)
+
+    def places(self, at: int, rows: Array) -> Array:
+        """Which of these rows (n,) of round `at` are kept with their sequences."""
+        return self._sequences.places(at, rows)
+
     def __len__(self) -> int:
         return len(self._index)
 
@@ -109,7 +126,9 @@ class Ledger:
         with self._typed():
             found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check")]
             numbers = [int(row[0]) for row in self._connection.execute("SELECT id FROM chunks")]
+            tokens = self._sequences.damaged()
         problems = [] if found == ["ok"] else found
+        problems += [f"the tokens of chunk {number} are not what was written" for number in tokens]
         for number in numbers:
             try:
                 self._chunk(number)
@@ -146,8 +165,10 @@ class Ledger:
             self._connection.executemany(
                 "INSERT INTO binding VALUES (?, ?)", [(name, json.dumps(value)) for name, value in bound.items()]
             )
-        elif tables != _TABLES or application != _APPLICATION:
+        elif {"sequences": TABLE, **tables} != _TABLES or application != _APPLICATION:
             raise LedgerError(f"{self.path} is a database but not an unsoftmax ledger; pass another path.")
+        elif "sequences" not in tables:
+            run(TABLE)
         run("COMMIT")
         run("PRAGMA journal_mode = WAL")
         # NORMAL does not wait for the disk at each commit: the system keeps what a killed process wrote; only a power
@@ -155,6 +176,7 @@ class Ledger:
         run("PRAGMA synchronous = NORMAL")
         run("PRAGMA wal_autocheckpoint = 4096")
         self._compare(binding)
+        self._sequences = SequenceTable(self._connection)
         for number, size, addresses in run("SELECT id, size, addresses FROM chunks"):
             self._remember(number, self._addresses(number, size, addresses))
 

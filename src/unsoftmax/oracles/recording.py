@@ -25,6 +25,16 @@ class Store(Protocol):
         """Durable when it returns; keys (n, 2), answers (n,) or (n, outputs)."""
 
 
+class Near(Protocol):
+    """Answers by place, for tokens that differ by rounding (`oracles.nearness`)."""
+
+    def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
+        """Keep what is asked in round `at` from row `first` on."""
+
+    def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
+        """Rows among `unknown` that have a near answer, and these."""
+
+
 @dataclass
 class MemoryStore:
     """Answers in a dictionary: resume inside one process."""
@@ -72,15 +82,25 @@ class Recorded:
 
     Answers are put into the store when they arrive (`keep`), in whatever order, and served in order. `room` says how
     many sequences the budget still pays for: a chunk is cut there, so that the last of a budget is not left unused.
+    `near` also finds what was asked at the same place with other last digits; a place is the number of the call of
+    `ask`, one for each round, and the row.
     """
 
     inner: Stage
     store: Store
     room: Callable[[], float] = lambda: math.inf
+    near: Near | None = None
     _flying: dict[int, tuple[_Part, slice]] = field(default_factory=dict)
+    _round: int = -1
+    _row: int = 0
+
+    def rewind(self) -> None:
+        """A program begins (again): its rounds are counted from 0."""
+        self._round = -1
 
     def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
         source = iter(chunks)
+        self._round, self._row = self._round + 1, 0
         while True:
             sent: deque[_Part] = deque()
             known: list[_Part] = []
@@ -116,24 +136,30 @@ class Recorded:
         """Store the answer of what was sent as the `number`-th, once; called on arrival."""
         if number in self._flying:
             part, rows = self._flying.pop(number)
-            self.store.put(part.keys[part.sent[rows]], answer, part.phase)
+            sent = part.sent[rows]
+            self.store.put(part.keys[sent], answer, part.phase)
             part.fill(rows, answer)
 
     def _part(self, probes: Probes) -> _Part:
         keys = addresses(probes)
         known, held = self.store.get(keys)
+        start, self._row = self._row, self._row + len(probes)
+        if self.near is not None:
+            rows, answers = self.near.find(self._round, start, probes, np.flatnonzero(~known))
+            known, held = _with(known, held, rows, answers)
+            self.near.note(self._round, start, probes, keys, known)
         unknown = np.flatnonzero(~known)
         sent, first = unknown, np.arange(len(unknown))
         elsewhere = [part.keys[part.sent[rows]] for part, rows in self._flying.values()]
         if _repeats(keys[unknown], elsewhere):
             flying = {key.tobytes() for part in elsewhere for key in part}
-            rows: dict[bytes, int] = {}
+            places: dict[bytes, int] = {}
             names = [key.tobytes() for key in keys[unknown]]
             for row, name in zip(unknown, names, strict=True):
                 if name not in flying:
-                    rows.setdefault(name, int(row))
-            place = {name: i for i, name in enumerate(rows)}
-            sent = np.array(list(rows.values()), dtype=np.int64)
+                    places.setdefault(name, int(row))
+            place = {name: i for i, name in enumerate(places)}
+            sent = np.array(list(places.values()), dtype=np.int64)
             first = np.array([place.get(name, -1) for name in names], dtype=np.int64)
         return _Part(keys, known, held, sent, first, probes.phase, len(sent))
 
@@ -151,6 +177,17 @@ class Recorded:
             if len(rows):
                 answers[rows] = piece
         return answers
+
+
+def _with(known: Array, held: Array, rows: Array, answers: Array) -> tuple[Array, Array]:
+    """`held`, the answers of the rows `known`, with the `answers` of some more `rows`."""
+    if not len(rows):
+        return known, held
+    before = np.flatnonzero(known)
+    known = known.copy()
+    known[rows] = True
+    both = np.concatenate([held.reshape(len(before), *answers.shape[1:]), answers])
+    return known, both[np.argsort(np.concatenate([before, rows]), kind="stable")]
 
 
 def _repeats(keys: Array, elsewhere: list[Array]) -> bool:

@@ -9,16 +9,21 @@ With an executor answers arrive in any order: each is recorded on arrival, and s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from unsoftmax.oracles.base import Oracle, Stage
 from unsoftmax.oracles.metering import Budget, Budgeted, Counted, Dispatched, Guarded, Meter
+from unsoftmax.oracles.nearness import Nearness, Notes
 from unsoftmax.oracles.rechecking import Recheck, Rechecker
 from unsoftmax.oracles.recording import Recorded, Store
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
+
+
+def _nothing() -> None:
+    """Without a store no place needs to be known."""
 
 
 @dataclass
@@ -42,9 +47,13 @@ class Stack:
         budgeted = Budgeted(Counted(dispatched, self.meter), self.budget, self.meter)
         stage: Stage = Guarded(budgeted, self.spec)
         self.room = budgeted.room
+        self.near: Nearness | None = None
+        self.rewind: Callable[[], None] = _nothing
         if self.store is not None:
-            recorded = Recorded(stage, self.store, budgeted.room)
+            self.near = Nearness(self.store) if isinstance(self.store, Notes) else None
+            recorded = Recorded(stage, self.store, budgeted.room, self.near)
             dispatched.on_arrival = recorded.keep
+            self.rewind = recorded.rewind
             stage = recorded
         self._outermost = stage
         # What is asked again goes to the target itself: neither the ledger nor the order of chunks is concerned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -61,7 +62,7 @@ class Attempt:
         spec, learner = self.stack.spec, self.learner
         for _ in range(_RESTARTS):
             try:
-                return self._once(learner, spec, verify)
+                return self._resumed(learner, spec, verify)
             except Unrepeatable as error:
                 if self.stack.recheck is None or self.stack.recheck.then != "approximate" or spec.kind == "membership":
                     raise self._reported(error) from None
@@ -85,7 +86,30 @@ class Attempt:
             Unrepeatable(f"the target's answers change more and more ({self.stack.rechecker}); mend the target.")
         )
 
+    def _resumed(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
+        """`_once`, and once more if it took answers of tokens that differ from those asked by rounding."""
+        near, notes = self.stack.near, self.notes
+        try:
+            first = self._once(learner, spec, verify)
+        except (ArithmeticError, ValueError, ModelMismatch, NotIdentifiable):
+            if near is None or not near.served:
+                raise
+            # Not the target's fault, perhaps: what is not known for these very tokens is paid.
+            near.limit = 0.0
+            self.notes = (*notes, f"{near}, until they contradicted each other: then they were asked again.")
+            return self._once(learner, spec, verify)
+        if near is None or not near.served:
+            return first
+        exact = spec.kind == "value" and spec.tolerance == 0 and spec.dtype == "float64"
+        if exact and near.follow(first.model, spec.dim):
+            self.notes = notes
+            # The first result is verified and stands if the second does not come about.
+            with suppress(ArithmeticError, ValueError, UnsoftmaxError):
+                first = self._once(learner, spec, verify)
+        return replace(first, notes=(*first.notes, f"{near}."))
+
     def _once(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
+        self.stack.rewind()
         self.stack.reserved = self.fresh if verify else 0
         outcome = run(learner.program(spec, self.seed), self.stack, self.watch)
         self._learned(outcome)

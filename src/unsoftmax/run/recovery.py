@@ -22,6 +22,7 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.results.recovery import Recovery, plain
 from unsoftmax.run.attempt import Attempt
 from unsoftmax.run.engine import ProgressCallback
+from unsoftmax.run.environment import environment
 from unsoftmax.run.surroundings import installed_version, opened, working
 from unsoftmax.spec import OracleSpec
 
@@ -119,6 +120,7 @@ def _provenance(oracle: Oracle, learner: Learner, seed: int) -> dict[str, Any]:
     facts: dict[str, Any] = plain(
         {
             "version": installed_version(),
+            "environment": environment(),
             "spec": asdict(oracle.spec),
             "configuration": configuration(learner),
             "seed": seed,

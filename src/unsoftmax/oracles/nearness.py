@@ -1,0 +1,137 @@
+"""Resuming on another processor: a recorded answer serves the same question asked with other last digits.
+
+The answer belongs to the tokens as they were sent, X. A program that asks X' at the same place (round, row), less than
+`NEAR` away, gets it, at first as it is: f(X) for f(X'). What this costs depends on how steep f is, so it is undone as
+soon as there is a model: the program runs again, and every such answer is moved by model(X') - model(X). A model that
+is right to eight digits makes that difference right to eight digits of something that is itself in the last digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from unsoftmax.oracles.recording import Store
+from unsoftmax.oracles.sequences import Sequences, unrepeatable
+from unsoftmax.probes.base import Array, Probes
+
+NEAR = 2.0**-36
+"""Largest distance of two tokens, beside the largest entry of the sequence, that may be rounding (1.5e-11): programs on
+two processors were up to 4e-13 apart, and 1e-11 where a subspace is ill determined; what differs on purpose is farther
+apart, or stands at another place."""
+
+_ROUNDINGS = 16.0
+"""Units of rounding of an answer below which a difference of two of the model's is its own arithmetic."""
+
+Model = Callable[[Array, Array | None], Array]
+
+
+@runtime_checkable
+class Notes(Store, Protocol):
+    """A store that also keeps what was asked where."""
+
+    def note(self, at: int, asked: Sequences) -> None:
+        """Keep sequences of round `at`; before their answers are put."""
+
+    def noted(self, at: int, rows: Array) -> list[Sequences]:
+        """What was asked at some of these rows of round `at`, the latest last."""
+
+    def places(self, at: int, rows: Array) -> Array:
+        """Which of these rows (n,) of round `at` were noted."""
+
+
+@dataclass
+class Nearness:
+    """Finds answers by place and by closeness of the tokens; `model` moves them to the tokens asked now."""
+
+    store: Notes
+    limit: float = NEAR
+    model: Model | None = None
+    served: int = 0
+    """Answers given to tokens that differ from those sent."""
+    farthest: float = 0.0
+    """Largest distance among them."""
+    steep: bool = False
+    """Whether the model, once there is one, moved an answer by more than rounding."""
+
+    def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
+        """Keep of a chunk with addresses `keys` the sequences whose last digits are this processor's.
+
+        `known` (n,) have an answer already; they are kept where their place was not.
+        """
+        rows = np.flatnonzero(unrepeatable(probes))
+        if len(rows):
+            rows = rows[~(known[rows] & self.store.places(at, first + rows))]
+        if len(rows):
+            some = probes.take(rows)
+            self.store.note(at, Sequences(first + rows, keys[rows], some.tokens, some.counts))
+
+    def follow(self, model: Any, dim: int) -> bool:
+        """Move answers by what `model` says from now on; False if it cannot be asked."""
+        try:
+            np.asarray(model(np.zeros((1, 2, dim)), None), dtype=np.float64)
+        except Exception:
+            # Behind an unknown network, W says nothing about the answers themselves.
+            return False
+        self.model, self.served = model, 0
+        return True
+
+    def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
+        """Of the rows `unknown` of a chunk that begins at row `first`: those that have a near answer, and these."""
+        nothing = np.empty(0, dtype=np.int64), np.empty(0)
+        if self.limit <= 0 or probes.tokens.ndim != 3 or probes.again or not len(unknown):
+            return nothing
+        found: dict[int, tuple[Array, float, Array]] = {}
+        for asked in self.store.noted(at, first + unknown):
+            if asked.tokens.shape[1:] == probes.tokens.shape[1:]:
+                found |= self._close(asked, first, probes, unknown)
+        if not found:
+            return nothing
+        rows = np.array(sorted(found), dtype=np.int64)
+        known, answers = self.store.get(np.array([found[row][0] for row in rows]))
+        rows = rows[known]
+        if len(rows):
+            sent = np.array([found[row][2] for row in rows])
+            answers = self._moved(answers, sent, probes.take(rows))
+            self.served += len(rows)
+            self.farthest = max(self.farthest, *(found[row][1] for row in rows))
+        return rows, answers
+
+    def _close(
+        self, asked: Sequences, first: int, probes: Probes, unknown: Array
+    ) -> dict[int, tuple[Array, float, Array]]:
+        """Row -> address, distance and tokens as sent, of what is near."""
+        here, mine, theirs = np.intersect1d(unknown + first, asked.rows, return_indices=True)
+        if not len(here):
+            return {}
+        new, old = probes.take(unknown[mine]), asked.take(theirs)
+        size = np.abs(new.tokens).max(axis=(1, 2))
+        apart = np.abs(new.tokens - old.tokens).max(axis=(1, 2)) / np.where(size > 0, size, 1.0)
+        near = (apart <= self.limit) & _same(new.counts, old.counts, len(here))
+        return {int(unknown[mine[i]]): (old.addresses[i], float(apart[i]), old.tokens[i]) for i in np.flatnonzero(near)}
+
+    def _moved(self, answers: Array, sent: Array, asked: Probes) -> Array:
+        """Answers as the model says they would be for the tokens asked now."""
+        if self.model is None:
+            return answers
+        change = self.model(asked.tokens, asked.counts) - self.model(sent, asked.counts)
+        rounding = _ROUNDINGS * np.finfo(np.float64).eps * np.abs(answers).max(initial=0.0)
+        material = np.isfinite(change) & (np.abs(change) > rounding)
+        self.steep |= bool(material.any())
+        return np.where(material, answers + np.where(material, change, 0.0), answers)
+
+    def __str__(self) -> str:
+        moved = " and moved by what the model says about the difference" if self.steep else ""
+        return (
+            f"{self.served} recorded answers were asked with tokens that differ in their last digits (by up to "
+            f"{self.farthest:.1g}), as on another processor; they were taken{moved}"
+        )
+
+
+def _same(counts: Array | None, others: Array | None, n: int) -> Array:
+    """Which of n sequences have the same counts; None: all are 1."""
+    one, other = (np.ones((n, 1), dtype=np.int64) if c is None else c for c in (counts, others))
+    return np.asarray((one == other).all(axis=1))
