@@ -23,6 +23,7 @@ PLANTED = {
     "proposition-c.2": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
     "proposition-7.1": {"gap": lambda x: 1e-6, "same": lambda x: not x, "found": lambda x: 2},
     "real-layer": {"found": lambda x: x + 1, "per_unknown": lambda x: x / 3},
+    "recorded-traffic": {"error": lambda x: 1e-6, "kept": lambda x: False, "per_unknown": lambda x: 4 * x},
     "relu-network": {"unknowns": lambda x: 3 * x, "width": lambda x: x - 1, "error": lambda x: 1e-3},
     "section-4.1": {"theorem": lambda x: x // 2, "whole": lambda x: 1e-3},
     "theorem-4.1": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
