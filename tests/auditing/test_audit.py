@@ -288,3 +288,21 @@ def test_labels_of_a_float32_target_are_tried_at_what_they_can_show() -> None:
     rungs = [s for s in ladder(target.spec) if s.access == "labels only" and s.defence == "none"]
     (found,) = audit(target, HEAD, learner=us.learners.SingleHead(), scenarios=rungs).cells
     assert found.leak in ("exact", "close")
+
+
+@pytest.mark.parametrize(
+    "model", [us.models.SingleHead.random(8, norm=3.0, seed=1), us.models.MultiHead.random(5, 2, norm=2.0, seed=2)]
+)
+def test_someone_who_reads_the_logs_gets_a_copy(model) -> None:
+    target = us.oracle(model)
+    rungs = [s for s in ladder(target.spec) if s.defence == "none" and s.access != "labels only"]
+    found = audit(target, model, scenarios=rungs)
+    read = found.cells[-1]
+    assert (read.access, read.leak, read.status) == ("recorded traffic", "exact", "recovered")
+    assert read.queries <= 4.8 * found.unknowns
+    assert any(f"{read.queries:,} recorded answers" in sentence for sentence in found.recommendations)
+
+
+def test_large_targets_and_labels_have_no_reader() -> None:
+    large = us.oracle(us.models.SingleHead.random(48, seed=0))
+    assert "recorded traffic" not in {s.access for s in ladder(large.spec)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unsoftmax.auditing.reading import RECORDED
 from unsoftmax.results.audit import Cell, duration, error_of
 
 OWN_LIMIT = "not within the budget you set"
@@ -18,6 +19,8 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
     if cells and cells[0].leak == "unknown":
         yield from _out_of_scope(cells[0])
         return
+    read = [c for c in cells if c.access == RECORDED]
+    cells = [c for c in cells if c.access != RECORDED]
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
     limited = [c for c in cells if c.reason.startswith(OWN_LIMIT)]
     held = next((c for c in limited if c.defence == "none"), None)
@@ -33,6 +36,7 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
         f"Undefended, the target leaks: {base.queries:,} queries{_money(base, currency)} give {_copy(base)}, "
         f"in about {duration(base.hours)} at the assumed rate."
     )
+    yield from (_reader(c) for c in read)
     leaking = [c for c in cells if c is not base and c.leak != "none"]
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
@@ -50,6 +54,16 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
             "or do not expose the layer."
         )
+
+
+def _reader(cell: Cell) -> str:
+    """What the logs alone give away."""
+    if cell.leak == "none":
+        return "From recorded answers to ordinary traffic no copy was found. " + _NO_PROOF
+    return (
+        f"Someone who only reads the logs gets {_copy(cell)} from {cell.queries:,} recorded answers to ordinary "
+        "traffic, without one query of their own: keep logs as carefully as weights."
+    )
 
 
 _NO_PROOF = "That is no proof that nothing can."

@@ -15,6 +15,7 @@ from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import OWN_LIMIT
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
+from unsoftmax.auditing.reading import RECORDED, read_logs
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
 from unsoftmax.learners.core.base import Asking, Learner
@@ -85,9 +86,13 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
 
     try:
         defended = scenario.wrap(case.oracle)
-        learner = attack(case.base, defended.spec)
-        name = "none" if isinstance(learner, Automatic) else type(learner).__name__
-        recovery = _recovered(case, scenario, defended, learner, watch)
+        if scenario.access == RECORDED:
+            name = "reader of logs"
+            recovery = read_logs(defended, case.base, case.unknowns, case.budget, case.seed, watch)
+        else:
+            learner = attack(case.base, defended.spec)
+            name = "none" if isinstance(learner, Automatic) else type(learner).__name__
+            recovery = _recovered(case, scenario, defended, learner, watch)
         notes = [note for note in recovery.notes if not (scenario.stochastic and "asked again" in note)]
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
     except BudgetExceeded as refusal:

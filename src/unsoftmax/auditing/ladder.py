@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from unsoftmax.auditing.reading import LARGEST, RECORDED
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
 from unsoftmax.probes.base import Array, Probes
@@ -100,6 +101,8 @@ def ladder(spec: OracleSpec) -> list[Scenario]:
             Scenario("labels only", "none", Thresholded),
             Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
         ]
+        if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
+            rungs.append(Scenario(RECORDED, "none", same))
     return rungs
 
 

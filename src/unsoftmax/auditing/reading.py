@@ -1,0 +1,84 @@
+"""Someone who reads the logs: how many answers to ordinary traffic give a copy, without one chosen query."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unsoftmax import learners
+from unsoftmax.errors import NotIdentifiable
+from unsoftmax.fitting import Log, fit
+from unsoftmax.learners.core.base import Asking, Learner
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.metering import Budget
+from unsoftmax.oracles.stack import Stack
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.recovery import Recovery, Status
+from unsoftmax.run.engine import ProgressCallback
+from unsoftmax.run.engine import run as run_program
+from unsoftmax.spec import OracleSpec
+
+RECORDED = "recorded traffic"
+"""The access level."""
+
+LARGEST = 24
+"""Dimension up to which the rung is climbed: its fits take seconds, where the others take hundredths of one."""
+
+_RATIOS = (1.5, 2.5, 4.0)
+"""Fitted records per degree of freedom, in turn until a fit arrives: heads up to hot ones are within."""
+
+_LENGTH = 8
+"""Tokens per recorded sequence, where the domain allows them."""
+
+_HELD_OUT = 0.15
+"""Share of the records that judges the fit; it is on the bill."""
+
+_STARTS = 40
+"""Starts per fit: an audit has other rungs to climb."""
+
+
+def readable(base: Learner) -> str | None:
+    """The class to fit in place of a learner's, or None where logs of it are not fitted."""
+    match base:
+        case learners.LowRank():
+            return "low rank"
+        case learners.SingleHead() | learners.Approximate():
+            return "single head"
+        case learners.MultiHead():
+            return "multi-head"
+    return None
+
+
+def read_logs(
+    oracle: Oracle, base: Learner, unknowns: int, budget: Budget, seed: int, watch: ProgressCallback
+) -> Recovery:
+    """Fit more and more records of standard normal tokens; the bill is what had to be recorded."""
+    model = readable(base)
+    if model is None:
+        raise NotIdentifiable(f"logs of the class {type(base).__name__} learns are not fitted by this version.")
+    stack = Stack(oracle, budget)
+    found = run_program(_traffic(oracle.spec, model, unknowns, seed), stack, watch)
+    spent = stack.meter.snapshot()
+    return replace(found, usage=replace(spent, phases=found.usage.phases))
+
+
+def _traffic(spec: OracleSpec, model: str, unknowns: int, seed: int) -> Asking[Recovery]:
+    rng = np.random.default_rng([seed, 0x106])
+    length = int(min(_LENGTH, spec.domain.length_limit))
+    # Standard normal tokens, shorter where the domain wants it.
+    size = min(1.0, 0.5 * spec.domain.norm_limit / spec.dim**0.5)
+    tokens: list[Array] = []
+    answers: list[Array] = []
+    found: Recovery | None = None
+    for ratio in _RATIOS:
+        number = int(np.ceil(ratio * unknowns / (1 - _HELD_OUT))) - sum(map(len, tokens))
+        X = size * rng.standard_normal((number, length, spec.dim))
+        tokens.append(X.astype(spec.dtype).astype(np.float64))
+        answers.append((yield Probes(tokens[-1], phase="recorded")))
+        log = Log(np.concatenate(tokens), np.concatenate(answers), tolerance=spec.tolerance or None, dtype=spec.dtype)
+        found = fit(log, model, holdout=_HELD_OUT, seed=seed, starts=_STARTS)  # type: ignore[arg-type]
+        if found.status is not Status.SURROGATE:
+            break
+    assert found is not None
+    return found
