@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
 
@@ -22,7 +22,8 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None
     """None if one-token answers are affine; "pre" if tokens only matter off their mean; "rms" if they are affine in the
     tokens over their length; "post" if answers stay small.
 
-    Four queries, phase "pilot"; two more if they are not affine, and one if they do not tell "pre".
+    Four queries, phase "pilot"; two more if they are not affine, and two if they do not tell "pre". Where copies of a
+    token change the answer, sinks take a share of the weight, and tokens are asked before an empty one.
     """
     d = spec.dim
     size = power_of_two(min(1.0, 0.1 * spec.domain.norm_limit / np.sqrt(d)))
@@ -40,12 +41,35 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None
     empty = yield one_row(np.zeros((1, d)), phase="pilot")
     if _over_length(x, y[:4] - empty[0]):
         return "rms"
+    if (yield from _sinking(x[0], y[0], y[:3])):
+        return (yield from _beside_sinks(x, empty[0]))
     if np.abs(y[5]).max() < 100 * np.abs(y[:3]).max():
         return "post"
     raise ModelMismatch(
         "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor affine "
         "in the token over its length (RMSNorm before it), nor bounded (LayerNorm after it): something else stands "
         "around attention, or their noise is beyond a thousandth."
+    )
+
+
+def _sinking(x: Array, y: Array, answers: Array) -> Asking[bool]:
+    """Whether three copies of a token answer otherwise than one: then weights do not add up to 1."""
+    copies = yield Probes(np.broadcast_to(x, (1, 3, len(x))).copy(), phase="pilot")
+    return _gap(copies[0] - y, answers) > _SAME
+
+
+def _beside_sinks(x: Array, empty: Array) -> Asking[Found | None]:
+    """The norm from sequences [x, 0], in which the weight of x does not depend on it."""
+    x = np.vstack([x, x[0] + x[1] - x[2]])
+    y = (yield Probes(np.stack([x, np.zeros_like(x)], axis=1), phase="pilot")) - empty
+    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < _SAME:
+        return None
+    if _over_length(x[:3], y):
+        return "rms"
+    raise ModelMismatch(
+        "copies of a token change the answer (sinks, or positions added to tokens), and tokens before an empty one are "
+        "answered neither linearly nor by their direction: sinks with a bias of queries or values, which cannot be "
+        "told from them here, or another model."
     )
 
 

@@ -4,10 +4,16 @@ kind      which positions, sinks and window: a handful of queries
 presets   how much a run spends on conditioning
 scene     what one token shows: RMSNorm, residual, tokens that write nothing
 apart     heads told apart by the sums of their softmax denominators
+filling   heads that fill the space, told apart by rotary positions themselves
 values    what each head writes, and who shares values
+sinks     their logits
 weights   attention weights of all heads from one answer
+slopes    ALiBi told from rotary positions with a query bias
+law       are scores linear in the token, normed or capped
 turns     rotary frequencies, and who shares keys
 keys      K and its bias
+absolute  scores against an empty token, where differences do not say everything
+qk_norm   keys and queries behind norms of their own
 queries   Q and its bias
 llama     all of it, one step after the other
 assembly  from what was read to the model, its notes and its claims

@@ -78,12 +78,15 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]
     q, x = scene.draw(scene.empty, _LONG, rng), scene.draw(scene.written, _LONG, rng)
     sides = [scene.draw(scene.empty, _LENGTH, rng, _SIDE) for _ in range(2)]
     even, asked = scene.M @ x / 4, {}
+    last: Array | None = None
     for _ in range(12):
         keys = [(0, 0), (1, 1)]
         y = yield from respond(scene, np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in keys]), x, q, phase)
         asked = dict(zip(keys, y, strict=True))
-        if scene.sinks or np.linalg.norm(y - even, axis=1).max() < 0.9 * np.linalg.norm(even):
+        settled = last is not None and np.linalg.norm(y - last) < 0.02 * np.linalg.norm(last)
+        if scene.sinks or settled or np.linalg.norm(y - even, axis=1).max() < 0.9 * np.linalg.norm(even):
             break
+        last = y
         q, phase = 0.6 * q, "repair"
     while True:
         new = [(j, i) for j in range(len(sides[0])) for i in range(len(sides[1])) if (j, i) not in asked]

@@ -6,23 +6,26 @@ import numpy as np
 
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
 from unsoftmax.learners.rotary.keys import Keys
-from unsoftmax.learners.rotary.kind import Kind
+from unsoftmax.learners.rotary.kind import FAR, Kind
 from unsoftmax.learners.rotary.queries import Queries
 from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.features import Features
-from unsoftmax.models.positions import Rope
+from unsoftmax.models.positions import Alibi, Positions, Rope
 from unsoftmax.models.weighing import Weighing
+from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
-_SLACK = 400.0
+_SLACK = 100.0
 """Bound over estimate: relative errors of long sequences are some ten times those of parameters, since averages of many
-tokens are short; twenty more cover the spread of the reads."""
+tokens are short; ten more cover the spread of the reads."""
 
 
-def outcome(reader: Reader, turns: Turns, keys: Keys, queries: Queries, kind: Kind, spec: OracleSpec) -> Outcome:
+def outcome(
+    reader: Reader, turns: Turns, keys: Keys, queries: Queries, kind: Kind, cap: float | None, spec: OracleSpec
+) -> Outcome:
     """The layer in the oracle's number format, heads that share keys beside each other."""
     scene, values = reader.scene, reader.values
     order = np.lexsort((values.group, turns.group))
@@ -37,30 +40,55 @@ def outcome(reader: Reader, turns: Turns, keys: Keys, queries: Queries, kind: Ki
         residual=scene.residual,
         norm=None if scene.eps is None else "rms",
         eps=scene.eps or 0.0,
-        positions=Rope(turns.theta),
-        features=Features(keys.bias[group], queries.bias[order]),
-        weighing=Weighing(window=kind.window),
+        positions=_positions(reader, turns, order),
+        features=_features(keys, queries, group, order),
+        weighing=Weighing(cap, None if reader.sinks is None else reader.sinks[order], kind.window),
     ).astype(spec.dtype)
     return Outcome(model, notes=(_found(model),), claims=(_precision(reader, keys, queries),))
 
 
+def _positions(reader: Reader, turns: Turns, order: Array) -> Positions | None:
+    if reader.slopes is not None:
+        return Alibi(reader.slopes[order])
+    return Rope(turns.theta) if turns.theta.any() else None
+
+
+def _features(keys: Keys, queries: Queries, group: Array, order: Array) -> Features:
+    if keys.form is None or keys.eps is None or queries.form is None or queries.eps is None:
+        return Features(keys.bias[group], queries.bias[order])
+    forms = keys.form[group], queries.form[order], keys.eps[group], queries.eps[order]
+    return Features(keys.bias[group], queries.bias[order], *forms)
+
+
 def _precision(reader: Reader, keys: Keys, queries: Queries) -> Claim:
     """What the noise of the answers leaves in the model: the reads' own gain, times how the fits raise it."""
-    reads = float(np.sqrt(np.mean(np.square(reader.gain))))
-    noise = reader.scene.noise * reads * max(queries.condition, keys.condition)
-    bound = _SLACK * (noise + keys.misfit + reader.values.error)
+    weights, logs = np.sqrt(np.mean(np.square(reader.gain), axis=0))
+    noise = reader.scene.noise * float(logs) * queries.condition * keys.condition
+    # An error of what heads write is the same in all reads, and in proportion to the weights.
+    written = reader.values.error * float(weights) * queries.condition
+    bound = _SLACK * max(noise, written, keys.misfit)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 
 
 def _found(model: AttentionLayer) -> str:
     kept = "with" if model.residual else "without"
     norm = "no norm" if model.norm is None else f"RMSNorm before (eps {model.eps:.3g})"
-    assert isinstance(model.positions, Rope)
-    base = model.positions.base
-    ladder = f"base {base:.6g}" if base is not None else "frequencies of no ladder"
-    turning = 2 * len(model.positions.turning)
-    window = "" if model.window is None else f", window {model.window}"
+    window = f"no window up to {FAR} tokens" if model.window is None else f"window {model.window}"
     return (
         f"{model.heads} heads in {model.kv_groups} groups of shared keys and values, {model.head_dim} dimensions each, "
-        f"rotary positions ({ladder}, {turning} rows turn){window}, {kept} a residual, {norm}."
+        f"{_order(model)}{_extras(model)}, {window}, {kept} a residual, {norm}."
     )
+
+
+def _extras(model: AttentionLayer) -> str:
+    norms = ", norms of keys and queries" if model.features is not None and model.features.normed else ""
+    cap = norms if model.softcap is None else f"{norms}, scores capped at {model.softcap:.6g}"
+    return cap if model.sinks is None else f"{cap}, a sink per head"
+
+
+def _order(model: AttentionLayer) -> str:
+    if not isinstance(model.positions, Rope):
+        return "no positions" if model.positions is None else "a slope per step of distance (ALiBi)"
+    base = model.positions.base
+    ladder = f"base {base:.6g}" if base is not None else "frequencies of no ladder"
+    return f"rotary positions ({ladder}, {2 * len(model.positions.turning)} rows turn)"

@@ -20,7 +20,7 @@ class Keys:
     """K (G, s, d), bias (G, s) in a gauge with pairs of equal length; A (n, H, s) of the turns in the same gauge.
 
     condition: worst conditioning of one token's equations. misfit: how far the affine fit misses keys that it could
-    not fit at will, relative to the keys.
+    not fit at will, relative to the keys. Behind a norm of keys: its form (G, s, s) and eps (G,).
     """
 
     K: Array
@@ -28,27 +28,30 @@ class Keys:
     A: Array
     condition: float
     misfit: float
+    form: Array | None = None
+    eps: Array | None = None
 
 
-def read_keys(reader: Reader, turns: Turns, plan: Plan, rng: np.random.Generator) -> Asking[Keys]:
+def read_keys(reader: Reader, turns: Turns, plan: Plan) -> Asking[Keys]:
     """Blocks of new tokens until d + 1 and a few more are read, each before ceil(s G / H) + 1 query tokens or so."""
     s, d, m = reader.values.width, reader.scene.dim, len(turns.blocks[0])
     sharing = int(np.bincount(turns.group).min())
     n = min(len(turns.q), -(-s // sharing) + (plan.queries if sharing > 1 else 3 + plan.queries))
     blocks, logs = list(turns.blocks), list(turns.logs)
-    while len(blocks) * m < d + 1 + plan.tokens:
-        blocks.append(reader.block(m, rng))
+    for block in turns.planned:
+        blocks.append(block)
         z = np.concatenate([np.broadcast_to(blocks[-1], (n, m, d)), turns.q[:n, None]], axis=1)
         weights = yield from weights_before(reader, z, m, "main")
         own = 1 - weights.sum(axis=2, keepdims=True)
         if min(weights.min(), own.min()) <= 0:
             raise ModelMismatch("attention weights outside (0, 1) were read where keys are: heads are not explained.")
-        logs.append(np.log(weights) - np.log(own))
+        logs.append(reader.level(np.log(weights), np.arange(m, 0, -1)) - np.log(own))
     # Keys are fitted to the tokens as they are seen, whatever their number format made of them.
     tokens = reader.scene.seen(reader.scene.tokens(np.vstack(blocks)))
     fits = [_fit(turns, g, tokens, logs, reader.scene.noise) for g in range(int(turns.group.max()) + 1)]
     K, bias = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
     condition = max(float(np.linalg.cond(_equations(turns, g, n))) for g in range(len(K)))
+    condition *= spread(np.column_stack([tokens, np.full(len(tokens), reader.scene.radius)]))
     return _balanced(K, bias, turns, condition, max(f[2] for f in fits))
 
 
@@ -84,6 +87,12 @@ def _fit(turns: Turns, g: int, tokens: Array, logs: list[Array], noise: float) -
     whole = K0 + Kp @ p
     misfit = np.linalg.norm(fit_0 + fit_p @ p) / max(float(np.linalg.norm(X0)), 1e-300)
     return whole[:, :-1], whole[:, -1], float(misfit)
+
+
+def spread(tokens: Array) -> float:
+    """By how much a fit to these tokens (n, k) raises errors against orthogonal ones of the same length."""
+    sizes = np.linalg.svd(tokens, compute_uv=False)
+    return float(np.sqrt((sizes**2).mean() * (sizes**-2).mean()))
 
 
 def _equations(turns: Turns, g: int, n: int) -> Array:

@@ -1,8 +1,8 @@
 """Which positions, sinks and window a layer has: a handful of sequences made of two or three different tokens.
 
 [q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
-positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary), and not where they are a bias per
-distance; a token is outside the window if replacing it changes nothing.
+positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); a token is
+outside the window if replacing it changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unsoftmax.spec import OracleSpec
 _SAME = 1e6
 """Answers that differ by fewer roundings than this are equal: what is looked for changes them by a thousandth."""
 
-_FAR = 1024
+FAR = 1024
 """Distance up to which windows are looked for."""
 
 _NEAR = 32
@@ -32,7 +32,8 @@ Order = Literal["none", "rotary", "bias"]
 
 @dataclass(frozen=True)
 class Kind:
-    """order: "none", "rotary" (through the query), "bias" (also for a query token x = 0). `window` None: not found."""
+    """order: "none", "rotary" (only through the query), "bias" (for x_N = 0 too: a bias per distance, or rotary
+    positions with a bias of queries, which the weights of single heads tell apart). `window` None: not found."""
 
     order: Order
     sinks: bool
@@ -64,19 +65,10 @@ def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
     order: Order = "none"
     if not same(y3[2], y3[3]):
         order = "rotary" if same(y3[4], y3[5]) else "bias"
-        if order == "bias" and not (yield from _without_tokens(a, y1[1], everything, spec)):
-            order = "rotary"
     sinks = not same(y1[0], y3[0])
-    far = min(_NEAR if order == "bias" else _FAR, int(min(spec.domain.length_limit, _FAR + 1)) - 1)
+    far = min(_NEAR if order == "bias" else FAR, int(min(spec.domain.length_limit, FAR + 1)) - 1)
     window = yield from _window(a, other, q, far, everything, spec)
     return Kind(order, sinks, window)
-
-
-def _without_tokens(a: Array, empty: Array, answers: Array, spec: OracleSpec) -> Asking[bool]:
-    """Whether the weight of a before x = 0 is that of -a: then distances count there and tokens do not."""
-    zero = np.zeros(spec.dim)
-    y = yield Probes(np.stack([np.stack([a, zero]), np.stack([-a, zero])]), phase="pilot")
-    return _same(y[0] - empty, empty - y[1], answers, spec)
 
 
 def _window(a: Array, other: Array, q: Array, far: int, answers: Array, spec: OracleSpec) -> Asking[int | None]:

@@ -1,31 +1,79 @@
-"""The whole program: tokens, heads apart, values, turns, keys, queries."""
+"""The whole program: tokens, heads apart, values, the law of scores, turns, keys, queries."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.core.base import Program
+from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import tell_apart
 from unsoftmax.learners.rotary.assembly import outcome
-from unsoftmax.learners.rotary.keys import read_keys
+from unsoftmax.learners.rotary.filling import fill, require_filling
+from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
-from unsoftmax.learners.rotary.presets import PLANS
+from unsoftmax.learners.rotary.law import find_law
+from unsoftmax.learners.rotary.presets import PLANS, Plan
+from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
-from unsoftmax.learners.rotary.scene import read_scene
-from unsoftmax.learners.rotary.turns import read_turns
-from unsoftmax.learners.rotary.values import read_values
+from unsoftmax.learners.rotary.scene import Scene, read_scene
+from unsoftmax.learners.rotary.sinks import read_sinks
+from unsoftmax.learners.rotary.slopes import read_slopes
+from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start
+from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
+
+Heads = tuple[Scene, Values, Array | None]
+
+_FEWEST = 3
+"""Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
 
 
 def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.random.Generator) -> Program:
-    """A layer with rotary positions, with RMSNorm or none; heads share keys and values or not."""
+    """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
     plan = PLANS[preset]
     scene = yield from read_scene(spec, norm, kind.sinks, rng)
+    scene, values, logits = yield from _heads(scene, kind, plan, rng)
+    reader = Reader(scene, values, sinks=logits)
+    if kind.order == "bias":
+        reader.slopes = yield from read_slopes(reader, plan.slots(reader), rng)
+    begun = yield from start(reader, plan, rng)
+    law = yield from find_law(reader, begun)
+    turning, cap = kind.order != "none" and reader.slopes is None, None
+    if law == "normed":
+        turns, keys, queries = yield from read_normed(reader, begun, plan, turning, rng)
+        return outcome(reader, turns, keys, queries, kind, cap, spec)
+    if law == "capped":
+        require_quiet(reader, "a soft cap")
+        cap = yield from find_cap(reader, begun)
+    turns, keys = yield from _keys(reader, begun, plan, turning, cap, rng)
+    queries = yield from read_queries(reader, turns, keys, plan, rng, cap)
+    return outcome(reader, turns, keys, queries, kind, cap, spec)
+
+
+def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
+    """The scene, what every head writes, and the logits of sinks where there are any."""
+    if len(scene.empty) < _FEWEST:
+        require_filling(scene, kind.order != "none")
+        scene, values = yield from fill(scene, rng)
+        return scene, values, None
     apart = yield from tell_apart(scene, rng)
-    values = yield from read_values(scene, apart, plan.spare, np.ones(apart.heads), rng)
-    reader = Reader(scene, values)
-    turns = yield from read_turns(reader, plan, rng)
-    keys = yield from read_keys(reader, turns, plan, rng)
-    queries = yield from read_queries(reader, turns, keys, plan, rng)
-    return outcome(reader, turns, keys, queries, kind, spec)
+    if not kind.sinks:
+        return scene, (yield from read_values(scene, apart, plan.spare, np.ones(apart.heads), rng)), None
+    apart, logits = yield from read_sinks(scene, apart)
+    values = yield from read_values(scene, apart, plan.spare, 1 / (2 + np.exp(logits)), rng)
+    return scene, values, logits
+
+
+def _keys(
+    reader: Reader, begun: Start, plan: Plan, turning: bool, cap: float | None, rng: np.random.Generator
+) -> Asking[tuple[Turns, Keys]]:
+    """Frequencies and keys: from differences of scores where those say everything, from the scores themselves else."""
+    if cap is None and reader.sinks is None:
+        turns = yield from read_turns(reader, begun, turning)
+        return turns, (yield from read_keys(reader, turns, plan))
+    require_quiet(reader, "sinks")
+    turns = yield from read_absolute(reader, begun, turning, cap)
+    tokens, features = yield from read_features(reader, turns, plan, reader.scene.dim + 1 + plan.tokens, cap, rng)
+    return turns, linear_keys(reader, turns, tokens, features)

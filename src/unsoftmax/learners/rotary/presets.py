@@ -31,8 +31,9 @@ class Plan:
         return self._filled(reader.slots, len(reader.scene.M) // len(reader.values.O) - (not reader.quiet))
 
     def last_slots(self, reader: Reader) -> int:
-        """Tokens of a sequence before a query token that writes."""
-        return self._filled(reader.slots, len(reader.scene.M) // len(reader.values.O))
+        """Tokens of a sequence before a query token that writes; with sinks its own weight costs a slot."""
+        most = len(reader.scene.M) // len(reader.values.O) - reader.absolute
+        return self._filled(reader.slots - reader.absolute, most)
 
     def main_queries(self, d: int, H: int, G: int, s: int) -> int:
         """Closed form of the phase "main" for a layer of d outputs with G s < d and H s <= d."""
@@ -51,7 +52,7 @@ class Plan:
         )
 
     def _filled(self, usable: int, most: int) -> int:
-        return max(2, min(round(self.fill * usable), most))
+        return max(1 if most == 1 else 2, min(round(self.fill * usable), most))
 
 
 PLANS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader, dual_values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
 
 _ROOM = 0.8
@@ -33,62 +35,99 @@ _REPAIRS = 6
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Q (H, s, d), bias (H, s); condition: worst conditioning of a query token's own equations."""
+    """Q (H, s, d), bias (H, s); condition: worst conditioning of a query token's own equations.
+
+    Behind a norm of queries: its form (H, s, s) and eps (H,).
+    """
 
     Q: Array
     bias: Array
     condition: float
+    form: Array | None = None
+    eps: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class _Design:
-    """What every sequence needs: keys by group, rotations of the slots (farthest first), sequences per query token."""
+class Design:
+    """What every sequence needs: keys by group, rotations of the slots (farthest first), sequences per query token.
+
+    key(g, z): key of a token under group g; strength: typical size of queries; cap: scores s are seen as
+    cap tanh(s / cap).
+    """
 
     reader: Reader
-    keys: Keys
+    key: Callable[[int, Array], Array]
     group: Array
     R: list[Array]
     repeats: int
+    strength: float
+    cap: float | None = None
 
     @property
     def slots(self) -> int:
         return len(self.R)
 
-    def key(self, g: int, z: Array) -> Array:
-        return self.keys.K[g] @ z + self.keys.bias[g]
+    @property
+    def groups(self) -> int:
+        return int(self.group.max()) + 1
 
     def rows(self, g: int, z: Array) -> Array:
-        """Equations (m, s) for a_h(q) from one sequence z (m + 1, d): R^D xi(z_i) - xi(q)."""
-        return np.stack([R @ self.key(g, x) for R, x in zip(self.R, z[:-1], strict=True)]) - self.key(g, z[-1])
+        """Equations (m, s) for a_h(q) from one sequence z (m + 1, d): R^D xi(z_i) - xi(q); with sinks xi(q) too."""
+        own = self.key(g, z[-1])
+        rows = np.stack([R @ self.key(g, x) for R, x in zip(self.R, z[:-1], strict=True)]) - own
+        return rows if self.reader.sinks is None else np.vstack([rows, own])
 
 
-def read_queries(reader: Reader, turns: Turns, keys: Keys, plan: Plan, rng: np.random.Generator) -> Asking[Queries]:
-    """d + 1 query tokens, x = 0 among them; those at which a head is saturated are asked again, shorter."""
-    scene, m = reader.scene, plan.last_slots(reader)
-    s, d = reader.values.width, scene.dim
+def design_for(
+    reader: Reader, turns: Turns, key: Callable[[int, Array], Array], A: Array, plan: Plan, cap: float | None
+) -> Design:
+    """The design of this plan for query tokens whose queries are as strong as A (n, H, s)."""
+    m, s = plan.last_slots(reader), reader.values.width
     R = [rotation(turns.theta, D) for D in range(m, 0, -1)]
-    design = _Design(reader, keys, turns.group, R, max(plan.repeats, -(-s // m)))
-    room = len(np.vstack(list(reader.values.V))) + keys.K.shape[0] * s <= _ROOM * d
-    q = np.vstack([np.zeros(d), orthonormal(rng, d) * ((0.9 if room else 0.63) * scene.radius * turns.scale)])
-    A, last, worst = np.zeros((d + 1, len(turns.group), s)), q.copy(), 0.0
-    left, phase = np.arange(d + 1), "main"
+    strength = float(np.sqrt((A**2).mean(axis=(0, 2))).max())
+    return Design(reader, key, turns.group, R, max(plan.repeats, -(-s // (m + reader.absolute))), strength, cap)
+
+
+def read_queries(
+    reader: Reader, turns: Turns, keys: Keys, plan: Plan, rng: np.random.Generator, cap: float | None = None
+) -> Asking[Queries]:
+    """d + 1 query tokens, x = 0 among them for the bias; beside sinks, whose queries have none, d of them."""
+    d, s, scene = reader.scene.dim, reader.values.width, reader.scene
+    design = design_for(reader, turns, lambda g, z: keys.K[g] @ z + keys.bias[g], keys.A, plan, cap)
+    room = len(np.vstack(list(reader.values.V))) + len(keys.K) * s <= _ROOM * d
+    q = orthonormal(rng, d) * ((0.9 if room else 0.63) * scene.radius * turns.begun.scale)
+    biased = reader.sinks is None
+    q = np.vstack([np.zeros(d), q]) if biased else q
+    sequences = (lambda q: _prescribed(design, keys.K, q)) if room else (lambda q: _chosen(design, keys.K, q, rng))
+    A, last, worst = yield from queries_at(design, q, sequences)
+    right = np.column_stack([last, np.ones(len(last))]) if biased else last
+    whole = np.linalg.lstsq(right, A.reshape(len(A), -1), rcond=None)[0].reshape(right.shape[1], -1, s)
+    return Queries(whole[:d].transpose(1, 2, 0), whole[d] if biased else np.zeros((len(turns.group), s)), worst)
+
+
+def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) -> Asking[tuple[Array, Array, float]]:
+    """Queries (n, H, s) of query tokens q (n, d), these as seen, and the worst conditioning.
+
+    sequences(q): (n, repeats, m + 1, d). Query tokens at which a head is saturated are asked again, shorter.
+    """
+    reader, m, d = design.reader, design.slots, q.shape[1]
+    q = q.copy()
+    A, last, worst = np.zeros((len(q), len(design.group), reader.values.width)), q.copy(), 0.0
+    left, phase = np.arange(len(q)), "main"
     for _ in range(_REPAIRS):
-        z = _prescribed(design, q[left]) if room else _chosen(design, q[left], rng)
+        z = sequences(q[left])
         alpha, own, seen = yield from reader.before_any(z.reshape(-1, m + 1, d), phase)
         # A query token is shortened by halves where a weight is lost in the noise of the answer.
-        lost = (np.minimum(alpha.min(axis=2), own) <= max(1e-12, 10 * scene.noise)).any(axis=1)
+        lost = (np.minimum(alpha.min(axis=2), own) <= max(1e-12, 10 * reader.scene.noise)).any(axis=1)
         lost = lost.reshape(len(left), -1).any(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = (np.log(alpha) - np.log(own)[..., None]).reshape(len(left), design.repeats, -1, m)
+        t = _logs(reader, alpha, own).reshape(len(left), design.repeats, len(design.group), -1)
         seen = seen.reshape(len(left), design.repeats, m + 1, d)
         for j in np.flatnonzero(~lost):
             A[left[j]], condition = _solved(design, seen[j], t[j])
             last[left[j]], worst = seen[j, 0, -1], max(worst, condition)
         left, phase = left[lost], "repair"
         if len(left) == 0:
-            whole = np.linalg.lstsq(np.column_stack([last, np.ones(d + 1)]), A.reshape(d + 1, -1), rcond=None)[0]
-            whole = whole.reshape(d + 1, -1, s)
-            return Queries(whole[:d].transpose(1, 2, 0), whole[d], worst)
+            return A, last, worst
         q[left] *= 0.5
     raise ModelMismatch(
         f"at {len(left)} query tokens some head attends to one token alone however short they are: scores are beyond "
@@ -96,57 +135,78 @@ def read_queries(reader: Reader, turns: Turns, keys: Keys, plan: Plan, rng: np.r
     )
 
 
-def _solved(design: _Design, z: Array, t: Array) -> tuple[Array, float]:
+def _logs(reader: Reader, alpha: Array, own: Array) -> Array:
+    """Right-hand sides (n, H, m) of the equations: scores against the last token's own; with sinks that one too."""
+    alpha, own = np.maximum(alpha, 1e-300), np.maximum(own, 1e-300)
+    logs = reader.level(np.log(alpha), np.arange(alpha.shape[2], 0, -1)) - np.log(own)[..., None]
+    if reader.sinks is None:
+        return logs
+    sunk = np.log(np.maximum(1 - alpha.sum(axis=2) - own, 1e-300)) - reader.sinks
+    return np.concatenate([logs, (np.log(own) - sunk)[..., None]], axis=2)
+
+
+def _solved(design: Design, z: Array, t: Array) -> tuple[Array, float]:
     """a_h(q) (H, s) of one query token from its sequences z (repeats, m + 1, d) and logs t (repeats, H, m)."""
-    out, worst = np.zeros((t.shape[1], design.keys.K.shape[1])), 0.0
-    for g in range(len(design.keys.K)):
+    m = design.slots
+    out, worst = np.zeros((t.shape[1], design.reader.values.width)), 0.0
+    for g in range(design.groups):
         heads = np.flatnonzero(design.group == g)
         rows = np.vstack([design.rows(g, part) for part in z])
         right = t[:, heads].transpose(0, 2, 1).reshape(len(rows), -1)
         out[heads] = np.linalg.lstsq(rows, right, rcond=None)[0].T
+        if design.cap is not None:
+            own = np.vstack([np.broadcast_to(design.key(g, part[-1]), (m, len(out[0]))) for part in z])
+            out[heads] = uncapped(rows + own, own, right, out[heads].T, design.cap).T
         worst = max(worst, float(np.linalg.cond(rows)))
     return out, worst
 
 
-def _prescribed(design: _Design, q: Array) -> Array:
+def _prescribed(design: Design, K: Array, q: Array) -> Array:
     """Sequences (n, repeats, m + 1, d): V_g z_i = e_i and R^D xi_g(z_i) = -sign(xi_g(q)_i) e_i, far from xi_g(q)."""
-    values, K, m = design.reader.values, design.keys.K, design.slots
+    values, m = design.reader.values, design.slots
     s, d, radius = values.width, q.shape[1], design.reader.scene.radius
     split = len(values.V) * s
     inverse = np.linalg.pinv(np.vstack([*values.V, *K]))
-    value_part = inverse[:, :split] @ np.vstack([np.eye(s)[:, :m]] * len(values.V))
-    value_part *= _PART * radius / np.linalg.norm(value_part, axis=0).max()
-    strength = float(np.sqrt((design.keys.A**2).mean(axis=(0, 2))).max())
+    sinking = design.reader.sinks is not None
     z = np.zeros((len(q), design.repeats, m + 1, d))
     for j, last in enumerate(q):
         own = [design.key(g, last) for g in range(len(K))]
+        written = [_beside(V @ last, m) if sinking else np.eye(s)[:, :m] for V in values.V]
+        value_part = inverse[:, :split] @ np.vstack(written)
+        value_part *= _PART * radius / np.linalg.norm(value_part, axis=0).max()
         for c in range(design.repeats):
             shown = (np.arange(m) + c * (s - m)) % s
             wanted = []
             for xi in own:
                 signs = np.zeros((s, m))
                 signs[shown, np.arange(m)] = -np.where(xi[shown] > 0, 1.0, -1.0)
+                signs = _beside(xi, m) if sinking and design.repeats == 1 else signs
                 wanted.append(np.stack([R.T @ signs[:, i] for i, R in enumerate(design.R)], axis=1))
             key_part = inverse[:, split:] @ np.vstack(wanted)
-            key_part *= min(_SCORE / strength, _PART * radius / np.linalg.norm(key_part, axis=0).max())
+            key_part *= min(_SCORE / design.strength, _PART * radius / np.linalg.norm(key_part, axis=0).max())
             tokens = (value_part + key_part).T
             tokens *= min(1.0, _EDGE * radius / np.linalg.norm(tokens, axis=1).max())
             z[j, c, :m], z[j, c, m] = tokens, last
     return z
 
 
-def _chosen(design: _Design, q: Array, rng: np.random.Generator) -> Array:
+def _beside(own: Array, m: int) -> Array:
+    """m orthonormal columns (s, m) orthogonal to the last token's own."""
+    return np.asarray(np.linalg.svd(own[None])[2][1:].T[:, :m])
+
+
+def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Array:
     """Sequences of tokens q + v_i, V_g v_i orthogonal, from random blocks: the best conditioned at each q."""
     reader, m = design.reader, design.slots
     blocks = []
     for _ in range(_CANDIDATES):
         v = dual_values(reader.values, m, 0.68 * reader.scene.radius, rng)
-        rows = [np.stack([R @ (K @ x) for R, x in zip(design.R, v, strict=True)]) for K in design.keys.K]
+        rows = [np.stack([R @ (k @ x) for R, x in zip(design.R, v, strict=True)]) for k in K]
         blocks.append((max(np.linalg.cond(part) for part in rows), v, rows))
     blocks = sorted(blocks, key=lambda b: b[0])[:_KEPT]
     z = np.zeros((len(q), design.repeats, m + 1, q.shape[1]))
     for j, last in enumerate(q):
-        own = [design.key(g, last) for g in range(len(design.keys.K))]
+        own = [design.key(g, last) for g in range(len(K))]
         add = [np.stack([R @ xi for R in design.R]) - xi for xi in own]
         cost = [max(np.linalg.cond(a + b) for a, b in zip(rows, add, strict=True)) for _, _, rows in blocks]
         for c, best in enumerate(np.argsort(cost)[: design.repeats]):

@@ -21,6 +21,8 @@ _FEW = 3
 """Query tokens that are asked first: most lengths that are too long show there."""
 
 _SHRINKS = 14
+_SAME_WEIGHT = 0.02
+"""Change of the least weight, as query tokens are shortened, below which their length does not count."""
 
 _SAME_KEYS, _SAME_KEYS_ROUNDED = 1e-3, 0.5
 """Angle between the key spaces of two heads below which they share keys."""
@@ -36,6 +38,21 @@ _OFF_CIRCLE, _OFF_CIRCLE_ROUNDED = 1e-3, 0.3
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """Query tokens q (n, d), `scale` times their first length; blocks (m, d) of tokens for the fit of keys; and the
+    weights (n, H, m) of the first one before all query tokens, which can be read."""
+
+    q: Array
+    scale: float
+    blocks: list[Array]
+    weights: Array
+
+    @property
+    def block(self) -> Array:
+        return self.blocks[0]
+
+
+@dataclass(frozen=True, eq=False)
 class Turns:
     """q (n, d) query tokens; A (n, H, s) their queries in the gauge of the frequencies; blocks of tokens asked before
     all of them, with logs (n, H, m) = s_i - s_q; group (H,): who shares keys."""
@@ -46,42 +63,60 @@ class Turns:
     group: Array
     blocks: list[Array]
     logs: list[Array]
-    scale: float
+    begun: Start
+
+    @property
+    def planned(self) -> list[Array]:
+        """Blocks that were made for the fit of keys and are still to be asked."""
+        return self.begun.blocks[len(self.blocks) :]
 
 
-def read_turns(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Turns]:
-    """2 (s + 2) sequences for every block of tokens, ceil((s + 1) / (m - 1)) blocks."""
-    scene, s, m = reader.scene, reader.values.width, plan.slots(reader)
+def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]:
+    """s + 2 query tokens or a few more, short enough for weights that can be read."""
+    scene, s = reader.scene, reader.values.width
     n = s + (2 if reader.quiet else 4)
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
     q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
-    blocks = [reader.block(m, rng) for _ in range(-(-(s + 1) // (m - 1)))]
-    scale, near = yield from _readable(reader, blocks[0], q)
-    q = scale * q
-    first: list[Array] = [near]
+    m = plan.slots(reader)
+    blocks = reader.blocks(max(-(-(scene.dim + 1 + plan.tokens) // m), -(-(s + 1) // (m - 1))), m, rng)
+    scale, weights = yield from _readable(reader, blocks[0], q)
+    return Start(scale * q, scale, blocks, weights)
+
+
+def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
+    """2 (s + 2) sequences for every block of tokens, ceil((s + 1) / (m - 1)) blocks; half of them if nothing turns."""
+    scene, s, m, q = reader.scene, reader.values.width, len(begun.block), begun.q
+    blocks = begun.blocks[: -(-(s + 1) // (m - 1))]
+    first: list[Array] = [begun.weights]
     for block in blocks[1:]:
-        first.append((yield from _weights(reader, block, q, 0, "main")))
+        first.append((yield from weights_of(reader, block, q, 0, "main")))
     second: list[Array] = []
-    for block in blocks:
-        second.append((yield from _weights(reader, block, q, 1, "main")))
+    for block in blocks if turning else []:
+        second.append((yield from weights_of(reader, block, q, 1, "main")))
     if min(_least(w) for w in first + second) <= 0:
         raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
-    Y0, Y1 = (np.concatenate([_ratios(w) for w in part], axis=2) for part in (first, second))
-    group = _shared(Y0, Y1, s, scene.exact)
-    theta, A = _frequencies(Y0, Y1, group, s, scene.exact)
-    logs = [np.log(w) - np.log(1 - w.sum(axis=2, keepdims=True)) for w in first]
-    return Turns(q, A, theta, group, blocks, logs, scale)
+    away = np.arange(m, 0, -1)
+    first_logs = [reader.level(np.log(w), away) for w in first]
+    logs = [log - np.log(1 - w.sum(axis=2, keepdims=True)) for log, w in zip(first_logs, first, strict=True)]
+    second_logs = [np.log(w) for w in second] if turning else first_logs
+    Y0, Y1 = (np.concatenate([x[..., 1:] - x[..., :1] for x in part], axis=2) for part in (first_logs, second_logs))
+    group = shared(Y0, Y1, s, scene.exact)
+    theta, A = frequencies(Y0, Y1, group, s, scene.exact)
+    return Turns(q, A, theta, group, blocks, logs, begun)
 
 
 def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Array]]:
     """By how much to shorten the query tokens for weights that can be read, and a block's weights (n, H, m) then."""
     limit = _READABLE if reader.scene.exact else _READABLE_ROUNDED
-    scale, phase = 1.0, "main"
+    scale, phase, before = 1.0, "main", np.inf
     for _ in range(_SHRINKS):
-        few = yield from _weights(reader, block, scale * q[:_FEW], 0, phase)
-        if _least(few) > limit:
-            rest = yield from _weights(reader, block, scale * q[_FEW:], 0, phase)
-            if _least(rest) > limit / 30:
+        few = yield from weights_of(reader, block, scale * q[:_FEW], 0, phase)
+        # Behind a norm of queries their length does not count: what there is must do.
+        normed = abs(_least(few) / before - 1) < _SAME_WEIGHT
+        before = _least(few)
+        if before > (limit / 1e3 if normed else limit):
+            rest = yield from weights_of(reader, block, scale * q[_FEW:], 0, phase)
+            if _least(rest) > (limit / 1e3 if normed else limit / 30):
                 return scale, np.concatenate([few, rest])
         scale, phase = scale * _SHORTER, "repair"
     raise ModelMismatch(
@@ -90,7 +125,7 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Arr
     )
 
 
-def _weights(reader: Reader, block: Array, q: Array, empty: int, phase: str) -> Asking[Array]:
+def weights_of(reader: Reader, block: Array, q: Array, empty: int, phase: str) -> Asking[Array]:
     """Weights (n, H, m) of a block before every q (n, d), with `empty` tokens x = 0 in between."""
     n, (m, d) = len(q), block.shape
     between = np.zeros((n, empty, d))
@@ -106,16 +141,11 @@ def weights_before(reader: Reader, z: Array, m: int, phase: str) -> Asking[Array
     return alpha[..., :m]
 
 
-def _ratios(weights: Array) -> Array:
-    """Logs (n, H, m - 1) of weights against the first token's."""
-    return np.asarray(np.log(weights[..., 1:]) - np.log(weights[..., :1]))
-
-
 def _least(weights: Array) -> float:
     return float(min(weights.min(), (1 - weights.sum(axis=2)).min()))
 
 
-def _shared(Y0: Array, Y1: Array, s: int, exact: bool) -> Array:
+def shared(Y0: Array, Y1: Array, s: int, exact: bool) -> Array:
     """group (H,): heads whose rows [Y0, Y1] span the same space have the same keys."""
     spaces = [np.linalg.svd(np.hstack([Y0[:, h], Y1[:, h]]), full_matrices=False)[2][:s] for h in range(Y0.shape[1])]
     limit = _SAME_KEYS if exact else _SAME_KEYS_ROUNDED
@@ -129,7 +159,7 @@ def _shared(Y0: Array, Y1: Array, s: int, exact: bool) -> Array:
     return group
 
 
-def _frequencies(Y0: Array, Y1: Array, group: Array, s: int, exact: bool) -> tuple[Array, Array]:
+def frequencies(Y0: Array, Y1: Array, group: Array, s: int, exact: bool) -> tuple[Array, Array]:
     """theta (s/2,) of all groups together and A (n, H, s) in its gauge."""
     n, H = Y0.shape[:2]
     A, found, off = np.zeros((n, H, s)), [], 0.0

@@ -21,7 +21,10 @@ _NEW, _NEW_ROUNDED = 1e-7, 2e-2
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """P_h = O[h] V[group[h]]: O (H, outputs, s), V (G, s, d) with orthonormal rows, group (H,)."""
+    """P_h = O[h] V[group[h]]: O (H, outputs, s), V (G, s, d) with orthonormal rows, group (H,).
+
+    error: estimate of the relative error of P_h.
+    """
 
     O: Array
     V: Array
@@ -121,8 +124,22 @@ def _grouped(scene: Scene, columns: list[Array], group: Array, shares: Array, wo
             "heads of unequal rank, or more than attention."
         )
     V = V.reshape(G, s, -1)
+    error = max(worst, float(miss), _disagreement(scene, O, V, group, shares))
     for g in range(G):
         q, r = np.linalg.qr(V[g].T)
         V[g] = q.T
         O[group == g] = O[group == g] @ r.T
-    return Values(O, V, group, max(worst, float(miss)))
+    return Values(O, V, group, error)
+
+
+def _disagreement(scene: Scene, O: Array, V: Array, group: Array, shares: Array) -> float:
+    """Relative error of what heads write: M split among all heads gives heads of a group the same V up to it."""
+    H, s = len(O), O.shape[2]
+    if H * s > len(scene.M):
+        return 0.0
+    flat = np.hstack(list(O * shares[:, None, None]))
+    Z = np.linalg.lstsq(flat, scene.M, rcond=None)[0].reshape(H, s, -1)
+    off = np.linalg.norm(Z - V[group]) / np.linalg.norm(V[group])
+    sizes = np.linalg.svd(flat, compute_uv=False)
+    # The split raises errors by the conditioning of what heads write together.
+    return float(off / np.sqrt((sizes**2).mean() * (sizes**-2).mean()))

@@ -17,11 +17,25 @@ _VALUES, _LONG = 0.66, 0.95
 
 @dataclass(eq=False)
 class Reader:
-    """Weights by head and slot. `gain` collects, read by read, by how much it raises the noise of an answer."""
+    """Weights by head and slot. `gain` collects, read by read, by how much noise rises to a weight, and to its log.
+
+    slopes (H,): what every step of distance takes from a score; sinks (H,): logits of sinks. None where there are none.
+    """
 
     scene: Scene
     values: Values
-    gain: list[float] = field(default_factory=list)
+    gain: list[tuple[float, float]] = field(default_factory=list)
+    slopes: Array | None = None
+    sinks: Array | None = None
+
+    @property
+    def absolute(self) -> bool:
+        """Whether scores count beside the logits of sinks, and not only against each other."""
+        return self.sinks is not None
+
+    def level(self, logs: Array, distances: Array) -> Array:
+        """Logs (n, H, m) of weights against the last token's, without what a slope per step of distance takes away."""
+        return logs if self.slopes is None else np.asarray(logs + self.slopes[:, None] * distances)
 
     @property
     def quiet(self) -> bool:
@@ -33,12 +47,12 @@ class Reader:
         """Tokens whose weights one answer tells for all heads."""
         return min(self.values.width, len(self.scene.M) // len(self.values.O))
 
-    def before_quiet(self, z: Array, slots: int, phase: str) -> Asking[Array]:
-        """Weights (n, H, slots) of the first tokens of z (n, N, d); all others write nothing."""
+    def before_quiet(self, z: Array, slots: int, phase: str, skipped: int = 0) -> Asking[Array]:
+        """Weights (n, H, slots) of the first tokens of z (n, N, d), some `skipped`; all others write nothing."""
         y, seen = yield from self.scene.ask(z, phase)
         known: dict[bytes, Array] = {}
         out = []
-        for row, tokens in zip(y, seen[:, :slots], strict=True):
+        for row, tokens in zip(y, seen[:, skipped : skipped + slots], strict=True):
             key = tokens.tobytes()
             if key not in known:
                 known[key] = np.linalg.pinv(self._written(tokens))
@@ -47,9 +61,19 @@ class Reader:
         return np.array(out)
 
     def before_any(self, z: Array, phase: str) -> Asking[tuple[Array, Array, Array]]:
-        """Weights (n, H, m) of the tokens before the last, the last one's own (n, H), and z as seen."""
+        """Weights (n, H, m) of the tokens before the last, the last one's own (n, H), and z as seen.
+
+        Without sinks weights add up to 1, and the last one's own is the rest; with sinks it is read like the others.
+        """
         y, seen = yield from self.scene.ask(z, phase)
         out = []
+        if self.sinks is not None:
+            for row, tokens in zip(y, seen, strict=True):
+                inverse = np.linalg.pinv(self._written(tokens))
+                out.append((inverse @ row).reshape(len(self.values.O), -1))
+                self._count(inverse, row, min(out[-1].min(), (1 - out[-1].sum(axis=1)).min()))
+            alpha = np.array(out)
+            return alpha[..., :-1], alpha[..., -1], seen
         for row, tokens in zip(y, seen, strict=True):
             inverse = np.linalg.pinv(self._written(tokens[:-1] - tokens[-1]))
             out.append((inverse @ (row - self.scene.M @ tokens[-1])).reshape(len(self.values.O), -1))
@@ -63,8 +87,26 @@ class Reader:
         return P.transpose(1, 0, 2).reshape(P.shape[1], -1)
 
     def _count(self, inverse: Array, row: Array, least: float) -> None:
-        norm = np.linalg.norm(inverse) / np.sqrt(len(inverse))
-        self.gain.append(float(norm * np.linalg.norm(row) / max(least, 1e-12)))
+        size = float(np.linalg.norm(inverse) / np.sqrt(len(inverse)) * np.linalg.norm(row))
+        self.gain.append((size, size / max(float(least), 1e-12)))
+
+    def blocks(self, count: int, m: int, rng: np.random.Generator) -> list[Array]:
+        """Blocks (m, d) like `block` whose tokens, with a constant beside them, are a well-conditioned basis together.
+
+        What the tokens do not write is chosen orthogonal, column by column, to what they write.
+        """
+        scene, n = self.scene, count * m
+        v = np.vstack([dual_values(self.values, m, _VALUES * scene.radius, rng) for _ in range(count)])
+        free = n - len(scene.written) - 1
+        if not 0 < len(scene.empty) <= free:
+            return [self.block(m, rng) for _ in range(count)]
+        known = np.column_stack([v @ scene.written.T, np.ones(n)])
+        rest = np.linalg.qr(np.column_stack([known, rng.standard_normal((n, len(scene.empty)))]))[0]
+        part = rest[:, known.shape[1] :] @ scene.empty
+        room = np.maximum((_LONG * scene.radius) ** 2 - (v * v).sum(axis=1), 0)
+        # Rows of orthonormal columns have about one length; the longest one decides.
+        part *= float(np.sqrt(room / (part * part).sum(axis=1)).min())
+        return list((v + part).reshape(count, m, -1))
 
     def block(self, m: int, rng: np.random.Generator) -> Array:
         """m tokens (m, d) whose values are orthogonal under every group: all heads read all slots equally well."""

@@ -1,0 +1,133 @@
+"""Scores themselves, not only their differences: one empty token in front, whose score is 0, is the yardstick.
+
+With and without it, what is left of the weight against a token's own differs by e^(0 - s). Sinks, caps and norms of
+keys need it; a key bias would give the empty token a score, and is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.keys import Keys
+from unsoftmax.learners.rotary.presets import Plan
+from unsoftmax.learners.rotary.turns import Start, Turns, frequencies, shared
+from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.capped import cap_of, unbent
+from unsoftmax.solvers.shift_operator import rotation
+
+_LINEAR, _LINEAR_ROUNDED = 1e-5, 0.3
+"""Misfit of keys that are linear in the tokens, from exact and from rounded answers."""
+
+
+def require_quiet(reader: Reader, what: str) -> None:
+    """Absolute scores are read before query tokens that write nothing."""
+    if not reader.quiet:
+        raise NotIdentifiable(
+            f"{what} beside heads that leave no {reader.values.width + 2} dimensions of tokens that write nothing: "
+            "scores cannot be read on their own there. Heads that share values leave them."
+        )
+
+
+def absolute_scores(reader: Reader, block: Array, q: Array, between: int, phase: str) -> Asking[Array]:
+    """Scores (n, H, m) of a block before every q (n, d), `between` empty tokens in between; 2 n queries."""
+    n, (m, d) = len(q), block.shape
+    parts = [np.broadcast_to(block, (n, m, d)), np.zeros((n, between, d)), q[:, None]]
+    z = np.concatenate(parts, axis=1)
+    a = yield from reader.before_quiet(z, m, phase)
+    b = yield from reader.before_quiet(np.concatenate([np.zeros((n, 1, d)), z], axis=1), m, phase, skipped=1)
+    return _scores(a, b)
+
+
+def _scores(without: Array, behind: Array) -> Array:
+    """-log of what the empty token in front adds to (1 - sum alpha) / alpha_i."""
+    share = (1 - behind.sum(axis=2, keepdims=True)) / behind - (1 - without.sum(axis=2, keepdims=True)) / without
+    if not (share > 0).all():
+        raise ModelMismatch("an empty token in front takes no weight: the heads found do not explain the answers.")
+    return np.asarray(-np.log(share))
+
+
+def find_cap(reader: Reader, begun: Start) -> Asking[float]:
+    """The soft cap from absolute scores of a block and of its half before two query tokens; eight queries."""
+    whole = yield from absolute_scores(reader, begun.block, begun.q[:2], 0, "pilot")
+    half = yield from absolute_scores(reader, begun.block / 2, begun.q[:2], 0, "pilot")
+    cap = cap_of(whole, half)
+    if cap is None:
+        raise ModelMismatch(
+            "scores bend as tokens are shortened, and neither as a soft cap c tanh(s / c) bends them nor as norms of "
+            "keys do: biased keys beside either, or another law of scores."
+        )
+    return cap
+
+
+def read_absolute(reader: Reader, begun: Start, turning: bool, cap: float | None) -> Asking[Turns]:
+    """Turns, with scores (n, H, m) of every block; ceil((s + 2) / m) blocks before all query tokens, others before few.
+
+    Three sequences for every query token and block, four behind a cap, which differences do not survive; then two.
+    """
+    s, m, q, d = reader.values.width, len(begun.block), begun.q, reader.scene.dim
+    bare = lambda t: t if cap is None else unbent(t, cap)  # noqa: E731
+    blocks = begun.blocks[: -(-(s + 2) // m)]
+    scores, near, far = [], [], []
+    for block in blocks:
+        scores.append(bare((yield from absolute_scores(reader, block, q, 0, "main"))))
+        near.append(scores[-1][..., 1:] - scores[-1][..., :1])
+        if turning and cap is not None:
+            moved = unbent((yield from absolute_scores(reader, block, q, 1, "main")), cap)
+            far.append(moved[..., 1:] - moved[..., :1])
+        elif turning:
+            z = np.concatenate([np.broadcast_to(block, (len(q), m, d)), np.zeros((len(q), 1, d)), q[:, None]], axis=1)
+            logs = np.log(np.maximum((yield from reader.before_quiet(z, m, "main")), 1e-300))
+            far.append(logs[..., 1:] - logs[..., :1])
+    Y0 = np.concatenate(near, axis=2)
+    Y1 = np.concatenate(far, axis=2) if turning else Y0
+    group = shared(Y0, Y1, s, reader.scene.exact)
+    theta, A = frequencies(Y0, Y1, group, s, reader.scene.exact)
+    return Turns(q, A, theta, group, blocks, scores, begun)
+
+
+def read_features(
+    reader: Reader, turns: Turns, plan: Plan, tokens: int, cap: float | None, rng: np.random.Generator
+) -> Asking[tuple[Array, Array]]:
+    """Tokens (n, d) as seen, at least `tokens` of them, and their keys (G, n, s): least squares on absolute scores."""
+    s, m = reader.values.width, len(turns.blocks[0])
+    sharing = int(np.bincount(turns.group).min())
+    few = min(len(turns.q), -(-s // sharing) + plan.queries)
+    blocks, scores = list(turns.blocks), list(turns.logs)
+    planned = list(turns.planned)
+    while planned or len(blocks) * m < tokens:
+        blocks.append(planned.pop(0) if planned else reader.block(m, rng))
+        t = yield from absolute_scores(reader, blocks[-1], turns.q[:few], 0, "main")
+        scores.append(t if cap is None else unbent(t, cap))
+    back = [rotation(turns.theta, D).T for D in range(m, 0, -1)]
+    keys = []
+    for g in range(int(turns.group.max()) + 1):
+        found = []
+        for t in scores:
+            A = turns.A[: len(t)][:, turns.group == g].reshape(-1, s)
+            x = np.linalg.lstsq(A, t[:, turns.group == g].reshape(-1, m), rcond=None)[0]
+            found += [back[i] @ x[:, i] for i in range(m)]
+        keys.append(found)
+    seen = reader.scene.seen(reader.scene.tokens(np.vstack(blocks)))
+    return seen, np.array(keys)
+
+
+def linear_keys(reader: Reader, turns: Turns, tokens: Array, features: Array) -> Keys:
+    """K (G, s, d) of keys that are linear in the tokens."""
+    s = features.shape[2]
+    K = np.stack([np.linalg.lstsq(tokens, F, rcond=None)[0].T for F in features])
+    misfit = max(float(np.linalg.norm(tokens @ k.T - F) / np.linalg.norm(F)) for k, F in zip(K, features, strict=True))
+    if misfit > (_LINEAR if reader.scene.exact else _LINEAR_ROUNDED):
+        raise ModelMismatch(
+            f"keys beside sinks or a soft cap are not linear in the tokens (they miss by {misfit:.1g}): a key bias, "
+            "which gives empty tokens a score, or another law of scores. Remove the bias of keys."
+        )
+    A = turns.A.copy()
+    for g in range(len(K)):
+        size = np.repeat(np.linalg.norm(K[g].reshape(s // 2, -1), axis=1), 2) / np.sqrt(2)
+        K[g] /= size[:, None]
+        A[:, turns.group == g] *= size
+    few = [A[:, turns.group == g].reshape(-1, s) for g in range(len(K))]
+    return Keys(K, np.zeros(K.shape[:2]), A, max(float(np.linalg.cond(part)) for part in few), misfit)

@@ -1,0 +1,90 @@
+"""QK-norm: keys and queries divided by their own root mean square. Features are read as keys are; maps follow.
+
+A map behind a norm shows up to a factor, its gains by the pairs that turn, and its eps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import DomainError
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.absolute import read_absolute, read_features, require_quiet
+from unsoftmax.learners.rotary.keys import Keys
+from unsoftmax.learners.rotary.presets import Plan
+from unsoftmax.learners.rotary.queries import Design, Queries, design_for, queries_at
+from unsoftmax.learners.rotary.turns import Start, Turns
+from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.normed_features import Normed, fit_normed
+
+_TOKENS = 1.25
+"""Tokens per dimension of a fit: s - 1 equations each for s d unknowns, at s = 8 a tenth more than needed."""
+
+_BLOCKS = 200
+"""Random blocks of which the best conditioned one stands before every query token."""
+
+_LARGEST = 6000
+"""Entries of one map up to which its null vector is computed: the equations are a square of that side."""
+
+
+def read_normed(
+    reader: Reader, begun: Start, plan: Plan, turning: bool, rng: np.random.Generator
+) -> Asking[tuple[Turns, Keys, Queries]]:
+    """Everything about scores behind norms of keys and queries."""
+    s, d = reader.values.width, reader.scene.dim
+    require_quiet(reader, "norms of keys and queries")
+    if s * d > _LARGEST:
+        raise DomainError(f"QK-norm is learned for maps of up to {_LARGEST} entries (got {s} x {d}).")
+    turns = yield from read_absolute(reader, begun, turning, None)
+    n = int(_TOKENS * d) + 4
+    tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
+    blocks = _blocks(turns.theta)
+    keys = [fit_normed(tokens, F, blocks) for F in features]
+    design = design_for(reader, turns, lambda g, z: keys[g].of(z), turns.A, plan, None)
+    q = reader.scene.draw(np.eye(d), 0.9, rng, n)
+    block = _best(design, rng)
+    A, last, condition = yield from queries_at(design, q, lambda q: _before(block, q, design.repeats))
+    queries = [fit_normed(last, A[:, h], blocks) for h in range(len(turns.group))]
+    return turns, _as_keys(keys, turns), _as_queries(queries, condition)
+
+
+def _blocks(theta: Array) -> list[Array]:
+    """Rows among which the gauge acts: every turning pair, and all rows that do not turn."""
+    pairs = [np.array([2 * k, 2 * k + 1]) for k in np.flatnonzero(theta)]
+    still = np.flatnonzero(np.repeat(theta == 0, 2))
+    return [*pairs, still] if len(still) else pairs
+
+
+def _best(design: Design, rng: np.random.Generator) -> Array:
+    """Of random blocks (m, d) per repeat, those whose keys are the best conditioned under all groups."""
+    found = []
+    for _ in range(_BLOCKS):
+        block = design.reader.block(design.slots, rng)
+        rows = [
+            np.stack([R @ design.key(g, x) for R, x in zip(design.R, block, strict=True)]) for g in range(design.groups)
+        ]
+        found.append((max(float(np.linalg.cond(part)) for part in rows), block))
+    return np.stack([block for _, block in sorted(found, key=lambda f: f[0])[: design.repeats]])
+
+
+def _before(blocks: Array, q: Array, repeats: int) -> Array:
+    """Sequences (n, repeats, m + 1, d)."""
+    z = np.broadcast_to(blocks, (len(q), *blocks.shape))
+    last = np.broadcast_to(q[:, None, None], (len(q), repeats, 1, q.shape[1]))
+    return np.concatenate([z, last], axis=2)
+
+
+def _as_keys(found: list[Normed], turns: Turns) -> Keys:
+    s = len(found[0].B)
+    K, forms = np.stack([f.B for f in found]), np.stack([f.D for f in found])
+    rows = [turns.A[:, turns.group == g].reshape(-1, s) for g in range(len(found))]
+    condition = max(float(np.linalg.cond(part)) for part in rows)
+    eps = np.array([f.e for f in found])
+    return Keys(K, np.zeros(K.shape[:2]), turns.A, condition, max(f.gap for f in found), forms, eps)
+
+
+def _as_queries(found: list[Normed], condition: float) -> Queries:
+    Q = np.stack([f.B for f in found])
+    eps = np.array([f.e for f in found])
+    return Queries(Q, np.zeros(Q.shape[:2]), condition, np.stack([f.D for f in found]), eps)
