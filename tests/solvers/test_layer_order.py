@@ -7,7 +7,7 @@ import pytest
 
 from tests.solvers.test_stack_newton import OUT, D, T, heads
 from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
-from unsoftmax.solvers.stack_newton import Contexts, Deep, at_work
+from unsoftmax.solvers.stack_newton import Contexts, Deep
 
 
 @pytest.mark.parametrize("networks", [False, True])
@@ -23,7 +23,7 @@ def test_layers_of_a_stack(networks) -> None:
     blank = Contexts(np.tile(q, (m, 1)), others, np.zeros((m, 4)), np.zeros((m, OUT)), np.ones(m))
     scales = np.array([1e3, 2e3, 4e3])
     y = [model.answers(Contexts(blank.q, others, blank.log_counts, blank.y, np.full(m, s))) for s in scales]
-    term = first_order(y, scales, at_work(model.heads, blank.q, blank).out)
+    term = first_order(y, scales)
     found = find_order(model.heads, T, blank, term, networks)
     assert found.layers() == [[0], [1, 2], [3]]
     assert found.deviation < 1e-3

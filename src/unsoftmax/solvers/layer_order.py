@@ -49,16 +49,15 @@ def unknowns(n: int, D: int, d: int, rank: int, networks: bool) -> int:
     return n * n + n * D + d + (n * rank * d if networks else 0)
 
 
-def first_order(y: list[Array], scales: Array, at_infinity: Array) -> Array:
-    """The 1/lambda term (B, d) from answers y[i] (B, d) at lambda = scales[i], means over the contexts taken off.
+def first_order(y: list[Array], scales: Array) -> Array:
+    """The 1/lambda term (B, d) from answers y[i] (B, d) at lambda = scales[i], its mean over the contexts taken off.
 
-    A polynomial in 1/lambda without constant, through all scales.
+    Of the polynomial in 1/lambda through all scales: what the answers are at infinity is not needed.
     """
     x = 1 / np.asarray(scales)
-    powers = x[:, None] ** np.arange(1, len(x) + 1)
-    coefficients = np.linalg.inv(powers)[0]
-    rest = [(part - part.mean(axis=0)) - (at_infinity - at_infinity.mean(axis=0)) for part in y]
-    return np.asarray(sum(a * part for a, part in zip(coefficients, rest, strict=True)))
+    coefficients = np.linalg.inv(x[:, None] ** np.arange(len(x)))[1]
+    term = np.tensordot(coefficients, np.stack(y), axes=1)
+    return np.asarray(term - term.mean(axis=0))
 
 
 def find_order(heads: Heads, T: Array, contexts: Contexts, term: Array, networks: bool) -> Order:

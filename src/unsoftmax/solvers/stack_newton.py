@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dsyrk
 
 from unsoftmax.probes.base import Array
 
@@ -352,9 +353,9 @@ def _normal(model: Wide | Deep, data: list[Contexts], right: list[Array] | None 
         out, J = model.jacobian(part)
         J = J.reshape(-1, size)
         rest = part.y - out if right is None else right[i][rows]
-        G += J.T @ J
+        G += dsyrk(1.0, J, trans=1, lower=1)
         b += J.T @ rest.reshape(len(J), *rest.shape[2:])
-    return G, b
+    return np.tril(G) + np.tril(G, -1).T, b
 
 
 def _solve(G: Array, b: Array, damping: float) -> Array:
