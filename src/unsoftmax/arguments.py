@@ -54,7 +54,7 @@ def _wholes(name: str, values: Any) -> None:
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("d", "H", "N", "V", "s", "rows", "groups", "block"), whole),
+    **dict.fromkeys(("d", "H", "L", "N", "V", "s", "rows", "groups", "block"), whole),
     **dict.fromkeys(("r", "m", "spare", "full", "blocks", "network_queries"), lambda n, v: whole(n, v, 0)),
     **dict.fromkeys(
         (

@@ -62,6 +62,17 @@ def test_layers_of_unequal_size_and_ranks_that_fill_the_space() -> None:
     assert us.models.distance(model, target) < 1e-11
 
 
+@pytest.mark.parametrize(("layers", "heads", "rank", "rms"), [(2, 2, 2, False), (1, 2, 3, True), (2, 1, 1, False)])
+def test_the_bill_is_the_closed_form(layers, heads, rank, rms) -> None:
+    target = stack(9, layers, heads, rank, norm="rms" if rms else "layer")
+    phases = recovered(target).usage.phases
+    assert "repair" not in phases
+    asked = sum(count for phase, count in phases.items() if phase != "verify")
+    assert asked == us.theory.attention_stack_queries(9, layers, heads, rank, rms)
+    unknowns = us.theory.attention_stack_unknowns(16, 4, 2, 4)
+    assert us.theory.attention_stack_queries(16, 4, 2, 4) * 16 < 6 * unknowns
+
+
 @pytest.mark.parametrize("given", [{"layers": 3}, {"heads": 4}, {"norm": "rms"}])
 def test_what_is_given_is_held_against_what_is_found(given) -> None:
     with pytest.raises(us.errors.ModelMismatch, match=r"given"):

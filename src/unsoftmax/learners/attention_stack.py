@@ -15,9 +15,9 @@ from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.order import find_causal, find_layers
-from unsoftmax.learners.stack.polish import ask_wide, cut_heads, finish_wide, polish_deep, polish_wide
+from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_star
-from unsoftmax.solvers.stack_newton import Heads, factored
+from unsoftmax.solvers.stack_newton import factored
 from unsoftmax.spec import OracleSpec
 
 _LONGEST = 11
@@ -25,6 +25,9 @@ _LONGEST = 11
 
 _FRESH = 28
 """Fewest queries of a verification: 14 frozen contexts and 14 ordinary sequences."""
+
+_PER_HEAD = 16
+"""Parameters of a head over D at ranks of four: beyond LARGEST together, the star is all there will be."""
 
 _LEAST = 3
 """Queries that look for the norm, before anything else is known."""
@@ -38,7 +41,8 @@ class AttentionStack:
     direction in every layer, so all heads of all layers see the same tokens and add up. They are told apart by algebra
     (see docs/theory/stacks.md), ordered by the 1/lambda term, and polished on the stack itself. Found, not given: the
     numbers of layers and heads, ranks, biases, LayerNorm or RMSNorm and its eps, causal or not, networks or none.
-    layers and heads (per layer), where given, are held against what is found.
+    layers and heads (per layer), where given, are held against what is found. polish=False, or more than some thousand
+    parameters, leaves the heads as they were read: seven digits, and a stack that cannot be called.
     """
 
     layers: int | None = None
@@ -82,32 +86,34 @@ class AttentionStack:
             raise ModelMismatch(f"`norm` was given as {self.norm!r}, and one-token answers show {frame.norm!r}.")
         far = yield from find_far(frame, rng)
         apart = yield from tell_apart(far, rng)
-        heads = yield from self._heads(far, apart, rng)
-        layers, order = yield from find_layers(far, heads, rng)
+        polished = yield from self._heads(far, apart, rng, seed)
+        layers, order = yield from find_layers(far, polished.heads, rng)
         self._compare([len(layer) for layer in layers])
         causal = (yield from find_causal(spec, rng)) if len(layers) > 1 else False
-        if far.networks:
-            polished = finish_wide(far, heads, seed)
-        else:
-            polished = yield from polish_deep(far, heads, layers, rng, seed)
+        if not far.networks and self.polish and polished.heads.flat.size <= LARGEST:
+            polished = yield from polish_deep(far, polished.heads, layers, rng, seed)
         return outcome(far, polished, layers, order, causal, spec)
 
-    def _heads(self, far: Far, apart: Apart, rng: np.random.Generator) -> Asking[Heads]:
+    def _heads(self, far: Far, apart: Apart, rng: np.random.Generator, seed: int) -> Asking[Polished]:
         """All heads at lambda -> infinity, cut to the ranks they show, or in full where these do not explain all."""
-        star = yield from read_star(far, apart, rng)
+        large = not self.polish or _PER_HEAD * apart.heads * far.frame.D > LARGEST
+        star = yield from read_star(far, apart, rng, full=large)
         heads = cut_heads(star)
-        if far.networks and self.polish:
-            yield from ask_wide(far, heads, rng)
-        heads, misfit = polish_wide(far, heads)
-        if misfit > far.clear:
-            star = yield from read_star(far, apart, rng, full=True, phase="repair")
-            heads, misfit = polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D))
+        if large or heads.flat.size > LARGEST:
+            polished, misfit = yield from unpolished(far, heads, rng)
+        else:
+            if far.networks:
+                yield from ask_wide(far, heads, rng)
+            polished, misfit = polish_wide(far, heads, seed)
+            if misfit > far.clear:
+                star = yield from read_star(far, apart, rng, full=True, phase="repair")
+                polished, misfit = polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D), seed)
         if misfit > far.rough:
             raise ModelMismatch(
                 f"{apart.heads} heads were told apart at one displacement, and none explain all frozen contexts: they "
                 f"miss by {misfit:.2g}. The target is no pre-norm stack, or a step went wrong; try another seed."
             )
-        return heads
+        return polished
 
     def _compare(self, sizes: list[int]) -> None:
         wrong = (self.layers is not None and self.layers != len(sizes)) or (

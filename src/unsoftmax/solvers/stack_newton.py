@@ -22,6 +22,9 @@ _PART = 2**24
 _ARRIVED = 0.3
 """Relative gain below which a converging Gauss-Newton is at rounding: before, every step gains digits."""
 
+_NEAR = 1e-6
+"""Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
+
 _STALLED = 1e-3
 """Relative gain below which a fit far from rounding is stuck."""
 
@@ -313,7 +316,7 @@ def gauss_newton(
         damping = max(damping / 100, 1e-13)
         gain = 1 - new / cost
         model, cost = trial, new
-        if gain < (_ARRIVED if cost < 1e-8 * size else _STALLED):
+        if gain < (_ARRIVED if cost < _NEAR * size else _STALLED):
             break
     moved = _moved(model, data, max(noise, cost / np.sqrt(sum(part.y.size for part in data))), draws, seed)
     return Fit(model, cost / size, moved)

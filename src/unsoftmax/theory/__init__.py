@@ -35,6 +35,7 @@ from unsoftmax.theory.output import (
     output_layer_rotation_requests,
     output_layer_unknowns,
 )
+from unsoftmax.theory.stacks import attention_stack_queries, attention_stack_unknowns
 from unsoftmax.theory.values import (
     NUCLEAR_NORM_CONSTANT,
     affine_head_queries,
@@ -73,6 +74,8 @@ __all__ = [
     "approximate_tolerance",
     "attention_layer_queries",
     "attention_layer_unknowns",
+    "attention_stack_queries",
+    "attention_stack_unknowns",
     "averaging_blocks",
     "averaging_queries",
     "low_rank_queries",

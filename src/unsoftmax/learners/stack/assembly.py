@@ -36,9 +36,9 @@ def outcome(
     for size, constant in zip(sizes, constants, strict=True):
         parts.append(_layer(heads.take(list(range(start, start + size))), constant, far.frame.T))
         start += size
-    networks: Literal["unknown"] | None = "unknown" if far.networks else None
+    networks: Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks).astype(spec.dtype)
-    return Outcome(model, notes=(_found(model, heads),), claims=_claims(polished, order))
+    return Outcome(model, notes=(_found(model, heads, far.networks),), claims=_claims(polished, order))
 
 
 def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
@@ -56,14 +56,13 @@ def _claims(polished: Polished, order: Order) -> tuple[Claim, ...]:
     )
 
 
-def _found(model: AttentionStack, heads: Heads) -> str:
+def _found(model: AttentionStack, heads: Heads, networks: bool) -> str:
     norm = {"layer": "LayerNorm", "rms": "RMSNorm", None: "no norm"}[model.norm]
-    networks = (
-        "feed-forward networks whose values are not known, so the stack cannot be called"
-        if model.networks == "unknown"
-        else f"no feed-forward networks, eps {model.eps:.3g}"
-    )
+    between = f"nothing but constants between them, eps {model.eps:.3g}"
+    if model.networks == "unknown":
+        unread = "feed-forward networks" if networks else "constants"
+        between = f"{unread} between them that were not read, so the stack cannot be called"
     counts = ", ".join(map(str, model.heads))
     seen = "causal" if model.causal else "every token sees all"
     ranks = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
-    return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {networks}."
+    return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {between}."

@@ -30,6 +30,15 @@ _SHORT_LENGTH = 2.0**-6
 _EPS = 1e-5
 """First guess of eps: any is good, since ordinary tokens hardly show it."""
 
+LARGEST = 4500
+"""Parameters of heads up to which Gauss-Newton is tried: its normal equations then take 160 MB and seconds a step."""
+
+_HELD_OUT = 8
+"""Random contexts that tell the error of heads that were not polished."""
+
+_UNPOLISHED = 30.0
+"""Error of the worst head over the misfit of random contexts, for heads that were not polished: ten was seen."""
+
 _DRAWS = 8
 """Random errors of the answers whose effect is followed into the parameters."""
 
@@ -61,11 +70,22 @@ def cut_heads(star: Star) -> Heads:
     return factored(star.W, star.c, star.P, min(ranks(joined), star.W.shape[1]), ranks(star.P))
 
 
-def polish_wide(far: Far, heads: Heads) -> tuple[Heads, float]:
+def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number."""
-    fit = gauss_newton(Wide(heads), far.data)
+    # Without networks this is a start only, and nobody asks how good it is.
+    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=_DRAWS if far.networks else 0, seed=seed)
     y = np.concatenate([part.y for part in far.data])
-    return fit.model.heads, fit.residual * float(np.sqrt(np.mean(y**2)))
+    return Polished(fit.model.heads, fit, _error(fit)), fit.residual * float(np.sqrt(np.mean(y**2)))
+
+
+def unpolished(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[Polished, float]]:
+    """Heads as the star shows them, held against a few random contexts. Misfit absolute, per number."""
+    q = far.frame.radius * sphere(rng, (_HELD_OUT, far.frame.D))
+    others, counts = random_contexts(far.frame, len(q), TOKENS, rng)
+    y = yield from far.written(q, others, counts)
+    misfit = float(np.sqrt(np.mean((y - Wide(heads).answers(far.data[-1])) ** 2)))
+    relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
+    return Polished(heads, Fit(Wide(heads), relative), _UNPOLISHED * relative), misfit
 
 
 def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
@@ -76,12 +96,6 @@ def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
     q = np.repeat(frame.radius * sphere(rng, (queries, frame.D)), per, axis=0)
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
     yield from far.written(q, others, counts)
-
-
-def finish_wide(far: Far, heads: Heads, seed: int) -> Polished:
-    """The best that frozen contexts give, with its error."""
-    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=_DRAWS, seed=seed)
-    return Polished(fit.model.heads, fit, _error(fit))
 
 
 def polish_deep(
