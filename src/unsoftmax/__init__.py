@@ -11,7 +11,7 @@ from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.logits import logit_oracle
 from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.auditing import audit
-from unsoftmax.comparing import compare
+from unsoftmax.comparing import Monitor, Step, compare
 from unsoftmax.diagnosis import Diagnosis, diagnose
 from unsoftmax.fitting import Log, fit
 from unsoftmax.oracles.metering import Budget
@@ -51,9 +51,11 @@ __all__ = [
     "Claim",
     "Comparison",
     "Estimate",
+    "Monitor",
     "Recheck",
     "Recovery",
     "Status",
+    "Step",
     "Usage",
     "adapters",
     "compare",

@@ -27,8 +27,11 @@ layers      layers with vector answers
 layer_scores  low-rank changes of a layer's scores, all heads at once
 layer_values  changes of its value or output projection
 lora        keys or queries
+monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls
+monitor_state  its file
 """
 
 from unsoftmax.comparing.compare import compare
+from unsoftmax.comparing.monitor import Monitor, Step
 
-__all__ = ["compare"]
+__all__ = ["Monitor", "Step", "compare"]

@@ -69,9 +69,9 @@ def compare(
     explain     False stops once a difference is established.
     """
     require_run(oracle, None, seed)
-    _check(oracle.spec, arithmetic, alpha, smallest)
+    check_settings(oracle.spec, arithmetic, alpha, smallest)
     known = reference_of(reference, oracle.spec)
-    settings = Comparing(_digest(reference, known), alpha, smallest, explain, arithmetic)
+    settings = Comparing(digest(reference, known), alpha, smallest, explain, arithmetic)
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     configured = configuration(settings)
     with opened(ledger, oracle, configured, seed) as store:
@@ -163,10 +163,12 @@ def _notes(made: Plan, settings: Comparing) -> tuple[str, ...]:
     return ()
 
 
-def _check(spec: OracleSpec, arithmetic: Any, alpha: Any, smallest: Any) -> None:
-    if spec.kind == "membership":
+def check_settings(spec: OracleSpec, arithmetic: Any, alpha: Any, smallest: Any) -> None:
+    """Refuse what cannot be compared, or not so, before anything is asked."""
+    if spec.kind not in ("value", "approximate"):
         raise InvalidArgument(
-            "labels show too little of a model to compare it from outside; compare an oracle of values."
+            f"answers of the kind {spec.kind!r} are not compared (labels show too little of a model, and gradients "
+            "need a reference that gives them); compare an oracle of values."
         )
     if spec.link is not None:
         raise InvalidArgument(
@@ -182,6 +184,7 @@ def _check(spec: OracleSpec, arithmetic: Any, alpha: Any, smallest: Any) -> None
         real("smallest", smallest)
 
 
-def _digest(given: Any, known: Reference) -> str:
+def digest(given: Any, known: Reference) -> str:
+    """What tells this reference from another."""
     own = fingerprint(known.model if known.model is not None else given)
     return f"{known.name}:{own}"

@@ -115,9 +115,19 @@ def group(name: str, X: Array, noise: Noise, constant: float, rng: np.random.Gen
 
 
 def plan(
-    reference: Reference, spec: OracleSpec, arithmetic: str, alpha: float, smallest: float | None, seed: int
+    reference: Reference,
+    spec: OracleSpec,
+    arithmetic: str,
+    alpha: float,
+    smallest: float | None,
+    seed: int,
+    *,
+    whole: bool = True,
 ) -> Plan:
-    """Design everything offline: token norm by predicted power, noise by calibration, number of ties by `smallest`."""
+    """Design everything offline: token norm by predicted power, noise by calibration, number of ties by `smallest`.
+
+    `whole=False` leaves out all but the near ties.
+    """
     rng = np.random.default_rng([seed, 0xC09A])
     asked, noise = Asked(spec, arithmetic), Noise(reference, arithmetic, spec.tolerance)
     usual = designs.usual_norm(reference, asked, rng)
@@ -140,14 +150,16 @@ def plan(
             X = np.concatenate([ties.X, *(_copy(ties.X, asked, rng) for _ in range(copies - 1))])
             ties = group(TIES, X, noise, constant, rng)
             changes = detectable_changes(reference, ties, alpha, rng)
+    first = designs.near_ties(reference, asked, REPEATED, norm, rng)
+    repeated = group("repeated", first, noise, constant, rng)
+    if not whole:
+        return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies)
     single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
     one = group(SINGLES, designs.singles(reference, asked, SINGLE, usual, rng), noise, single_constant, rng)
     groups = [ties, one]
     for i, X in enumerate(designs.longer(reference, asked, usual, rng)):
         long_constant = max(constant, noise.constant(lambda X=X: X, rng))  # type: ignore[misc]
         groups.append(group(f"{LONGER} {i}", X, noise, long_constant, rng))
-    first = designs.near_ties(reference, asked, REPEATED, norm, rng)
-    repeated = group("repeated", first, noise, constant, rng)
     return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies)
 
 

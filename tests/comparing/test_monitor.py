@@ -1,0 +1,88 @@
+"""The monitor: silent while nothing changes, quick when something does, its file safe in any use."""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.comparing import statistics
+from unsoftmax.comparing.monitor_state import Held, State
+
+MODEL = us.models.SingleHead.random(12, norm=2.0, seed=1)
+
+
+def changed(size: float) -> us.models.SingleHead:
+    change = np.random.default_rng(2).standard_normal(MODEL.W.shape)
+    return us.models.SingleHead(MODEL.W + size * np.linalg.norm(MODEL.W) / np.linalg.norm(change) * change, MODEL.v)
+
+
+def test_eight_queries_a_call_no_alarm_then_an_alarm(tmp_path: Path) -> None:
+    watch = us.Monitor(MODEL, state=tmp_path / "state.json")
+    steps = [watch.step(us.oracle(MODEL)) for _ in range(4)]
+    assert not any(step.alarm for step in steps)
+    assert all(step.usage.billed == 8 for step in steps)
+    assert [step.calls for step in steps] == [1, 2, 3, 4]
+    later = us.Monitor(MODEL, state=tmp_path / "state.json").step(us.oracle(changed(1e-9)))
+    assert later.alarm
+    assert later.e_value > 1e3
+
+
+def test_float32_targets_and_layers() -> None:
+    layer = us.models.AttentionLayer.random(12, 2, seed=3)
+    for reference in (MODEL, layer):
+        watch = us.Monitor(reference)
+        assert not watch.step(us.oracle(reference.astype("float32"), dtype="float32")).alarm
+        assert not watch.step(us.oracle(reference.astype("float32"))).alarm
+    assert us.Monitor(MODEL).step(us.oracle(changed(1e-2).astype("float32"))).alarm
+
+
+def test_calls_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: us.Monitor(MODEL, state=path).step(us.oracle(MODEL)), range(8)))
+    data = json.loads(path.read_text())
+    assert (data["begun"], data["calls"]) == (8, 8)
+
+
+def test_a_call_that_fails_adds_nothing(tmp_path: Path) -> None:
+    watch = us.Monitor(MODEL, state=tmp_path / "state.json")
+
+    def fails(X: np.ndarray) -> np.ndarray:
+        raise RuntimeError("down")
+
+    with pytest.raises(us.errors.UnsoftmaxError):
+        watch.step(us.oracle(fails, 12))
+    data = json.loads((tmp_path / "state.json").read_text())
+    assert (data["begun"], data["calls"]) == (1, 0)
+    assert not watch.step(us.oracle(MODEL)).alarm
+
+
+def test_a_state_belongs_to_its_reference(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    us.Monitor(MODEL, state=path).step(us.oracle(MODEL))
+    with pytest.raises(us.errors.InvalidArgument, match="another reference"):
+        us.Monitor(changed(0.1), state=path).step(us.oracle(MODEL))
+    path.write_text("{}")
+    with pytest.raises(us.errors.FileFormatError):
+        us.Monitor(MODEL, state=path).step(us.oracle(MODEL))
+
+
+def test_evidence_starts_anew_with_every_call_and_stays_small_under_noise() -> None:
+    rng = np.random.default_rng(5)
+    threshold = math.log(1e3) + math.log(statistics.bets())
+    for _ in range(4):
+        held = Held(State.new(statistics.bets()))
+        for _ in range(500):
+            held.add(statistics.log_bets(rng.standard_normal(8) ** 2))
+            assert np.logaddexp.reduce(held.value.log_wealth) < threshold
+        calls = 0
+        while np.logaddexp.reduce(held.value.log_wealth) < threshold:
+            held.add(statistics.log_bets((rng.standard_normal(8) + 4 * rng.standard_normal(8)) ** 2))
+            calls += 1
+        assert calls <= 4
