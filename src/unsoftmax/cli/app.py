@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import audit, demo, diagnose, estimate, experiments, fit, ledger, recover, report, serve, theory
+from unsoftmax.cli import (
+    audit,
+    compare,
+    demo,
+    diagnose,
+    estimate,
+    experiments,
+    fit,
+    ledger,
+    recover,
+    report,
+    serve,
+    theory,
+)
 
 app = typer.Typer(
     name="unsoftmax",
@@ -38,7 +51,8 @@ def options(
     Begin with `unsoftmax demo`, then `unsoftmax audit head.safetensors --price 0.001 --report page.html`.
 
     Exit codes: 0 done, 2 wrong usage, 3 not recovered, 4 budget, 5 the target failed, 10 a copy is too cheap
-    (`audit --fail-if-cost-below`), 130 interrupted.
+    (`audit --fail-if-cost-below`), 11 the target differs from its reference (`compare`), 12 that is undecided, 130
+    interrupted.
     """
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
@@ -53,6 +67,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("estimate")(estimate.estimate)
 app.command("recover")(recover.recover)
 app.command("fit")(fit.fit)
+app.command("compare")(compare.compare)
 app.command("audit")(audit.audit)
 app.command("report")(report.report)
 app.command("experiments")(experiments.experiments)

@@ -14,7 +14,7 @@ from unsoftmax.cli.exits import one_sentence
 
 def report(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Saved recoveries (.safetensors) or audits (.json).")
+        list[Path] | None, typer.Argument(help="Saved recoveries or comparisons (.safetensors), or audits (.json).")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the pages (default: beside each file).")] = None,
     truth: Annotated[
@@ -33,9 +33,10 @@ def report(
     """
     from unsoftmax import models
     from unsoftmax.errors import InvalidArgument
-    from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, write
+    from unsoftmax.report import AUDIT_SCHEMA, audit_page, comparison_page, recovery_page, write
     from unsoftmax.results.audit import load_audit
-    from unsoftmax.results.recovery import load
+    from unsoftmax.results.comparison import Comparison
+    from unsoftmax.results.files import load
 
     with one_sentence(debug, as_json):
         if schema:
@@ -51,6 +52,9 @@ def report(
                 html = audit_page(load_audit(file))
             else:
                 recovery = load(file)
+            if not audited and isinstance(recovery, Comparison):
+                html = comparison_page(recovery)
+            elif not audited:
                 found = None if recovery.model is None else recovery.model.dim
                 if true_model is not None and found not in (None, true_model.dim):
                     raise InvalidArgument(

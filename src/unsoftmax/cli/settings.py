@@ -61,13 +61,29 @@ KindOption = Annotated[str | None, typer.Option("--kind", help="value, approxima
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
     **dict.fromkeys(
-        ("price", "max_cost", "rate", "send_rate", "tolerance", "max_norm", "fail_if_cost_below"), (int, float)
+        ("price", "max_cost", "rate", "send_rate", "tolerance", "max_norm", "fail_if_cost_below", "alpha", "smallest"),
+        (int, float),
     ),
     **dict.fromkeys(
-        ("learner", "kind", "ledger", "output", "report", "folder", "sarif", "token_env", "truth", "part"), str
+        (
+            "learner",
+            "kind",
+            "ledger",
+            "output",
+            "report",
+            "folder",
+            "sarif",
+            "token_env",
+            "truth",
+            "part",
+            "arithmetic",
+            "monitor",
+        ),
+        str,
     ),
     "position": (int, str),
     "verify": bool,
+    "explain": bool,
     "set": (dict, list),
 }
 _POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate")
@@ -144,13 +160,13 @@ def budget_of(options: dict[str, Any]) -> int | Budget | None:
     return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])
 
 
-_SILENT = ("output", "sarif", "folder", "ledger", "workers", "fail_if_cost_below", "report")
+_SILENT = ("output", "sarif", "folder", "ledger", "workers", "fail_if_cost_below", "monitor", "report")
 """Options that do not change the result; `report` comes last."""
 
 
-def command(name: str, target: str | None, options: dict[str, Any]) -> str:
+def command(name: str, target: str | tuple[str, ...] | None, options: dict[str, Any]) -> str:
     """The command that gives this result again, as it can be pasted into a shell."""
-    words = ["unsoftmax", name, *([] if target is None else [target])]
+    words = ["unsoftmax", name, *([] if target is None else [target] if isinstance(target, str) else target)]
     given = {key: value for key, value in options.items() if value is not None and key not in _SILENT}
     for key, value in ({"seed": 0} | given).items():
         flag = f"--{key.replace('_', '-')}"

@@ -201,12 +201,40 @@ def phases_chart(evidence: Evidence) -> Chart:
         "axis": {"tickCount": 4, "format": ",d"},
     }
     return _chart(
-        f"Bar chart: queries billed in each phase of the undefended recovery: {told}.",
+        f"Bar chart: queries billed in each phase: {told}.",
         values,
         height=26 * max(1, len(values)),
         encoding={"y": row, "x": x},
         layer=[
             {"mark": {"type": "bar", "color": _BLUE, "tooltip": True}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 5, "fill": _INK, "fontSize": 11},
+                "encoding": {"text": {"field": "words"}},
+            },
+        ],
+    )
+
+
+def bars_chart(title: str, sizes: dict[str, float]) -> Chart:
+    """One bar for every named size."""
+    values = [{"name": name, "size": size, "words": f"{size:.2g}"} for name, size in sizes.items()]
+    told = ", ".join(f"{name} {size:.2g}" for name, size in sizes.items())
+    row = {"field": "name", "type": "nominal", "sort": None, "title": None}
+    top = max(sizes.values(), default=1.0) or 1.0
+    x = {
+        "field": "size",
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1.15 * top], "nice": False},
+        "axis": {"tickCount": 4, "format": ".2g"},
+    }
+    return _chart(
+        f"Bar chart: {title}: {told}.",
+        values,
+        height=26 * max(1, len(values)),
+        encoding={"y": row, "x": x},
+        layer=[
+            {"mark": {"type": "bar", "color": _ORANGE, "tooltip": True}},
             {
                 "mark": {"type": "text", "align": "left", "dx": 5, "fill": _INK, "fontSize": 11},
                 "encoding": {"text": {"field": "words"}},

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from unsoftmax.results.audit import Audit, Cell, error_of
 
 _LEVEL = {"exact": "error", "close": "error", "rough": "warning"}
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _HELP = (
     "Whoever can send these queries gets a copy of the weights. Put a defence in front of the model that stops the "
     "listed access level, ask a higher price for it, or do not expose it; the audit's page says what each defence buys."
@@ -40,7 +40,7 @@ def sarif(audit: Audit) -> str:
             {**_place(audit, audit.cells[0]), "level": "none", "kind": "open", "message": {"text": _told(audit)}}
         ]
     run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
 def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
@@ -76,8 +76,11 @@ def _place(audit: Audit, cell: Cell) -> dict[str, Any]:
 
 
 def _uri(audit: Audit) -> str:
+    return uri_of(str(audit.provenance.get("target") or audit.target))
+
+
+def uri_of(named: str) -> str:
     """A relative reference: code-scanning pages show only results with a file; it is the target as it was named."""
-    named = str(audit.provenance.get("target") or audit.target)
     path = named.rpartition(":")[0] if named.rpartition(":")[0].endswith(".py") else named
     parts = [
         part for part in PurePosixPath(path.replace("://", "/").replace("\\", "/")).parts if part not in ("/", "..")

@@ -1,10 +1,11 @@
-"""The published JSON Schema of `Audit.to_json`."""
+"""The published JSON Schemas of `Audit.to_json` and `Comparison.to_json`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from unsoftmax.results.audit import AUDIT_FORMAT
+from unsoftmax.results.comparison import COMPARISON_FORMAT, Verdict
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +79,38 @@ AUDIT_SCHEMA: dict[str, Any] = {
             "recommendations": {"type": "array", "items": _TEXT},
             "provenance": {"type": "object"},
             "evidence": {"anyOf": [_EVIDENCE, {"type": "null"}]},
+        }
+    ),
+}
+
+_USAGE = _object(
+    {
+        **dict.fromkeys(("asked", "billed", "tokens", "numbers", "rounds"), _COUNT),
+        "seconds": {"type": "number", "minimum": 0},
+        "target_seconds": {"type": "number", "minimum": 0},
+        "phases": {"type": "object", "additionalProperties": _COUNT},
+    }
+)
+
+COMPARISON_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "unsoftmax comparison",
+    **_object(
+        {
+            "format_version": {"const": COMPARISON_FORMAT},
+            "verdict": {"enum": list(get_args(Verdict))},
+            "differs": {"type": ["boolean", "null"]},
+            "sentence": _TEXT,
+            "p_value": {"type": "number", "minimum": 0, "maximum": 1},
+            "e_value": _NUMBER_OR_NULL,
+            "detectable": _NUMBER_OR_NULL,
+            "format": {"type": ["string", "null"]},
+            "heads": {"anyOf": [{"type": "array", "items": _COUNT}, {"type": "null"}]},
+            "rank": {"type": ["integer", "null"]},
+            "evidence": {"type": "object"},
+            "notes": {"type": "array", "items": _TEXT},
+            "usage": _USAGE,
+            "provenance": {"type": "object"},
         }
     ),
 }

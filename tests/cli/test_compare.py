@@ -1,0 +1,76 @@
+"""unsoftmax compare: the sentence, the files, the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import unsoftmax as us
+from unsoftmax.cli import exits
+from unsoftmax.cli.app import app
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    head = us.models.SingleHead.random(12, norm=2.0, seed=1)
+    head.save(tmp_path / "shipped.safetensors")
+    head.astype("float32").save(tmp_path / "float32.safetensors")
+    W = np.array(head.W)
+    W[2, 3] += 0.01
+    us.models.SingleHead(W, head.v).save(tmp_path / "changed.safetensors")
+    return tmp_path
+
+
+def run(folder: Path, target: str, *options: str) -> tuple[int, str]:
+    done = CliRunner().invoke(
+        app, ["compare", str(folder / target), str(folder / "shipped.safetensors"), *options], catch_exceptions=False
+    )
+    return done.exit_code, done.stdout
+
+
+def test_the_same_model_ends_with_0(folder: Path) -> None:
+    for target in ("shipped.safetensors", "float32.safetensors"):
+        code, text = run(folder, target)
+        assert code == 0
+        assert text.startswith("same: ")
+
+
+def test_a_changed_model_ends_with_11_and_leaves_files(folder: Path) -> None:
+    pytest.importorskip("vl_convert")
+    files = {name: folder / f"out.{name}" for name in ("report", "sarif", "output")}
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    code, text = run(folder, "changed.safetensors", *options)
+    assert code == exits.DIFFERS == 11
+    assert text.startswith("sparse: 1 entry changed: W[2, 3] by 0.01.")
+    assert "change of W" in files["report"].read_text()
+    assert json.loads(files["sarif"].read_text())["runs"][0]["results"]
+    kept = us.load(files["output"])
+    assert (kept.verdict, kept.provenance["reference"]) == ("sparse", str(folder / "shipped.safetensors"))
+    again = CliRunner().invoke(app, ["report", str(files["output"]), "--output", str(folder / "pages")])
+    assert again.exit_code == 0, again.output
+
+
+def test_json_and_undecided(folder: Path) -> None:
+    code, text = run(folder, "shipped.safetensors", "--json", "--budget", "10")
+    assert code == exits.UNDECIDED == 12
+    assert json.loads(text)["verdict"] == "undecided"
+    code, text = run(folder, "float32.safetensors", "--json", "--smallest", "1e-12")
+    assert (code, json.loads(text)["differs"]) == (12, None)
+
+
+def test_the_monitor_adds_up_and_alarms(folder: Path) -> None:
+    state = str(folder / "state.json")
+    assert run(folder, "shipped.safetensors", "--monitor", state)[0] == 0
+    code, text = run(folder, "changed.safetensors", "--monitor", state, "--json")
+    assert code == 11
+    step = json.loads(text)
+    assert (step["alarm"], step["calls"], step["usage"]["billed"]) == (True, 2, 8)
+
+
+def test_wrong_usage_is_a_sentence(folder: Path) -> None:
+    code, _ = run(folder, "shipped.safetensors", "--alpha", "0.9")
+    assert code == exits.USAGE
