@@ -120,8 +120,7 @@ def test_inside_a_bounded_domain():
     layer = Layer.random(16, 4, seed=3)
     recovery = recovered(layer, max_norm=1e5, max_length=200)
     assert us.models.distance(recovery.model, layer) < 1e-7
-    with pytest.raises(us.errors.DomainError, match="max_norm"):
-        recovered(layer, max_norm=1.0)
+    assert us.models.distance(recovered(layer, max_norm=1.0).model, layer) < 1e-8
 
 
 def test_one_trained_layer():
@@ -265,3 +264,46 @@ def test_a_wide_window_is_seen():
     layer = us.models.AttentionLayer.random(12, 2, seed=1)
     with pytest.raises(us.errors.ModelMismatch, match="fresh queries"):
         us.recover(us.oracle(lambda X: layer(X[:, -51:]), 12, outputs=12), us.learners.AttentionLayer())
+
+
+@pytest.mark.parametrize("max_norm", [1.0, 16.0, 1e3])
+@pytest.mark.parametrize("residual", [False, True])
+def test_below_a_norm_limit_heads_are_told_apart_inside_the_ball(max_norm, residual):
+    layer = us.models.AttentionLayer.random(16, 2, residual=residual, seed=3)
+    recovery = us.recover(us.oracle(layer, max_norm=max_norm), us.learners.AttentionLayer())
+    stated = next(c.bound for c in recovery.certificate.claims if c.name == "relative parameter error")
+    assert us.models.distance(recovery.model, layer) < min(stated, 1e-8)
+    assert recovery.usage.billed < 250
+
+
+def test_too_low_a_norm_limit_is_named():
+    layer = us.models.AttentionLayer.random(32, 8, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match=r"max_norm = 0\.001"):
+        us.recover(us.oracle(layer, max_norm=1e-3), us.learners.AttentionLayer(norm=None))
+
+
+def softcapped(layer, cap):
+    """The layer with scores cap tanh(score / cap)."""
+    W, P = np.asarray(layer.W), np.asarray(layer.P)
+
+    def fn(tokens):
+        scores = np.einsum("bnd,hde,be->bhn", tokens, W, tokens[:, -1]) + np.einsum("bnd,hd->bhn", tokens, layer.c)
+        weights = np.exp(cap * np.tanh(scores / cap) - cap)
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return np.einsum("hod,bhd->bo", P, np.einsum("bhn,bnd->bhd", weights, tokens)) + layer.constant
+
+    return us.oracle(fn, layer.dim, outputs=layer.outputs)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        softcapped(us.models.AttentionLayer.random(16, 2, seed=1), 50.0),
+        us.oracle(lambda tokens: tokens.mean(axis=1), 16, outputs=16),
+    ],
+    ids=["soft cap", "mean pooling"],
+)
+def test_scores_that_do_not_grow_with_tokens_end_the_first_scan(target):
+    with pytest.raises(us.errors.ModelMismatch, match="do not grow with the tokens") as error:
+        us.recover(target, us.learners.AttentionLayer(norm=None, positions=None))
+    assert error.value.recovery.usage.billed < 80

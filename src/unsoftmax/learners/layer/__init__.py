@@ -12,6 +12,7 @@ in_range   key directions at the others, inside the range found there
 polish     tokens with the widest margins
 pre_norm   LayerNorm before attention: heads told apart by eigenvalues
 ball       what its tokens can be made to be
+limited    no LayerNorm, but a norm limit: the same inside the limit's ball
 post_norm  LayerNorm after attention: every answer is a direction
 shell      its gamma and beta, and the sum before it up to one scale
 assembly   from what was read to the model, its notes and its claims

@@ -8,11 +8,12 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
+from unsoftmax.learners.layer.limited import limited, settles
 from unsoftmax.learners.layer.one_row import Affine, read_affine
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.presets import PRESETS, Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_values
-from unsoftmax.learners.layer.scan import Picks, scan
+from unsoftmax.learners.layer.scan import Picks, ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
@@ -23,6 +24,19 @@ from unsoftmax.spec import OracleSpec
 def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
     """The whole program."""
     affine = yield from read_affine(spec, rng)
+    if ample(spec):
+        return (yield from _settled(affine, spec, preset, rng))
+    try:
+        return (yield from limited(affine, spec, preset, rng))
+    except ModelMismatch:
+        # Heads of unequal rank do not fall apart there; some limits are wide enough for hard attention all the same.
+        if not (yield from settles(affine, spec, rng)):
+            raise
+    return (yield from _settled(affine, spec, preset, rng))
+
+
+def _settled(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """Heads told apart by the tokens they settle on."""
     coarse = PRESETS["lean"] if preset.polish else preset
     heads, picks = yield from _told_apart(affine, coarse, spec, rng)
     reader = Reader(heads, affine.of, affine.noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -41,10 +42,15 @@ _OPPOSITE, _SPARE = 4, 8
 def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
     """The whole program."""
     ball = yield from read_ball(spec, rng)
+    return (yield from in_ball(ball, spec, preset, rng, norm="pre", eps=ball.eps))
+
+
+def in_ball(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, **around: Any) -> Program:
+    """Heads, scores and the model from tokens in a ball; `around` says what stands around them."""
     q = _of_length(_room(ball), ball, rng)
     heads, u = yield from _told_apart(q, ball, preset, rng)
     reader = Reader(heads, ball.alone, ball.noise, embed=ball.tokens)
-    inner = replace(spec, dim=spec.dim - 1, domain=Domain(max_length=spec.domain.max_length))
+    inner = replace(spec, dim=len(ball.U), domain=Domain(max_length=spec.domain.max_length))
     units = orthonormal(rng, inner.dim, min(reader.tokens(preset.tokens(heads.slots)), 16))
     # Displaced tokens must stay inside the ball whatever their direction.
     scales = yield from find_scales(reader, units, rng, 4 * _room(ball))
@@ -52,7 +58,7 @@ def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Prog
     U = ball.U
     keys = replace(keys, K=[k @ U for k in keys.K], Q=[k @ U for k in keys.Q], c=[c @ U for c in keys.c])
     reader.heads = Heads(heads.O, [z @ U for z in heads.Z], heads.error)
-    return outcome(keys, reader, ball.constant, spec, residual=ball.residual, norm="pre", eps=ball.eps)
+    return outcome(keys, reader, ball.constant, spec, residual=ball.residual, **around)
 
 
 def _room(ball: Ball) -> float:

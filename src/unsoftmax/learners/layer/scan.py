@@ -25,6 +25,11 @@ _PAIRS, _FEW = (1, 1, 2), (1, 2)
 a head whose moves left the pick is asked again."""
 _FAIR, _WIDE = 0.01, 0.06
 """Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
+_SIZE, _SHARE = 1e4, 0.4
+"""Typical coordinate of the tokens that are tried first, and the share of the norm limit that random tokens keep to."""
+_PROPORTIONAL, _LOUD = 1e-3, 1e3
+"""What counts as in proportion: so much of the answers, or so many times their noise. Heads that are about to settle
+are off by far more at a quarter of the length, where scores are a sixteenth."""
 _DRAWS = 10
 _SURE = 3
 UNKNOWN = -1.0
@@ -79,12 +84,22 @@ def _plain_bend(up: Array, down: Array, base: Array) -> float:
 PLAIN = Readout(change=lambda y, base: y - base, bend=_plain_bend)
 
 
+def ample(spec: OracleSpec) -> bool:
+    """Whether tokens may be as long as a scan would like them."""
+    return _largest(spec) >= _SIZE
+
+
+def _largest(spec: OracleSpec) -> float:
+    """Deviation of the coordinates of tokens that stay inside the domain."""
+    return float(_SHARE * spec.domain.norm_limit / np.sqrt(spec.dim))
+
+
 def scan(
     spec: OracleSpec, noise: float, least: int, wanted: int, rng: np.random.Generator, readout: Readout = PLAIN
 ) -> Asking[Picks]:
     """The widest of `wanted` scans that show the largest number of heads seen, at least `least` if any does."""
-    largest = 0.4 * spec.domain.norm_limit / np.sqrt(spec.dim)
-    size = min(1e4, largest)
+    largest = _largest(spec)
+    size = min(_SIZE, largest)
     found: list[Picks] = []
     fruitless = 0
     for _ in range(_DRAWS):
@@ -171,6 +186,8 @@ def _one_scan(
         return None
     index, worst, next_best = shown
     if worst > 0.1 or next_best < 5 * worst:
+        if readout.linear:
+            yield from _refuse_bounded_scores(X, base[0], noise, spec)
         return None
     tokens = X[[*index, k]]
     answer = yield Probes(tokens[None], phase="pilot")
@@ -182,6 +199,18 @@ def _one_scan(
     if residual is None:
         return None
     return Picks(tokens, answer[0], UNKNOWN, residual, size)
+
+
+def _refuse_bounded_scores(X: Array, base: Array, noise: float, spec: OracleSpec) -> Asking[None]:
+    """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
+    y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
+    far, near = base - y[0], y[0] - y[1]
+    if np.linalg.norm(far - 4 * near) < max(_PROPORTIONAL, _LOUD * noise) * np.linalg.norm(far):
+        raise ModelMismatch(
+            "answers grow in proportion to long tokens and yet no head settles on single ones: scores do not grow with "
+            "the tokens (a soft cap, QK-norm), or a head has none (W = 0 and c = 0, as in mean pooling). Heads cannot "
+            "be told apart by longer tokens."
+        )
 
 
 def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:

@@ -39,6 +39,8 @@ class Reader:
     noise: float
     embed: Embed | None = None
     worst: float = 0.0
+    typical: float = TYPICAL
+    """Size of the strongest head's logits, smaller where tokens are limited."""
     _known: dict[bytes, tuple[Array, Array, float]] = field(default_factory=dict)
 
     @property
@@ -80,7 +82,7 @@ class Reader:
         alpha, error = self.weights(y, Q, E)
         alpha = alpha / scale
         last = 1 - alpha.sum(axis=2, keepdims=True)
-        self.worst = max(self.worst, error / float(shrink.min()) * (len(E) + 1) / TYPICAL)
+        self.worst = max(self.worst, error / float(shrink.min()) * (len(E) + 1) / self.typical)
         # Noise as large as a typical weight is no reason to ask again: shorter tokens would not help.
         margin = np.maximum(_READABLE, np.minimum(4 * error / scale, 0.02 / (len(E) + 1)))
         inside = (alpha > margin) & (last > margin)
@@ -144,5 +146,6 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
         else:
             step, query = even, _SHORTER * even
         step, query = min(step, limit / 4), min(query, limit / 4)
+        reader.typical = float(min(TYPICAL, max(offset * step, slope * step * query)))
         return Scales(step, query, min(4 * step, limit / 4))
     raise ModelMismatch("no token size makes the attention weights readable; the heads were not told apart rightly.")

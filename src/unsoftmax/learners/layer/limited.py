@@ -1,0 +1,112 @@
+"""A layer without LayerNorm under a norm limit at which no head settles on one token: it is asked inside a ball, as a
+layer behind a LayerNorm is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.one_row import Affine
+from unsoftmax.learners.layer.pre_norm import in_ball
+from unsoftmax.learners.layer.presets import Preset
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+_INSIDE = 0.98
+"""Radius of the ball as a share of the norm limit: rounding must not carry a token over it."""
+
+_SETTLED = 1e-3
+"""Answers to the same tokens at half their length that differ by less of their size come from the same picks."""
+
+_EVEN = 0.1
+"""Share of an answer by which it must differ from attention to all tokens alike."""
+
+_SCANNED = 256
+"""Tokens of the sequence that shows whether heads settle."""
+
+_SHORT = 2.0**-10
+"""Tokens so short, against the limit, that every head attends to all alike and an exchange shows the residual alone."""
+
+_FOLLOWS = 0.1
+"""Share by which an exchange of tokens may miss a residual, or none: scores of the short tokens."""
+
+_BENT = 0.75
+"""Share of an answer that may be due to scores: beyond, heads saturate and their eigenvalues meet at the ends."""
+
+_SHORTER = 0.7
+"""Step by which the ball is made smaller until then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Limited(Ball):
+    """Tokens as they are, |w| < `reach`."""
+
+    reach: float = 1.0
+
+    @property
+    def radius(self) -> float:
+        return self.reach
+
+    def tokens(self, w: Array) -> Array:
+        return np.asarray(w if self.dtype == "float64" else w.astype(np.float32).astype(np.float64))
+
+
+def settles(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+    """Whether heads settle on single tokens below the norm limit: then answers scale with the tokens, and are not what
+    attention to all alike gives, with a residual or without. Two queries."""
+    k = int(min(_SCANNED, spec.domain.length_limit))
+    X = rng.standard_normal((k, spec.dim))
+    X *= 0.4 * spec.domain.norm_limit / np.linalg.norm(X, axis=1, keepdims=True)
+    y = yield Probes(_kept(np.stack([X, X / 2]), affine), phase="pilot")
+    whole, half = y - affine.constant
+    if np.linalg.norm(whole - 2 * half) > _SETTLED * np.linalg.norm(whole):
+        return False
+    even = affine.M @ X.mean(axis=0)
+    follows = even + X[-1] - X.mean(axis=0) if len(whole) == spec.dim else even
+    return bool(min(np.linalg.norm(whole - even), np.linalg.norm(whole - follows)) > _EVEN * np.linalg.norm(whole))
+
+
+def limited(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """The whole program after the one-token answers."""
+    ball = yield from _read_ball(affine, spec, rng)
+    try:
+        return (yield from in_ball(ball, spec, preset, rng))
+    except ModelMismatch as error:
+        raise ModelMismatch(
+            f"below max_norm = {spec.domain.max_norm:g} no head settles on single tokens, so heads must be told apart "
+            f"inside the ball, and {error} Raise max_norm if the target allows longer tokens."
+        ) from error
+
+
+def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[Limited]:
+    """What of the one-token answers is the residual's, and how long tokens may be before heads saturate."""
+    d, limit = spec.dim, _INSIDE * spec.domain.norm_limit
+    x, q = (w / np.linalg.norm(w) for w in rng.standard_normal((2, d)))
+    short = _SHORT * limit
+    y = yield Probes(_kept(short * np.stack([[x, q], [q, x]]), affine), phase="pilot")
+    exchanged, turned = y[0] - y[1], short * (q - x)
+    follows = len(exchanged) == d and np.linalg.norm(exchanged - turned) < _FOLLOWS * np.linalg.norm(turned)
+    if not follows and np.linalg.norm(exchanged) > _FOLLOWS * np.linalg.norm(turned) * np.linalg.norm(affine.M, 2):
+        raise ModelMismatch("an exchange of two short tokens changes the answer, and not as a residual does.")
+    M = affine.M - np.eye(d) if follows else affine.M
+    reach = limit
+    even = (y[0] - affine.of(short * q[None])[0]) / short
+    for _ in range(40):
+        y = yield Probes(_kept(reach * np.stack([[x, q], [-x, q]]), affine), phase="pilot")
+        moved = (y - affine.of(reach * q[None])) / reach
+        # Without scores [x, q] and [-x, q] move the answer by half of P (x - q) and of P (-x - q).
+        odd = float(np.linalg.norm(moved[0] - even) / np.linalg.norm(even))
+        if odd < _BENT:
+            break
+        reach *= _SHORTER
+    kind = spec.dtype if affine.noise < 1e-12 else "float32"
+    return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
+
+
+def _kept(tokens: Array, affine: Affine) -> Array:
+    """Tokens that a target of this noise sees as they are."""
+    return tokens if affine.noise < 1e-12 else tokens.astype(np.float32).astype(np.float64)
