@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -57,7 +58,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement about the result: `observed` should not exceed `bound`.
+    """One statement about the result: `observed` should not exceed `bound`; a bound of infinity is none and fails.
 
     `basis`: proved (a theorem, given its assumptions), measured (on fresh queries), assumed (declared by the user).
     """
@@ -71,7 +72,7 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        return self.observed is None or self.observed <= self.bound
+        return isfinite(self.bound) and (self.observed is None or self.observed <= self.bound)
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Certificate:
 
 
 def _sentence(claim: Claim) -> str:
-    mark = "stated" if claim.observed is None else "holds" if claim.holds else "FAILS"
+    mark = "FAILS" if not claim.holds else "stated" if claim.observed is None else "holds"
     seen = "" if claim.observed is None else f"observed {claim.observed:.2g}, "
     where = f" ({claim.theorem})" if claim.theorem else ""
     return f"{claim.name}: {mark}: {seen}bound {claim.bound:.2g} [{claim.basis}]{where} {claim.statement}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, TypeVar
 
 from unsoftmax import verify as verification
@@ -123,18 +124,10 @@ class Attempt:
         self.stack.reserved = 0
         checking = verification.check(outcome.model, spec, self.seed, outcome.claims, outcome.precision)
         certificate = run(self._scoped(checking), self.stack, self.watch)
-        self.certificate = Certificate(outcome.claims + certificate.claims)
+        self.certificate = Certificate(verification.joined(outcome.claims, certificate.claims))
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
-        failed = "; ".join(
-            f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed"
-            for c in self.certificate.claims
-            if not c.holds
-        )
-        raise ModelMismatch(
-            f"fresh queries contradict the recovered {type(outcome.model).__name__} ({failed}). The target is outside "
-            f"the class {type(learner).__name__} learns, or noisier than declared; the rejected model is in .recovery."
-        )
+        raise _refusal(self.certificate, type(outcome.model).__name__, type(learner).__name__)
 
     def _scoped(self, program: Asking[T]) -> Asking[T]:
         """The program as it is, while the inputs it asks become part of the scope."""
@@ -187,6 +180,22 @@ class Attempt:
         notes = (*self.notes, asked(self.scope), *((f"{checker}.",) if checker.repeated else ()))
         certificate = replace(self.certificate, scope=self.scope)
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
+
+
+def _refusal(certificate: Certificate, model: str, learner: str) -> UnsoftmaxError:
+    """Why a certificate does not hold: fresh answers contradict the model, or leave its weights unknown."""
+    failed = [claim for claim in certificate.claims if not claim.holds]
+    seen = [f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed" for c in failed if isfinite(c.bound)]
+    if not seen:
+        unknown = "; ".join(f"{claim.name} {claim.statement}" for claim in failed)
+        return NotIdentifiable(
+            f"the recovered {model} answers like the target, but the answers do not determine its weights ({unknown}). "
+            "Allow longer tokens (max_norm), or give answers with more digits; the model is in .recovery."
+        )
+    return ModelMismatch(
+        f"fresh queries contradict the recovered {model} ({'; '.join(seen)}). The target is outside the class "
+        f"{learner} learns, or noisier than declared; the rejected model is in .recovery."
+    )
 
 
 def _status(error: UnsoftmaxError) -> Status:

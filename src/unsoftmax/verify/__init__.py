@@ -15,9 +15,10 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, stacks, tokens, values
 from unsoftmax.verify import precision as noisy
+from unsoftmax.verify.stated import joined
 from unsoftmax.verify.values import near_ties
 
-__all__ = ["check", "interval", "near_ties", "queries"]
+__all__ = ["check", "interval", "joined", "near_ties", "queries"]
 
 
 def queries(spec: OracleSpec) -> int:

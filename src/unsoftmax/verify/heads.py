@@ -18,6 +18,7 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
+from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 8
 _PER_LENGTH = 4
@@ -116,6 +117,7 @@ def _ties(
     tokens = np.concatenate([head_ties(model, h, number, spec, rng) for h in range(model.heads)])
     tokens = plain.representable(tokens)
     y = yield Probes(tokens, phase="verify")
+    found = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
     gap = np.abs(model(tokens) - y).reshape(model.heads, number)
     rates = np.array([_sensitivity(model, g, tokens) for g in range(model.heads)])
     heads = np.arange(model.heads)
@@ -126,7 +128,6 @@ def _ties(
         hidden = np.median(rounding.reshape(model.heads, number) / own, axis=1)
     hidden = np.maximum(np.where(np.isfinite(hidden), hidden, 0.0), _LAST_DIGITS * noise * math.sqrt(model.dim))
     allowed = (rounding + hidden @ rates).reshape(model.heads, number)
-    found = []
     for h in heads:
         if not model.W[h].any() and (model.c is None or not model.c[h].any()):
             found.append((yield from _flat(model, int(h), spec, rng, noise)))
@@ -140,6 +141,16 @@ def _ties(
             statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
             bound, seen = _UNVERIFIABLE, bound
         found.append(Claim(f"head {h + 1}", bound, seen, statement=statement))
+    return found
+
+
+def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.random.Generator) -> dict[str, float]:
+    """What error of every parameter the ties speak of; of a head's own, its own ties, which only this head answers to."""
+    found: dict[str, float] = {}
+    for h in range(model.heads):
+        own = slice(h * number, (h + 1) * number)
+        errors = implied(model, lambda other, X=tokens[own]: other(X), model(tokens[own]) - y[own], rng)  # type: ignore[misc]
+        found |= {name: error for name, error in errors.items() if name.endswith(f"_{h + 1}") or "_" not in name}
     return found
 
 
@@ -161,15 +172,13 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
 
 
 def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 of the last token's.
+    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 (down to -9) of the last token's.
 
     The first tokens are random, the one before the last is orthogonal to the values of the other heads.
     """
     length = int(min(4, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
-    q = sphere(rng, (4 * number, spec.dim))
-    readable = np.linalg.norm(q @ model.W[h].T, axis=1)
-    q = q[np.argsort(readable)[-number:]]
+    q = sphere(rng, (number, spec.dim))
     rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
     norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
     q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)
@@ -177,13 +186,16 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     z = sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     free = _free(model, h)
     z[:, -1] = 2 * z[:, -1] @ free
-    target = rng.uniform(-1.5, 1.5, (number, length - 1))
+    # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
+    low = np.where(np.arange(number) % 3 == 0, -9.0, -1.5)[:, None]
+    target = rng.uniform(low, 1.5, (number, length - 1))
     ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
     size = np.einsum("bnd,bnd->bn", ways, ways)
     step = np.divide(target - np.einsum("bnd,bd->bn", z, u), size, out=np.zeros_like(size), where=size > 0)
-    z = z + step[:, :, None] * ways
-    room = 0.65 * spec.domain.norm_limit
-    z *= np.minimum(1.0, min(room, 1e4 * norm.max()) / np.maximum(np.linalg.norm(z, axis=2, keepdims=True), 1e-300))
+    room = min(0.65 * spec.domain.norm_limit, 1e4 * float(norm.max()))
+    # Scores too weak to tie within the room leave the tokens in random directions all the same.
+    z = z + plain.inside(step[:, :, None] * ways, 0.5 * room)
+    z = plain.inside(z, room)
     # Long differences and a short query token keep the scores and outscale additive noise, where length is free.
     longer = max(1.0, 1e12 * spec.tolerance) if np.isinf(spec.domain.norm_limit) else 1.0
     return np.asarray(np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer)

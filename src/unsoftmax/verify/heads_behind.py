@@ -6,14 +6,18 @@ with all heads off nothing answers, unless there is a head that the model does n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.stated import implied, statements
 
 _PER_HEAD = 8
 _SILENT = 16
@@ -40,7 +44,8 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
     sample = rng.standard_normal((8, spec.dim)) / np.sqrt(spec.dim)
     loud = yield from far.ask(sample, np.zeros(spec.dim), phase="verify")
     scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
-    found = []
+    found: list[Claim] = []
+    errors: dict[str, float] = {}
     for h in range(model.heads):
         b = _queries(model, h, _PER_HEAD, rng)
         a = _pairs(model, b, h, rng)
@@ -57,6 +62,11 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
         if clear.sum() < 3 or hidden > _UNREADABLE:
             statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
             gap, hidden = _UNREADABLE, 0.0
+        else:
+            X = tokens[clear]
+            scores = _scores_of(h, X)
+            own_errors = implied(model, scores, np.nan_to_num((t - wanted)[clear], nan=_UNREADABLE), rng)
+            errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
         bound = max(_SCORES, 1e6 * spec.eps, hidden)
         found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
     b = _queries(model, None, _SILENT, rng)
@@ -64,7 +74,18 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
     y = yield from far.ask(a, b, phase="verify")
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
     statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
-    return Certificate((*found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)))
+    stated = statements(model, errors, f"{_PER_HEAD} fresh pairs of every head")
+    return Certificate((*stated, *found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)))
+
+
+def _scores_of(h: int, tokens: Array) -> Callable[[Model], Array]:
+    """The scores (n,) of head h at pairs (n, 2, d), as a function of the model."""
+
+    def scores(model: Model) -> Array:
+        assert isinstance(model, HeadsBehind)
+        return np.asarray(np.einsum("nd,de,ne->n", tokens[:, 0] - tokens[:, 1], model.W[h], tokens[:, 1]))
+
+    return scores
 
 
 def _queries(model: HeadsBehind, h: int | None, number: int, rng: np.random.Generator) -> Array:

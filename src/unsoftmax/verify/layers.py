@@ -13,6 +13,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.stated import errors_of, moves, statements
 from unsoftmax.verify.values import format_eps, representable, typical_norm
 
 _ONE_TOKEN = 4
@@ -20,6 +21,9 @@ _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 _NEAR_TIES = 14
 _LENGTH = 4
 _SLACK = 1000.0
+_REACH = 10.0
+"""Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter leaves."""
+
 _MOST_CLAIMED = 0.05
 """Weights may be unknown along weak directions; answers that far off would belong to another layer."""
 
@@ -33,42 +37,65 @@ def queries(spec: OracleSpec) -> int:
 def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
     """One-token, random and near-tie sequences; `claims` of the learner say how close the answers can be."""
     rng = np.random.default_rng([seed, 0x1A7E5])
-    size = _token_norm(model, spec, rng)
-    rounds: dict[str, list[Array]] = {
-        "one-token answers": [sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * size],
-        "random sequences": [
-            sphere(rng, (n, length, spec.dim)) * size
-            for length, n in _RANDOM.items()
-            if length <= spec.domain.length_limit
-        ],
-        "near ties": [near_ties(model, size, spec, rng)] if spec.domain.length_limit >= _LENGTH else [],
-    }
-    gaps: dict[str, float] = {}
-    noise = spec.eps
+    sizes = token_norms(model, spec, rng)
+    rounds = _designs(model, spec, sizes, rng)
+    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    found: list[Claim] = []
+    stated: list[Claim] = []
     for name, designs in rounds.items():
+        noise, gap, reach = spec.eps, 0.0, 0.0
         for tokens in designs:
             X = representable(tokens)
             y = yield Probes(X, phase="verify")
+            size = _size(model, X, y)
             noise = max(noise, format_eps(y), spec.tolerance / max(float(np.sqrt(np.mean(y**2))), 1e-300))
-            gaps[name] = max(gaps.get(name, 0.0), _gap(model, X, y))
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
-    bound = min(max(_SLACK * math.sqrt(spec.dim) * noise, min(claimed, _MOST_CLAIMED)), 0.1)
-    statement = f"max gap relative to what attention writes, on fresh sequences ({spec.outputs} numbers each)"
-    return Certificate(tuple(Claim(name, bound, gap, statement=statement) for name, gap in gaps.items()))
+            gap = max(gap, float(np.abs(model(X) - y).max()) / size if size else 0.0)
+            moved = moves(model, lambda other, X=X: other(X), rng)  # type: ignore[misc]
+            reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size if size else 0.0)
+            if name == "near ties":
+                stated = statements(model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties")
+        bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * claimed, _MOST_CLAIMED))
+        found.append(Claim(name, min(bound, 0.1), gap, statement=_statement(name, sizes, spec)))
+    return Certificate((*stated, *found))
 
 
-def _gap(model: Model, X: Array, y: Array) -> float:
-    """Largest gap relative to the root mean square of the answers without the residual."""
-    predicted = model(X)
-    kept = X[:, -1] if isinstance(model, AttentionLayer) and model.residual and model.norm != "post" else 0.0
-    size = max(float(np.sqrt(np.mean((part - kept) ** 2))) for part in (predicted, y))
-    return float(np.abs(predicted - y).max()) / size if size else 0.0
+def _designs(
+    model: Model, spec: OracleSpec, sizes: tuple[float, float], rng: np.random.Generator
+) -> dict[str, list[Array]]:
+    """Tokens of every round by the name of its claim; random sequences are asked at both norms in turn."""
+    lengths = [n for n in _RANDOM if n <= spec.domain.length_limit]
+    norms = np.resize(np.array(sizes), sum(_RANDOM[n] for n in lengths))
+    starts = np.cumsum([0, *(_RANDOM[n] for n in lengths)])
+    return {
+        "one-token answers": [sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * sizes[0]],
+        "random sequences": [
+            sphere(rng, (_RANDOM[n], n, spec.dim)) * norms[start : start + _RANDOM[n], None, None]
+            for n, start in zip(lengths, starts, strict=False)
+        ],
+        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= _LENGTH else [],
+    }
 
 
-def _token_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
+def _statement(name: str, sizes: tuple[float, float], spec: OracleSpec) -> str:
+    norms = f"{sizes[0]:.2g}" if name != "random sequences" or sizes[0] == sizes[1] else "{:.2g} and {:.2g}".format(*sizes)
+    return (
+        f"max gap relative to what attention writes, on fresh sequences ({spec.outputs} numbers each) of tokens of norm "
+        f"{norms}"
+    )
+
+
+def token_norms(model: Model, spec: OracleSpec, rng: np.random.Generator) -> tuple[float, float]:
+    """Token norms to verify at: where scores are of order one, and what users send: the declared limit, or sqrt d."""
+    natural = min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
     if isinstance(model, AttentionLayer) and model.norm in ("pre", "rms"):
-        return min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
-    return typical_norm(model, spec, rng)
+        return natural, natural
+    return typical_norm(model, spec, rng), natural
+
+
+def _size(model: Model, X: Array, y: Array) -> float:
+    """Root mean square of what attention writes: the larger of the answers without the residual, recovered and true."""
+    kept = X[:, -1] if isinstance(model, AttentionLayer) and model.residual and model.norm != "post" else 0.0
+    return max(float(np.sqrt(np.mean((part - kept) ** 2))) for part in (model(X), y))
 
 
 def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:

@@ -12,13 +12,14 @@ import numpy as np
 from unsoftmax.learners.attention_behind import RAY_CHECKS, RAY_DIRECTIONS
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
 from unsoftmax.models.attention_behind import AttentionBehind
-from unsoftmax.models.base import attention_weights
+from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.stated import implied, statements
 
 _LENGTHS = (2, 3, 5, 9)
 _SLACK = 100.0
@@ -41,16 +42,26 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Cla
     claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, claimed), 0.1)
     lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
-    gaps = []
+    gaps: list[Array] = []
+    asked: list[tuple[Array, Array]] = []
     for count, length in zip(_shares(len(lengths)), lengths, strict=True):
         chosen = rng.choice(best, count)
         tokens, multiples = _sequences(directions[chosen], length, model, lam, spec, rng)
         y = yield Probes(tokens, phase="verify")
-        scores = (tokens @ model.key_directions(tokens[:, -1])[0][:, :, None])[:, :, 0]
-        share = (attention_weights(scores, None) * multiples).sum(axis=1)
-        gaps.append(np.abs(y / c[chosen] - share**model.degree))
+        asked.append((tokens, multiples))
+        gaps.append(y / c[chosen] - _share(model, tokens, multiples))
+    gap = np.concatenate(gaps)
+    errors = implied(model, lambda m: np.concatenate([_share(m, *part) for part in asked]), gap, rng)
+    stated = statements(model, errors, f"{RAY_CHECKS} sequences along fresh directions")
     statement = f"max gap over {RAY_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
-    return Certificate((Claim("fresh rays", bound, float(np.concatenate(gaps).max()), statement=statement),))
+    return Certificate((*stated, Claim("fresh rays", bound, float(np.abs(gap).max()), statement=statement)))
+
+
+def _share(model: Model, tokens: Array, multiples: Array) -> Array:
+    """(sum_i alpha_i k_i)^p (batch,) for tokens (batch, N, d) and their multiples k (batch, N)."""
+    assert isinstance(model, AttentionBehind)
+    scores = (tokens @ model.key_directions(tokens[:, -1])[0][:, :, None])[:, :, 0]
+    return np.asarray((attention_weights(scores, None) * multiples).sum(axis=1) ** model.degree)
 
 
 def _shares(parts: int) -> list[int]:

@@ -20,6 +20,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 16
 _PER_LENGTH = 12
@@ -66,19 +67,21 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     claimed = max(network, min(_claimed(claims, RELATIVE_ERROR), _MOST_CLAIMED if exact else 0.1))
     bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
     single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
-    return Certificate(tuple(_claims(seen, single, bound, per_length, lengths(spec))))
+    stated = statements(model, seen.errors, f"{_NEAR_TIES} fresh sequences with near ties")
+    return Certificate((*stated, *_claims(seen, single, bound, per_length, lengths(spec))))
 
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Largest relative gaps on fresh sequences (None where none were asked), all `answers` (n,), and the declared
-    tolerance relative to the one-token answers."""
+    """Largest relative gaps on fresh sequences (None where none were asked), all `answers` (n,), the declared tolerance
+    relative to the one-token answers, and what error of every parameter the near ties speak of."""
 
     one_token: float
     random: float | None
     ties: float | None
     answers: Array
     tolerance: float
+    errors: dict[str, float]
 
 
 def _compared(
@@ -96,13 +99,15 @@ def _compared(
         answers.append(y.ravel())
         longer.append(_by_size(model(tokens), y, len(sizes), _amplification(model, tokens)))
     ties: float | None = None
+    errors: dict[str, float] = {}
     if spec.domain.length_limit >= 2:
         tokens = representable(near_ties(model, spec, rng), spec)
         y = yield Probes(tokens, phase="verify")
         answers.append(y.ravel())
         ties = _residual(model(tokens), y, _amplification(model, tokens))
+        errors = implied(model, lambda other: other(tokens), model(tokens) - y, rng)
     tolerance = _relative_tolerance(model(one), spec)
-    return _Seen(one_token, max(longer, default=None), ties, np.concatenate(answers), tolerance)
+    return _Seen(one_token, max(longer, default=None), ties, np.concatenate(answers), tolerance, errors)
 
 
 def _claims(seen: _Seen, single: float, bound: float, per_length: int, tested: list[int]) -> Iterator[Claim]:
@@ -164,6 +169,8 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     q = _readable_queries(model, spec, rng)
     tokens = sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q
+    ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
+    longest = min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng))
     directions = model.key_directions(q)
     if len(directions):
         u = directions[rng.integers(len(directions), size=_NEAR_TIES), np.arange(_NEAR_TIES)]
@@ -173,10 +180,9 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
         target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(low, 1.5, (_NEAR_TIES, length - 1))
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
-        tokens[:, :-1] -= step[:, :, None] * u[:, None, :]
-    # Where the scores are too weak to tie, the tokens stay of an ordinary size and the answers tell what they can.
-    ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
-    return _inside(tokens, min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng)))
+        # Where the scores are too weak to tie, the tokens stay of an ordinary size and in random directions.
+        tokens[:, :-1] -= inside(step[:, :, None] * u[:, None, :], 0.5 * longest)
+    return inside(tokens, longest)
 
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
@@ -205,7 +211,8 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
     return READABLE[spec.link] / rate if rate else math.inf
 
 
-def _inside(tokens: Array, limit: float) -> Array:
+def inside(tokens: Array, limit: float) -> Array:
+    """Tokens (batch, N, d), those longer than the limit shortened to it."""
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)
     return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
 

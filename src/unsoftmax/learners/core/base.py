@@ -22,8 +22,14 @@ Asking = Generator[Probes | LazyProbes, Array, T]
 
 
 RELATIVE_ERROR = "relative parameter error"
-"""Name of a claim: what the noise seen in the answers leaves in the model. Verification of values allows gaps up to it,
-so a learner should claim no more than the answers force."""
+"""Name of a claim: what the noise of the answers leaves in the model. A learner states it for the number format that is
+declared; verification allows gaps up to it, and puts what fresh answers show in its place where that is more."""
+
+ERROR_OF_W = "error of W"
+"""Name of a claim: the same as a norm, ||W^ - W||_F."""
+
+UNKNOWN = 1.0
+"""A relative error that may be as large as the parameter itself says nothing about it: such a bound does not hold."""
 
 
 NETWORK_RESIDUAL = "network residual"
@@ -57,7 +63,7 @@ class Precision:
             given = f"at the measured noise of {self.noise.absolute:.3g} + {self.noise.relative:.2g} x size"
         given += self.supposing
         return (
-            Claim("error of W", self.W, None, self.basis, self.theorem, f"||W^ - W||_F {given}"),
+            Claim(ERROR_OF_W, self.W, None, self.basis, self.theorem, f"||W^ - W||_F {given}"),
             Claim("error of v", self.v, None, self.basis, self.theorem, f"||v^ - v||_2 {given}"),
         )
 

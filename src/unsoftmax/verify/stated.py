@@ -1,0 +1,168 @@
+"""How far the weights may be off, as fresh answers show it, whatever the number format was.
+
+An error of a parameter moves the answers; random directions of it move them by a known amount on average. Gaps on fresh
+sequences say how large the error can be: the share of every parameter that would leave such gaps. What the target's
+own rounding adds to them only makes the statement weaker, never wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR, UNKNOWN
+from unsoftmax.learners.single.measure import NOTHING
+from unsoftmax.models.base import Array, Model
+from unsoftmax.models.nearby import nearby
+from unsoftmax.results.recovery import Claim
+
+_SHARE = 2.0**-20
+"""Relative error at which moves of the answers are computed first: linear in it to six digits."""
+
+_VISIBLE = 2.0**-24
+"""Moves beside the answers that rounding leaves nine digits of; parameters that move them less are moved further."""
+
+_FURTHER = 2.0**10
+"""How much further: a move that was not visible stays small against the answers, and so linear."""
+
+_LARGEST = 2.0**300
+"""Share at which a parameter that still moves nothing is given up."""
+
+_DRAWS = 8
+"""Random directions of every parameter; the mean square of moves is then known within a third."""
+
+_SEEING = 0.75
+"""Sequences that answer least to a parameter count by how much they do; the best quarter counts alike."""
+
+_CONFIDENCE = 6.0
+"""Stated over estimated error: over learners and number formats the worst of 700 errors was 3 times its estimate. An error
+of rank one, which a dozen random directions may miss, is the hardest."""
+
+OTHER_PARAMETERS = "error of other parameters"
+"""Name of a claim beside `ERROR_OF_W`."""
+
+_LOST = 0.1
+"""An offset (c, a constant) whose error beside itself may be larger is lost in the noise, and is said to be."""
+
+_ROUNDING = 0.5 * float(np.finfo(np.float64).eps)
+"""Rounding of an answer."""
+
+_OFFSETS = ("c", "constant", "beta")
+
+
+Predict = Callable[[Model], Array]
+"""The answers (n,) or (n, outputs) of a model to n fresh sequences."""
+
+
+def moves(model: Model, predict: Predict, rng: np.random.Generator) -> dict[str, Array]:
+    """Mean square (n,) by which every answer moves per relative error of a parameter (absolute of a W that is 0)."""
+    model = model.astype("float64")
+    base = predict(model)
+    visible = (_VISIBLE * float(np.sqrt(np.mean(base**2)))) ** 2
+    found: dict[str, Array] = {}
+    share, hidden = _SHARE, True
+    while hidden and share <= _LARGEST:
+        tried: dict[str, Array] = {}
+        for _ in range(_DRAWS):
+            for name, other in nearby(model, share, rng):
+                if name not in found:
+                    square = _mean_square(predict(other) - base) / _DRAWS
+                    tried[name] = tried[name] + square if name in tried else square
+        seen = {name: square for name, square in tried.items() if square.mean() >= visible}
+        found |= {name: square / share**2 for name, square in seen.items()}
+        hidden = len(seen) < len(tried)
+        share *= _FURTHER
+    return found | {name: np.zeros(len(base)) for name in tried if name not in found}
+
+
+def implied(model: Model, predict: Predict, gaps: Array, rng: np.random.Generator) -> dict[str, float]:
+    """Relative error of every parameter (absolute of a W that is 0) that would leave the `gaps` (n,) or (n, outputs)."""
+    return errors_of(moves(model, predict, rng), gaps, predict(model))
+
+
+def errors_of(moved: dict[str, Array], gaps: Array, answers: Array) -> dict[str, float]:
+    """The same from the moves of the answers. Gaps that happen to be 0 are of the size of the answers' own rounding."""
+    seen = np.maximum(_mean_square(gaps), float(np.mean(answers**2)) * _ROUNDING**2)
+    return {name: _ratio(seen, square) for name, square in moved.items()}
+
+
+def _mean_square(values: Array) -> Array:
+    """Per sequence, (n,)."""
+    return np.asarray(values**2 if values.ndim == 1 else (values**2).mean(axis=1))
+
+
+def _ratio(seen: Array, moved: Array) -> float:
+    level = float(np.quantile(moved, _SEEING))
+    if not level > 0:
+        return math.inf
+    weight = 1 / np.maximum(moved, level)
+    return math.sqrt(float((weight * seen).sum() / (weight * moved).sum()))
+
+
+def statements(model: Model, errors: dict[str, float], on: str) -> list[Claim]:
+    """The claims that `errors` (name -> implied error) give: relative, absolute where W is nothing, or unknown.
+
+    `on` says which sequences were asked.
+    """
+    allowed = {name: _CONFIDENCE * error for name, error in errors.items()}
+    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > _LOST]
+    nothing: dict[str, float] = {}
+    for name, size in _sizes(model).items():
+        absolute = allowed.get(name, math.inf) * (size or 1.0)
+        if (size == 0 or allowed.get(name, math.inf) >= UNKNOWN) and absolute <= NOTHING:
+            nothing[name] = absolute
+    claims = []
+    relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
+    said = f"{_CONFIDENCE:g} times what would leave the gaps seen on {on}"
+    missing = f"; lost in the noise: {', '.join(lost)}" if lost else ""
+    if not nothing or relative >= UNKNOWN:
+        claims.append(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
+    else:
+        # Beside a W that no score shows no error is relative to it.
+        size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
+        claims += [
+            Claim(ERROR_OF_W, max(size, *nothing.values()), statement=f"||W^ - W||_F of every W, {said}"),
+            Claim(OTHER_PARAMETERS, relative, statement=f"relative, of all but {', '.join(nothing)}, {said}{missing}"),
+        ]
+    return claims
+
+
+def _sizes(model: Model) -> dict[str, float]:
+    """||W||_F by the names that `nearby` gives."""
+    W = getattr(model, "W", None)
+    if W is None:
+        return {}
+    if W.ndim == 2:
+        return {"W": float(np.linalg.norm(W))}
+    return {f"W_{h + 1}": float(np.linalg.norm(part)) for h, part in enumerate(W)}
+
+
+def joined(learned: tuple[Claim, ...], checked: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """The claims of learner and verification, with one statement about the error of W.
+
+    A learner's figure supposes the number format that was declared; what fresh answers show is the least to be stated.
+    A figure past a tenth only says that the learner's probes were conditioned badly: then the measurement stands alone.
+    What may be off by as much as it is large, W or a network, is unknown.
+    """
+    seen = [claim for claim in checked if claim.name == RELATIVE_ERROR]
+    absolute = any(claim.name == ERROR_OF_W for claim in checked)
+    found: list[Claim] = []
+    for claim in (*learned, *checked):
+        if claim.name == NETWORK_RESIDUAL and claim.bound >= UNKNOWN:
+            found.append(replace(claim, bound=math.inf, statement=f"unknown: {claim.statement}"))
+        elif claim.name != RELATIVE_ERROR:
+            found.append(claim)
+    own = [claim for claim in learned if claim.name == RELATIVE_ERROR and claim.bound <= _LOST]
+    if absolute and not seen:
+        return tuple(found)
+    said = max([*own, *seen], key=lambda claim: claim.bound, default=None)
+    if said is None:
+        said = next((claim for claim in learned if claim.name == RELATIVE_ERROR), None)
+    if said is None:
+        return tuple(found)
+    if said.bound >= UNKNOWN:
+        said = replace(said, bound=math.inf, statement=f"unknown: {said.statement}")
+    return (said, *found)
