@@ -1,7 +1,7 @@
 """Number formats x learners: a stated error is never violated, or the run ends in a typed refusal.
 
-`python -m benchmarks.number_formats --seeds 20` runs the whole bar; names select learners. Every target is asked with its
-format declared (where a declaration exists) and undeclared.
+`python -m benchmarks.number_formats --seeds 20` runs the whole bar; names select learners. Every target is asked with
+its format declared (where a declaration exists) and undeclared.
 """
 
 from __future__ import annotations
@@ -78,10 +78,14 @@ class Subject:
         inside = model if form.arithmetic is None else model.astype(form.arithmetic)
 
         def service(tokens: Any, counts: Any = None) -> Any:
-            return form.answer(np.asarray(inside(tokens, counts), dtype=np.float64))
+            with np.errstate(over="ignore", invalid="ignore"):
+                return form.answer(np.asarray(inside(tokens, counts), dtype=np.float64))
 
-        service.accepts_counts = True  # type: ignore[attr-defined]
+        service.accepts_counts = getattr(model, "accepts_counts", True)  # type: ignore[attr-defined]
         said = (form.declared or {}) if declared else {}
+        if self.rest.get("kind") == "membership":
+            # Labels have no tolerance; how finely they are computed is what a dtype says.
+            said = {name: value for name, value in said.items() if name == "dtype"}
         if getattr(model, "outputs", None) is not None:
             said = {**said, "outputs": model.outputs}
         return us.oracle(service, model.dim, **{**self.rest, **said})
@@ -112,6 +116,11 @@ def affine(seed: int) -> us.models.SingleHead:
 
 def layer(seed: int, **rest: Any) -> us.models.AttentionLayer:
     return us.models.AttentionLayer.random(8, 2, seed=seed, **rest)
+
+
+def rotary(seed: int) -> us.models.AttentionLayer:
+    rest: dict[str, Any] = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "kv_groups": 2}
+    return us.models.AttentionLayer.random(16, 4, 4, positions=us.models.Rope.ladder(4), seed=seed, **rest)
 
 
 L = us.learners
@@ -149,10 +158,16 @@ SUBJECTS = [
         {},
     ),
     Subject(
-        "Transformer", L.Transformer(), lambda seed: us.models.Transformer.random(4, 6, norm=2.0, bias=True, seed=seed), {}
+        "Transformer",
+        L.Transformer(),
+        lambda seed: us.models.Transformer.random(4, 6, norm=2.0, bias=True, seed=seed),
+        {},
     ),
     Subject(
-        "Transformer, odd", L.Transformer("odd"), lambda seed: us.models.Transformer.random(4, 6, norm=2.0, seed=seed), {}
+        "Transformer, odd",
+        L.Transformer("odd"),
+        lambda seed: us.models.Transformer.random(4, 6, norm=2.0, seed=seed),
+        {},
     ),
     Subject(
         "Transformer, limit",
@@ -169,6 +184,21 @@ SUBJECTS = [
     Subject("AttentionLayer", L.AttentionLayer(), layer, {}),
     Subject("AttentionLayer, post", L.AttentionLayer(), lambda seed: layer(seed, norm="post", residual=True), {}),
     Subject("AttentionLayer, pre", L.AttentionLayer(), lambda seed: layer(seed, norm="pre", residual=True), {}),
+    Subject("AttentionLayer, rotary", L.AttentionLayer("lean"), rotary, {}),
+    Subject("AttentionStack", L.AttentionStack(), lambda seed: us.models.AttentionStack.random(8, 2, 2, seed=seed), {}),
+    Subject("Membership", L.Membership(accuracy=1e-4), single, {"kind": "membership"}),
+    Subject(
+        "AttentionBehind, heads",
+        L.AttentionBehind(heads=None),
+        lambda seed: us.models.MultiHeadTransformer.random(5, 2, 10, norm=4.0, bias=True, seed=seed),
+        {},
+    ),
+    Subject(
+        "Transformer, heads",
+        L.Transformer(heads=None),
+        lambda seed: us.models.MultiHeadTransformer.random(5, 2, 7, norm=4.0, seed=seed),
+        {},
+    ),
 ]
 
 
@@ -182,20 +212,23 @@ def off(model: Any, truth: Any, claim: str) -> float:
         return float(np.linalg.norm(model.v - truth.v))
     if claim == "error of W":
         return float(np.linalg.norm(model.W - truth.W))
-    if hasattr(model, "network"):
+    if isinstance(model, us.models.MultiHeadTransformer):
+        return us.models.distance(us.models.HeadsBehind(model.W), truth)
+    if isinstance(model, us.models.Transformer):
+        # What is stated of the network is its residual.
         return float(np.linalg.norm(model.W - truth.W) / np.linalg.norm(truth.W))
     return us.models.distance(model, truth)
 
 
 def outcome(subject: Subject, form: Format, declared: bool, seed: int) -> tuple[str, float]:
-    """"kept", "violated", "nothing stated", "vacuous" or the name of the refusal; and the worst error / bound."""
+    """ "kept", "violated", "nothing stated", "vacuous" or the name of the refusal; and the worst error / bound."""
     truth = subject.target(seed)
     try:
         recovery = us.recover(subject.oracle(form, declared, seed), subject.learner, seed=seed)
     except us.errors.UnsoftmaxError as refusal:
         return type(refusal).__name__, 0.0
     except Exception as crash:
-        return f"CRASH {type(crash).__name__}", 0.0
+        return f"crash: {type(crash).__name__}", 0.0
     names = (RELATIVE_ERROR, "error of W", "error of v", NETWORK_RESIDUAL)
     stated = {claim.name: claim.bound for claim in recovery.certificate.claims if claim.name in names}
     if hasattr(truth, "W") and not {RELATIVE_ERROR, "error of W"} & set(stated):
@@ -220,7 +253,7 @@ def run(subject: Subject, formats: list[Format], seeds: range) -> tuple[Counter[
                 word, ratio = outcome(subject, form, declared, seed)
                 seen[word] += 1
                 worst = max(worst, ratio)
-                if word in WRONG or word.startswith("CRASH"):
+                if word in WRONG or word.startswith("crash"):
                     wrong.append(f"{form.name}, {'declared' if declared else 'undeclared'}, {seed}: {word} {ratio:.2g}")
     return seen, wrong, worst
 
@@ -246,7 +279,10 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
     for row in rows(False, range(options.seeds), options.names):
-        print(f"{row.name}: {row.ratio:g} wrong; {row.figures['outcomes']}, error / bound up to "
-              f"{row.figures['largest error / bound']:.2g}", flush=True)
+        print(
+            f"{row.name}: {row.ratio:g} wrong; {row.figures['outcomes']}, error / bound up to "
+            f"{row.figures['largest error / bound']:.2g}",
+            flush=True,
+        )
         for line in row.figures["wrong"]:
             print(f"    {line}", flush=True)

@@ -22,9 +22,9 @@ Near = Iterator[tuple[str, Model]]
 
 @singledispatch
 def nearby(model: Model, share: float, rng: np.random.Generator) -> Near:
-    """(name, copy): in each copy one parameter is off by `share` of its Frobenius norm; a W that is 0 by `share` itself.
+    """(name, copy): in each copy one parameter is off by `share` of its Frobenius norm, a W that is 0 by `share`.
 
-    Other parameters that are 0 are left out, and weights of a network: their error is stated for the network as a whole.
+    Other parameters that are 0 are left out, and weights of a network: the network as a whole has a claim of its own.
     """
     parameters = model.parameters()
     for name in ("W", "K", "Q", "c", "v", "O", "V"):
@@ -67,8 +67,12 @@ def _(model: MultiHead, share: float, rng: np.random.Generator) -> Near:
 def _(model: AttentionLayer, share: float, rng: np.random.Generator) -> Near:
     d, out = model.dim, model.outputs
     for h in range(model.heads):
-        G, E = _error(d, d, (_size(model.K[h].T, model.Q[h].T) or 1.0) * share, rng)
-        yield f"W_{h + 1}", replace(model, K=_beside(model.K, h, G.T), Q=_beside(model.Q, h, E.T))
+        if model.positions is None and model.features is None:
+            G, E = _error(d, d, (_size(model.K[h].T, model.Q[h].T) or 1.0) * share, rng)
+            yield f"W_{h + 1}", replace(model, K=_beside(model.K, h, G.T), Q=_beside(model.Q, h, E.T))
+        else:
+            # What turns keys by their position, or norms them, fixes their number: errors of the factors stand for W's.
+            yield from _heads(model, ("K", "Q"), h, share, rng)
         if size := _size(model.O[h], model.V[h].T):
             G, E = _error(out, d, size * share, rng)
             O = _beside(model.O.transpose(0, 2, 1), h, G.T).transpose(0, 2, 1)

@@ -120,12 +120,12 @@ def _ties(
     found = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
     gap = np.abs(model(tokens) - y).reshape(model.heads, number)
     rates = np.array([_sensitivity(model, g, tokens) for g in range(model.heads)])
-    heads = np.arange(model.heads)
+    heads, tying = np.arange(model.heads), _tying(number)
     own = rates.reshape(model.heads, model.heads, number)[heads, heads]
     rounding = 8 * noise * _size(model, tokens) + spec.tolerance
     # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
     with np.errstate(divide="ignore"):
-        hidden = np.median(rounding.reshape(model.heads, number) / own, axis=1)
+        hidden = np.median((rounding.reshape(model.heads, number) / own)[:, tying], axis=1)
     hidden = np.maximum(np.where(np.isfinite(hidden), hidden, 0.0), _LAST_DIGITS * noise * math.sqrt(model.dim))
     allowed = (rounding + hidden @ rates).reshape(model.heads, number)
     for h in heads:
@@ -134,7 +134,7 @@ def _ties(
             continue
         rate = np.maximum(own[h], 1e-300)
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
-        bound = max(_SCORES, _ROUNDING * float(np.median(allowed[h] / rate)), claimed)
+        bound = max(_SCORES, _ROUNDING * float(np.median((allowed[h] / rate)[tying])), claimed)
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {number} near ties of this head show it"
         if bound > _UNVERIFIABLE:
@@ -145,7 +145,7 @@ def _ties(
 
 
 def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.random.Generator) -> dict[str, float]:
-    """What error of every parameter the ties speak of; of a head's own, its own ties, which only this head answers to."""
+    """What error of every parameter the ties speak of; parameters of a head by its own ties."""
     found: dict[str, float] = {}
     for h in range(model.heads):
         own = slice(h * number, (h + 1) * number)
@@ -171,14 +171,21 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     return Claim(f"head {h + 1}", max(_SCORES, _ROUNDING * noise), seen, statement=statement)
 
 
+def _tying(number: int) -> Array:
+    """Which of a head's sequences have ties only; the others reach down to small weights."""
+    return np.asarray(np.arange(number) % 3 != 0)
+
+
 def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 (down to -9) of the last token's.
+    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie -1.5 (or -9) to 1.5 from the last one's.
 
     The first tokens are random, the one before the last is orthogonal to the values of the other heads.
     """
     length = int(min(4, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
-    q = sphere(rng, (number, spec.dim))
+    q = sphere(rng, (4 * number, spec.dim))
+    readable = np.linalg.norm(q @ model.W[h].T, axis=1)
+    q = q[np.argsort(readable)[-number:]]
     rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
     norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
     q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)
@@ -187,7 +194,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     free = _free(model, h)
     z[:, -1] = 2 * z[:, -1] @ free
     # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
-    low = np.where(np.arange(number) % 3 == 0, -9.0, -1.5)[:, None]
+    low = np.where(_tying(number), -1.5, -9.0)[:, None]
     target = rng.uniform(low, 1.5, (number, length - 1))
     ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
     size = np.einsum("bnd,bnd->bn", ways, ways)

@@ -75,7 +75,9 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
     statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
     stated = statements(model, errors, f"{_PER_HEAD} fresh pairs of every head")
-    return Certificate((*stated, *found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)))
+    return Certificate(
+        (*stated, *found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement))
+    )
 
 
 def _scores_of(h: int, tokens: Array) -> Callable[[Model], Array]:

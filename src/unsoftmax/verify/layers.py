@@ -53,7 +53,9 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) 
             moved = moves(model, lambda other, X=X: other(X), rng)  # type: ignore[misc]
             reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size if size else 0.0)
             if name == "near ties":
-                stated = statements(model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties")
+                stated = statements(
+                    model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties"
+                )
         bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * claimed, _MOST_CLAIMED))
         found.append(Claim(name, min(bound, 0.1), gap, statement=_statement(name, sizes, spec)))
     return Certificate((*stated, *found))
@@ -77,10 +79,10 @@ def _designs(
 
 
 def _statement(name: str, sizes: tuple[float, float], spec: OracleSpec) -> str:
-    norms = f"{sizes[0]:.2g}" if name != "random sequences" or sizes[0] == sizes[1] else "{:.2g} and {:.2g}".format(*sizes)
+    norms = dict.fromkeys(f"{size:.2g}" for size in (sizes if name == "random sequences" else sizes[:1]))
     return (
-        f"max gap relative to what attention writes, on fresh sequences ({spec.outputs} numbers each) of tokens of norm "
-        f"{norms}"
+        f"max gap relative to what attention writes, on fresh sequences ({spec.outputs} numbers each), tokens of norm "
+        f"{' and '.join(norms)}"
     )
 
 

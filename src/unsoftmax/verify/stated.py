@@ -38,8 +38,8 @@ _SEEING = 0.75
 """Sequences that answer least to a parameter count by how much they do; the best quarter counts alike."""
 
 _CONFIDENCE = 6.0
-"""Stated over estimated error: over learners and number formats the worst of 700 errors was 3 times its estimate. An error
-of rank one, which a dozen random directions may miss, is the hardest."""
+"""Stated over estimated error: over learners and number formats the worst of 700 errors was 3 times its estimate. An
+error of rank one, which a dozen random directions may miss, is the hardest."""
 
 OTHER_PARAMETERS = "error of other parameters"
 """Name of a claim beside `ERROR_OF_W`."""
@@ -79,7 +79,7 @@ def moves(model: Model, predict: Predict, rng: np.random.Generator) -> dict[str,
 
 
 def implied(model: Model, predict: Predict, gaps: Array, rng: np.random.Generator) -> dict[str, float]:
-    """Relative error of every parameter (absolute of a W that is 0) that would leave the `gaps` (n,) or (n, outputs)."""
+    """Relative error of every parameter (absolute of a W that is 0) that would leave `gaps` (n,) or (n, outputs)."""
     return errors_of(moves(model, predict, rng), gaps, predict(model))
 
 

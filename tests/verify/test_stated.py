@@ -1,0 +1,136 @@
+"""Stated errors of weights: known errors are found, a bound past 1 is unknown, W = 0 is stated as a norm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR
+from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.verify.stated import implied, joined, statements
+
+
+def stated(recovery: us.Recovery) -> dict[str, float]:
+    return {claim.name: claim.bound for claim in recovery.certificate.claims}
+
+
+def error(model: us.models.SingleHead, rank: int, size: float, rng: np.random.Generator) -> us.models.SingleHead:
+    E = rng.standard_normal((model.dim, rank)) @ rng.standard_normal((rank, model.dim))
+    return replace(model, W=model.W + E * (size * np.linalg.norm(model.W) / np.linalg.norm(E)))
+
+
+@pytest.mark.parametrize("rank", [1, 8])
+@pytest.mark.parametrize("size", [1e-9, 1e-3])
+def test_an_error_of_any_rank_is_found_within_a_factor(rank, size):
+    rng = np.random.default_rng(rank)
+    for seed in range(6):
+        model = us.models.SingleHead.random(8, norm=1.5, seed=seed)
+        wrong = error(model, rank, size, rng)
+        tokens = rng.standard_normal((48, 4, 8)) * 0.6
+        found = implied(wrong, lambda other, X=tokens: other(X), wrong(tokens) - model(tokens), rng)
+        assert size / 3 <= found["W"] <= 3 * size
+
+
+def test_what_hardly_moves_the_answers_is_not_read_off_rounding():
+    model = us.models.SingleHead.random(5, seed=1)
+    faint = replace(model, W=model.W * 1e-19)
+    tokens = np.random.default_rng(0).standard_normal((48, 3, 5))
+    found = implied(faint, lambda other: other(tokens), np.zeros(48), np.random.default_rng(1))
+    assert found["W"] > 1
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-120, 1e-80, 1e-40])
+@pytest.mark.parametrize("learner", [us.learners.SingleHead(), us.learners.LowRank(), us.learners.MultiHead(), None])
+def test_a_w_that_no_score_shows_is_stated_as_a_norm(scale, learner):
+    head = us.models.SingleHead.random(4, seed=3)
+    target = us.models.SingleHead(head.W * scale, head.v)
+    recovery = us.recover(us.oracle(target), learner)
+    assert RELATIVE_ERROR not in stated(recovery)
+    assert np.linalg.norm(recovery.model.W - target.W) <= stated(recovery)[ERROR_OF_W] <= 1e-6
+
+
+@pytest.mark.parametrize("limit", [1e-6, 1e-12])
+def test_weights_under_a_tiny_norm_limit_are_known_as_stated_or_refused(limit):
+    cases = [
+        (us.learners.Transformer(), us.models.Transformer.random(4, 6, norm=2.0, seed=1)),
+        (us.learners.MultiHead(), us.models.MultiHead.random(4, 2, norm=2.5, seed=1)),
+    ]
+    for learner, target in cases:
+        try:
+            recovery = us.recover(us.oracle(target, max_norm=limit), learner)
+        except (us.errors.NotIdentifiable, us.errors.ModelMismatch):
+            continue
+        bound = stated(recovery)[RELATIVE_ERROR]
+        assert bound < 1
+        assert np.linalg.norm(recovery.model.W - target.W) <= bound * np.linalg.norm(target.W)
+
+
+def sparse(heads: us.models.MultiHead, cut: float = 1e-3):
+    """Attention that drops weights below `cut`."""
+
+    def answers(tokens, counts=None):
+        total = np.zeros(len(tokens))
+        for W, v in zip(heads.W, heads.v, strict=True):
+            scores = np.einsum("bnd,de,be->bn", tokens, W, tokens[:, -1])
+            scores = scores if counts is None else scores + np.log(counts)
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            weights = np.where(weights < cut, 0.0, weights)
+            total += (weights / weights.sum(axis=1, keepdims=True) * (tokens @ v)).sum(axis=1)
+        return total
+
+    answers.accepts_counts = True
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sparse_attention_is_refused(seed):
+    rng = np.random.default_rng([seed, 4])
+    W, v = np.zeros((2, 5, 5)), np.zeros((2, 5))
+    for h, part in enumerate((slice(0, 2), slice(2, 5))):
+        k = part.stop - part.start
+        W[h, part, part], v[h, part] = rng.standard_normal((k, k)), rng.standard_normal(k)
+    for learner, target in (
+        (us.learners.OrthogonalHeads(), us.models.MultiHead(W, v)),
+        (us.learners.MultiHead(), us.models.MultiHead.random(6, 2, norm=2.0, seed=seed)),
+    ):
+        with pytest.raises(us.errors.ModelMismatch):
+            us.recover(us.oracle(sparse(target), target.dim), learner, seed=seed)
+
+
+def test_a_bound_past_one_is_unknown_and_does_not_hold():
+    checked = (Claim("near ties", 1e-3, 1e-4),)
+    for claim in (Claim(RELATIVE_ERROR, 64.0), Claim(NETWORK_RESIDUAL, 1.4, 0.12)):
+        certificate = Certificate(joined((claim,), checked))
+        assert not certificate.holds
+        assert "unknown" in str(certificate)
+
+
+def test_the_larger_of_what_is_predicted_and_seen_is_stated_but_bad_conditioning_alone_states_nothing():
+    def bound(learned: float, seen: float) -> float:
+        claims = joined((Claim(RELATIVE_ERROR, learned),), (Claim(RELATIVE_ERROR, seen), Claim("near ties", 1.0, 0.0)))
+        return next(claim.bound for claim in claims if claim.name == RELATIVE_ERROR)
+
+    assert bound(1e-14, 1e-6) == 1e-6
+    assert bound(1e-3, 1e-6) == 1e-3
+    assert bound(64.0, 1e-6) == 1e-6
+    assert bound(1e-14, 2.0) == math.inf
+
+
+def test_offsets_lost_in_the_noise_are_named():
+    model = us.models.SingleHead.random(4, seed=1)
+    claims = statements(model, {"W": 1e-6, "v": 1e-7, "c": 0.5}, "fresh sequences")
+    assert claims[0].bound == pytest.approx(6e-6)
+    assert "lost in the noise: c" in claims[0].statement
+
+
+def test_the_weights_of_a_target_that_only_looks_exact_are_stated_as_they_are():
+    target = us.models.SingleHead.random(6, norm=2.0, seed=1)
+    for dtype in ("float32", "float16"):
+        recovery = us.recover(us.oracle(target.astype(dtype)), us.learners.SingleHead())
+        off = us.models.distance(recovery.model, target.astype(dtype))
+        assert off <= stated(recovery)[RELATIVE_ERROR] <= 1e3 * off
