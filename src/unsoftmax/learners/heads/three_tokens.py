@@ -25,6 +25,9 @@ _READABLE = 3.5
 _TIMID = 0.4
 """Scores of the first token between which it is read as it is; below, it is lengthened again if it was shortened."""
 
+_NO_STEP = 1e100
+"""Entries of a step beyond which it says only that the equations are singular; products of it would overflow."""
+
 _SOLVED = 1e-9
 _STEP = 3.0
 
@@ -147,10 +150,9 @@ def solve_column(
     best, residual, J = np.inf, *_linearised(z, values, U, answers, weight, members, active)
     for _ in range(60):
         best = float(np.linalg.norm(residual))
-        try:
-            step = np.linalg.solve(J, residual)
-        except np.linalg.LinAlgError:
-            step = np.linalg.lstsq(J, residual, rcond=None)[0]
+        step = _newton_step(J, residual)
+        if step is None:
+            break
         step *= min(1.0, _STEP / max(float((np.abs(step) * sizes).max()), 1e-300))
         for halving in range(12):
             trial = U.copy()
@@ -166,6 +168,20 @@ def solve_column(
         if np.linalg.norm(residual) > best / 4 and best < 1e3 * ground.noise * len(residual):
             break
     return U, bool(np.linalg.norm(residual) < max(_SOLVED, 1e4 * ground.noise) * len(residual))
+
+
+def _newton_step(J: Array, residual: Array) -> Array | None:
+    """J^-1 residual, by least squares where J is singular; None where even that has no finite answer."""
+    if not (np.isfinite(J).all() and np.isfinite(residual).all()):
+        return None
+    try:
+        step = np.linalg.solve(J, residual)
+    except np.linalg.LinAlgError:
+        step = np.full(J.shape[1], np.inf)
+    if not (np.abs(step) <= _NO_STEP).all():
+        # J is singular to the last bit: of its many solutions the shortest is meant.
+        step = np.linalg.lstsq(J, residual, rcond=None)[0]
+    return np.asarray(step) if (np.abs(step) <= _NO_STEP).all() else None
 
 
 def _shown(z: Array, values: Array, U: Array) -> tuple[Array, Array]:
