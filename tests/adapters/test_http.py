@@ -217,3 +217,20 @@ def test_wrong_arguments_are_named_before_anything_is_sent(url, wrong):
 def test_a_dimension_that_fits_no_memory_is_refused():
     with pytest.raises(InvalidArgument, match="dim"):
         us.oracle(lambda tokens: tokens[:, 0, 0], 10**9)
+
+
+def test_a_long_wait_is_said_while_it_lasts(server, monkeypatch, caplog):
+    oracle = us.adapters.http(server.url, "model", **FAST)
+    model, asked = oracle.fn, []
+
+    def busy(tokens):
+        asked.append(len(tokens))
+        if len(asked) == 1:
+            raise remote.Unanswered("503", after=7.0)
+        return np.zeros(len(tokens))
+
+    monkeypatch.setattr(type(model), "_ask", lambda self, tokens: busy(tokens))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with caplog.at_level(logging.WARNING, logger="unsoftmax"):
+        assert model(np.zeros((2, 1, 16))).shape == (2,)
+    assert any("7 s (Retry-After)" in record.getMessage() for record in caplog.records)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import unsoftmax as us
 from tests.diagnosis.targets import foreign_layers, inside, layers, outside
@@ -170,3 +171,58 @@ def test_recover_refuses_what_is_outside_with_what_was_observed() -> None:
     _, make = TARGETS["added positions d=6"]
     with pytest.raises(us.errors.ModelMismatch, match="order of the other tokens"):
         us.recover(make())
+
+
+def test_the_first_token_is_named_and_the_suggestion_works() -> None:
+    head = us.models.SingleHead.random(7, norm=2.0, seed=3)
+
+    def first(X):
+        return head(np.roll(X, -1, axis=1))
+
+    found = us.diagnose(us.oracle(first, 7))
+    assert (found.code, found["answering position"]) == ("first position", "first")
+    (suggestion,) = found.suggestions
+    assert suggestion.options == {"position": "first"}
+    assert suggestion.flags == "--position first"
+    assert "positional" not in str(found)
+    again = us.recover(us.oracle(first, 7, **suggestion.options))
+    assert us.models.distance(again.model, head) < 1e-12
+
+
+@pytest.mark.parametrize(("link", "function"), [("tanh", np.tanh), ("sigmoid", expit)])
+def test_bounded_answers_suggest_a_link(link, function) -> None:
+    head = us.models.SingleHead.random(7, norm=2.0, seed=3)
+    found = us.diagnose(us.oracle(lambda X: function(head(X)), 7))
+    assert [s.options for s in found.suggestions] == [{"link": link}]
+
+
+def test_reasons_come_before_evidence() -> None:
+    _, make = TARGETS["sigmoid attention d=6"]
+    with pytest.raises(us.errors.ModelMismatch, match=r"^No learner is chosen: .* Observed: ") as refused:
+        us.recover(make())
+    assert "()" not in str(refused.value)
+    assert "Automatic" not in str(refused.value)
+    # Only what was seen is told, not what might stand behind it.
+    assert "stands behind" not in str(refused.value)
+
+
+def test_a_learner_that_refuses_is_named_after_its_reason() -> None:
+    head = us.models.SingleHead.random(6, norm=2.0, seed=1)
+
+    def strange(X):
+        y = head(X)
+        return y + (1e-3 if X.shape[1] == 2 and len(X) > 30 else 0.0)
+
+    with pytest.raises(us.errors.ModelMismatch) as refused:
+        us.recover(us.oracle(strange, 6))
+    assert "Automatic" not in str(refused.value)
+    assert not str(refused.value).startswith("The target is")
+
+
+def test_noise_under_a_norm_limit_is_asked_at_the_limit() -> None:
+    head, rng = us.models.SingleHead.random(24, norm=2.0, seed=24), np.random.default_rng(0)
+    target = us.oracle(lambda X: head(X) + 1e-3 * rng.standard_normal(len(X)), 24, max_norm=16.0)
+    assert us.diagnose(target).learner == us.learners.Approximate()
+    drowned = us.diagnose(us.oracle(lambda X: head(X) + 0.3 * rng.standard_normal(len(X)), 24, max_norm=1.0))
+    assert drowned.code == "noise"
+    assert "--learner Approximate" in str(drowned)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 import unsoftmax as us
+from tests.weights import rxnfp_layer
 
 M = us.models
 HEAD = M.SingleHead.random(16, norm=2.0, seed=3)
@@ -70,3 +73,20 @@ def test_a_budget_too_small_says_what_the_chosen_learner_needs() -> None:
     assert refused.value.recovery.usage.billed <= spent + 30
     with pytest.raises(us.errors.BudgetExceeded, match="the diagnosis takes up to"):
         us.recover(us.oracle(head), budget=90)
+
+
+@pytest.mark.parametrize("layer", [2, 8, 10])
+def test_one_number_of_a_trained_layer_with_biases_is_several_heads(layer) -> None:
+    whole = rxnfp_layer(layer)
+    along = np.random.default_rng(0).standard_normal(whole.dim) / 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = us.diagnose(us.oracle(lambda X: whole(X) @ along, whole.dim))
+    assert found.learner == us.learners.MultiHead(affine=True)
+
+
+@pytest.mark.parametrize("norm", [None, "pre", "post"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_trained_layers_are_layers_with_the_norm_they_have(norm, dtype) -> None:
+    found = us.diagnose(us.oracle(rxnfp_layer(5, norm).astype(dtype), dtype=dtype))
+    assert (found.family, found["norm"]) == ("attention layer", norm or "none")

@@ -307,3 +307,10 @@ def test_scores_that_do_not_grow_with_tokens_end_the_first_scan(target):
     with pytest.raises(us.errors.ModelMismatch, match="do not grow with the tokens") as error:
         us.recover(target, us.learners.AttentionLayer(norm=None, positions=None))
     assert error.value.recovery.usage.billed < 80
+
+
+def test_notes_say_where_offsets_went() -> None:
+    for norm, words in ((None, "what the query bias adds"), ("pre", "gamma and beta are folded into")):
+        target = us.models.AttentionLayer.random(16, 2, norm=norm, residual=True, seed=2)
+        recovery = us.recover(us.oracle(target), us.learners.AttentionLayer())
+        assert any(words in note for note in recovery.notes) == (norm == "pre" or bool(np.any(recovery.model.c)))

@@ -210,3 +210,10 @@ def test_large_matrices_are_averaged() -> None:
     small = shrunk(W)
     assert small.shape == (64, 64)
     assert np.array_equal(shrunk(W[:5, :5]), W[:5, :5])
+
+
+def test_heat_maps_say_what_they_show() -> None:
+    head = us.models.SingleHead.random(70, norm=2.0, seed=0)
+    page = us.report.recovery_page(us.recover(us.oracle(head), us.learners.SingleHead()), head)
+    assert "rows: coordinates of the key, columns: of the query token; 70 x 70" in page
+    assert "the mean of up to 2 x 2 entries" in page

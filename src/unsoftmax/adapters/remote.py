@@ -6,6 +6,7 @@ request. Everything sent more than once is billed, and asked of the budget first
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -23,8 +24,13 @@ from unsoftmax.probes.base import Array
 if TYPE_CHECKING:
     import httpx
 
+log = logging.getLogger("unsoftmax")
+
 FORMATS = {"FP64": "float64", "FP32": "float32", "FP16": "float16"}
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+_LONG_WAIT = 5.0
+"""Seconds from which on a wait is said: a run that stands still for longer looks like one that hangs."""
+
 _LONGEST_WAIT = 120.0
 _LARGEST_ANSWER = 2**30
 _ODD_ANSWERS = 3
@@ -110,6 +116,8 @@ class RemoteModel:
             odd += error.odd
             if odd > _ODD_ANSWERS:
                 return False
+            if error.after is not None and error.after >= _LONG_WAIT:
+                log.warning("%s asks to be left alone for %.0f s (Retry-After); waiting.", self.url, error.after)
             return True if error.after is None else error.after
 
         attempts = stamina.retry_context(

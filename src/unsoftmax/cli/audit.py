@@ -54,6 +54,7 @@ def audit(
     max_batch: settings.MaxBatch = None,
     part: settings.Part = None,
     position: settings.Position = None,
+    link: settings.LinkOption = None,
     send_rate: Annotated[
         float | None, typer.Option(help="Queries per second sent to a server at most (default 1000).", min=0)
     ] = None,
@@ -78,7 +79,7 @@ def audit(
             config, learner=learner, truth=truth, price=price, rate=rate, budget=budget, max_cost=max_cost,
             folder=folder, report=report, output=output, sarif=sarif, fail_if_cost_below=fail_if_cost_below, seed=seed,
             workers=workers, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
-            max_batch=max_batch, part=part, position=position, send_rate=send_rate, token_env=token_env,
+            max_batch=max_batch, part=part, position=position, link=link, send_rate=send_rate, token_env=token_env,
         )  # fmt: skip
         if options["fail_if_cost_below"] is not None and not options["price"]:
             raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")

@@ -22,6 +22,7 @@ def diagnose(
     max_batch: settings.MaxBatch = None,
     part: settings.Part = None,
     position: settings.Position = None,
+    link: settings.LinkOption = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
     config: settings.Config = None,
@@ -37,7 +38,7 @@ def diagnose(
     with one_sentence(debug, as_json):
         options = settings.merged(
             config, seed=seed, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
-            max_batch=max_batch, part=part, position=position, rate=rate, token_env=token_env,
+            max_batch=max_batch, part=part, position=position, link=link, rate=rate, token_env=token_env,
         )  # fmt: skip
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         found = us.diagnose(oracle, seed=options["seed"] or 0)

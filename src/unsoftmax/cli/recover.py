@@ -38,6 +38,7 @@ def recover(
     max_batch: settings.MaxBatch = None,
     part: settings.Part = None,
     position: settings.Position = None,
+    link: settings.LinkOption = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
     config: settings.Config = None,
@@ -63,7 +64,7 @@ def recover(
             config, learner=learner, set=set_, seed=seed, budget=budget, price=price, max_cost=max_cost, ledger=ledger,
             workers=workers, output=output, report=report, verify=verify, dim=dim, kind=kind, tolerance=tolerance,
             max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate, token_env=token_env,
-            part=part, position=position,
+            part=part, position=position, link=link,
         )  # fmt: skip
         settings.writable(options, "output", "report", "ledger", target=target)
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))

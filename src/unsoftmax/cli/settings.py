@@ -56,6 +56,9 @@ Position = Annotated[
         "--position", help="Position that answers, where the query token is put: first, last or an index from 0 or -1."
     ),
 ]
+LinkOption = Annotated[
+    str | None, typer.Option("--link", help="The answers are this function of the value: sigmoid, exp, log or tanh.")
+]
 KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -76,6 +79,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
             "token_env",
             "truth",
             "part",
+            "link",
             "arithmetic",
             "monitor",
         ),
@@ -92,7 +96,7 @@ _NAMES = {
     (int, str): "an index, first or last",
 }  # fmt: skip
 
-ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch", "part", "position")
+ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch", "part", "position", "link")
 
 
 def merged(config: Path | None, **flags: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.examine import allowance, examine
-from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.findings import CODES, Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.limits import input_limits
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
@@ -14,7 +14,7 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
 from unsoftmax.spec import EXPLAINED
 
-__all__ = ["Automatic", "Diagnosis", "Finding", "allowance", "diagnose", "examine"]
+__all__ = ["CODES", "Automatic", "Diagnosis", "Finding", "Suggestion", "allowance", "diagnose", "examine"]
 
 
 def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:

@@ -52,12 +52,12 @@ class Answers:
         yield Finding("answers", kind, f"The answers are {kind}.")
         word = "gets" if self.deterministic else "does not get"
         yield Finding(
-            "deterministic", self.deterministic, f"The same sequence {word} the same answer.", 0.95,
-            {"sequences asked twice": _REPEATED},
+            "deterministic", self.deterministic, f"The same sequence {word} the same answer.",
+            evidence={"sequences asked twice": _REPEATED},
         )  # fmt: skip
         yield Finding(
-            "precision", self.format, f"The answers look like {self.format}.", 0.9,
-            {"noise": self.noise, "size": self.size},
+            "precision", self.format, f"The answers look like {self.format}.",
+            evidence={"noise": self.noise, "size": self.size},
         )  # fmt: skip
 
 

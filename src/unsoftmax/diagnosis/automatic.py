@@ -9,6 +9,7 @@ from unsoftmax import verify as verification
 from unsoftmax.diagnosis.answers import QUERIES
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import Diagnosis
+from unsoftmax.diagnosis.tokens import token_range
 from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Forecast, Learner, Program, configuration
 from unsoftmax.spec import OracleSpec
@@ -47,7 +48,8 @@ class Automatic:
         if diagnosis.learner is None:
             if diagnosis.family == "zero":
                 raise NotIdentifiable("every answer is 0, as for a head with v = 0: no query shows its W.")
-            raise ModelMismatch(_account(diagnosis))
+            told = [*diagnosis.reasons, *map(str, diagnosis.suggestions), _observed(diagnosis)]
+            raise ModelMismatch(" ".join(told))
         if diagnosis.family == "head behind labels" and spec.kind != "membership":
             raise InvalidArgument("the answers are only 0 and 1: declare the oracle with kind='membership'.")
         try:
@@ -57,15 +59,18 @@ class Automatic:
                 raise
             raise _dearer(diagnosis, spec, refusal) from refusal
         except ModelMismatch as mismatch:
-            raise ModelMismatch(f"{_account(diagnosis)} The learner then refused: {mismatch}") from mismatch
+            name = type(diagnosis.learner).__name__
+            raise ModelMismatch(f"{mismatch} The diagnosis chose {name}. {_observed(diagnosis)}") from mismatch
         notes = (*diagnosis.sentences(), *outcome.notes)
         return replace(outcome, notes=notes, chosen=configuration(diagnosis.learner))
 
 
 def diagnosis_range(spec: OracleSpec) -> tuple[int, int]:
     """Fewest and most queries of a diagnosis that ends with a learner."""
-    if spec.vocabulary is not None or spec.link is not None:
+    if spec.shows is not None or spec.link is not None:
         return 0, 0
+    if spec.vocabulary is not None:
+        return token_range(spec)
     return QUERIES, QUERIES if spec.kind == "membership" else allowance(spec)
 
 
@@ -109,5 +114,6 @@ def _dearer(diagnosis: Diagnosis, spec: OracleSpec, refusal: BudgetExceeded) -> 
     )
 
 
-def _account(diagnosis: Diagnosis) -> str:
-    return " ".join(diagnosis.sentences())
+def _observed(diagnosis: Diagnosis) -> str:
+    """What was seen, for after the reason."""
+    return f"Observed: {' '.join(finding.sentence for finding in diagnosis.findings)}"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
-from unsoftmax.diagnosis.findings import Diagnosis, Finding
-from unsoftmax.diagnosis.mixing import mixing
+from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
+from unsoftmax.diagnosis.layers import layer
+from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow, one_row
 from unsoftmax.diagnosis.sequences import Sequences, sequences
 from unsoftmax.diagnosis.several import several_heads
-from unsoftmax.diagnosis.single import single_head
+from unsoftmax.diagnosis.single import Trial, single_head
 from unsoftmax.diagnosis.sketch import sketch
+from unsoftmax.diagnosis.tokens import over_tokens
+from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced, as_values, only_values
 from unsoftmax.spec import EXPLAINED, OracleSpec
@@ -20,15 +25,22 @@ from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify.heads import minimum as heads_verification
 
 _DROWNED = 1e-3
+"""Noise over size from which on longer tokens are tried."""
+
 _HOPELESS = 0.02
+"""Noise over size beyond which no observation says anything."""
+
 _LONGER = 1e3
-_OBSERVED = 104
+_WORTH = 1.5
+"""How much longer tokens are made at once, and from which factor on that is worth asking everything again."""
+
+_OBSERVED = 109
 """Queries of the observations and of the input limits, at most."""
 
 
 def allowance(spec: OracleSpec) -> int:
-    """Most queries a diagnosis asks: 400 + 6 d for scalar answers, 100 + 4 d for vectors."""
-    return 400 + 6 * spec.dim if spec.outputs is None else 100 + 4 * spec.dim
+    """Most queries a diagnosis asks: 460 + 6 d for scalar answers, 190 + 4 d for vectors."""
+    return 460 + 6 * spec.dim if spec.outputs is None else 190 + 4 * spec.dim
 
 
 def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
@@ -39,8 +51,7 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         words = f"The target shows {spec.shows} of the next token, so its output layer is learned."
         return Diagnosis("output layer", learners.OutputLayer(), (Finding("access", spec.shows, words),))
     if spec.vocabulary is not None:
-        words = "The target takes token ids, so it is tried as a head over a vocabulary."
-        return Diagnosis("token head", learners.TokenHead(), (Finding("access", "token ids", words),))
+        return (yield from over_tokens(spec, seed))
     rng = np.random.default_rng([seed, 0xD1A6])
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
     if spec.link is not None:
@@ -52,48 +63,82 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         return labels(spec, known, tuple(known.findings(spec)))
     room = allowance(spec) - _OBSERVED
     for _ in range(2):
-        if (known.size > 0 and known.relative_noise <= _DROWNED) or norm * _LONGER > spec.domain.norm_limit:
+        longer = min(norm * _LONGER, 0.9 * spec.domain.norm_limit)
+        if (known.size > 0 and known.relative_noise <= _DROWNED) or longer < _WORTH * norm:
             break
         # Additive noise and rounding are outscaled by longer tokens.
-        norm, room = norm * _LONGER, room - QUERIES
+        norm, room = longer, room - QUERIES
         known = yield from answers(spec, norm, rng)
     found = tuple(known.findings(spec))
-    if known.relative_noise > _HOPELESS and not known.constant:
-        return outside(
-            found, "the answers are drowned in noise at the token lengths allowed; raise max_norm if possible"
-        )
-    if known.constant and known.size == 0:
-        return Diagnosis("zero", None, found, ("Every sequence asked so far got the answer 0.",))
-    if known.constant:
-        return outside(found, "every sequence asked so far got the same answer; a constant shows no parameters")
+    hopeless = _unreadable(spec, known, found)
+    if hopeless is not None:
+        return hopeless
     row = yield from one_row(spec, norm, known, rng)
-    seen = yield from sequences(spec, norm, known, rng)
+    seen = yield from sequences(spec, norm, known, rng, row.shape in ("linear", "affine"))
     found += (row.finding, *seen.findings)
     if seen.ordered:
-        return outside(found, "the order of the other tokens changes the answer, and no class here has positions")
+        return ordered(spec, seen, found)
     if spec.outputs is not None:
-        law = None
-        if row.shape in ("linear", "affine"):
-            law = yield from mixing(spec, norm, known, rng, room)
-        return layer(row, seen, found, law)
+        return (yield from layer(spec, norm, known, row, seen, found, rng, room))
     if not seen.others:
         return alone(row, found)
     if row.shape in ("linear", "affine"):
         return (yield from attention(spec, known, row, seen, found, seed, room))
     if row.shape in ("homogeneous", "piecewise linear", "smooth"):
         return (yield from network(spec, known, row, seen, found, seed, room))
-    return outside(found, f"a single vector is answered in a {row.shape} way, and no scalar class here does that")
+    words = f"a single vector is answered in a {row.shape} way, and no scalar class here does that"
+    return outside(found, "row", words, *_links(known))
 
 
-def outside(found: tuple[Finding, ...], because: str) -> Diagnosis:
+def _unreadable(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diagnosis | None:
+    """Answers that show nothing: noise alone, or always the same."""
+    if known.relative_noise > _HOPELESS and not known.constant:
+        words = "a learner for noisy answers measures the noise itself and may reach further than this diagnosis"
+        named = (Suggestion(words, learners.Approximate()),) if spec.outputs is None else ()
+        because = "the answers are drowned in noise at the token lengths allowed; raise max_norm if possible"
+        return outside(found, "noise", because, *named)
+    if known.constant and known.size == 0:
+        return Diagnosis("zero", None, found, ("Every sequence asked so far got the answer 0.",), code="zero")
+    if known.constant:
+        because = "every sequence asked so far got the same answer; a constant shows no parameters"
+        return outside(found, "constant", because)
+    return None
+
+
+def ordered(spec: OracleSpec, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:
+    """The order of the tokens before the last matters: the first one answers, or there are positions."""
+    if seen.speaks == "first":
+        words = "the answer is that of the first token, and the probes put the query token last"
+        named = Suggestion("the query token is then put first, where the answer is taken", None, {"position": "first"})
+        return outside(found, "first position", words, named)
+    if spec.outputs is not None:
+        words = (
+            "the order of the other tokens changes the answer, and this diagnosis does not tell rotary positions apart"
+        )
+        named = Suggestion("layers with rotary positions are learned, others refused", learners.AttentionLayer())
+        return outside(found, "order", words, named)
+    words = "the order of the other tokens changes the answer, and no scalar class here has positions"
+    return outside(found, "order", words)
+
+
+def _links(known: Answers) -> list[Suggestion]:
+    """Links whose range holds every answer seen."""
+    low, high = float(known.seen.min()), float(known.seen.max())
+    if low < -1 or high > 1:
+        return []
+    name = "sigmoid" if low >= 0 else "tanh"
+    return [Suggestion(f"every answer lies in the range of {name}, which is undone if declared", None, {"link": name})]
+
+
+def outside(found: tuple[Finding, ...], code: str, because: str, *suggestions: Suggestion) -> Diagnosis:
     """No learner fits."""
-    return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",))
+    return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",), code=code, suggestions=suggestions)
 
 
 def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diagnosis:
     """Labels tell too little for a diagnosis of their own."""
     if known.constant:
-        return outside(found, "every sequence asked so far got the same label")
+        return outside(found, "labels", "every sequence asked so far got the same label")
     return Diagnosis(
         "head behind labels",
         learners.Membership(),
@@ -102,30 +147,13 @@ def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diag
     )
 
 
-def layer(row: OneRow, seen: Sequences, found: tuple[Finding, ...], law: Finding | None) -> Diagnosis:
-    """Vector answers: an attention layer, with a norm if one-row answers are not affine."""
-    if not seen.others:
-        return outside(found, "the other tokens do not matter, so there is no attention to recover")
-    if law is not None:
-        found += (law,)
-        if not law.value:
-            return outside(found, "small differences of score do not move the answers as softmax does")
-    norms = {"linear": None, "affine": None, "bounded": "post", "normalised": "pre"}
-    if row.shape not in norms:
-        return outside(found, "a single vector is answered neither affinely nor normalised, as no layer here does")
-    norm = norms[row.shape]
-    words = "No normalisation is seen." if norm is None else f"A normalisation stands {norm}-attention."
-    found += (Finding("norm", norm, words, 0.8),)
-    return Diagnosis("attention layer", learners.AttentionLayer(norm="auto" if norm else None), found)
-
-
 def alone(row: OneRow, found: tuple[Finding, ...]) -> Diagnosis:
     """The other tokens do not matter: a function of the last one."""
     if row.shape in ("linear", "homogeneous"):
         return Diagnosis("ReLU network", learners.ReluNetwork(), found)
     if row.shape in ("affine", "piecewise linear"):
         return Diagnosis("ReLU network", learners.ReluNetwork(bias=True), found)
-    return outside(found, "only the last token matters and it is not answered piecewise linearly")
+    return outside(found, "no attention", "only the last token matters and it is not answered piecewise linearly")
 
 
 def attention(
@@ -149,7 +177,38 @@ def attention(
     found += many.findings
     if many.learner is not None:
         return Diagnosis(many.family, many.learner, found, many.reasons)
-    return outside(found, f"neither one softmax head ({one.reason}) nor several ({many.reason}) explain the answers")
+    laws = yield from _laws(spec, known, seed, allowed - one.queries - many.queries)
+    found += laws
+    if any(law.value == "bounded" for law in laws):
+        return outside(found, "bounded scores", "scores stay bounded however long the tokens are, as no head's here do")
+    if many.near is not None and seen.speaks != "all" and laws and all(law.value in (True, "free") for law in laws):
+        words = "Sums of softmax heads mix so; they are proportional, or too many to be parted in a few dimensions."
+        return Diagnosis("multi-head attention", many.near, found, (words,))
+    return _no_heads(one, many, seen, found)
+
+
+def _laws(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[tuple[Finding, ...]]:
+    """What every sum of softmax heads obeys: how small scores mix, and that long tokens leave the weight to one."""
+    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    rng = np.random.default_rng([seed, 0x3A])
+    mixed = yield from mixing(spec, norm, known, rng, allowed)
+    if mixed is None or not mixed.value:
+        return () if mixed is None else (mixed,)
+    short = yield from alike(spec, norm, known, rng)
+    heavy = yield from weights(spec, known, rng)
+    return tuple(law for law in (mixed, short, heavy) if law is not None)
+
+
+def _no_heads(one: Trial, many: Trial, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:
+    if seen.speaks == "all":
+        words = (
+            "all orders of the tokens are answered alike, as by a mean over positions; give the output before pooling"
+        )
+        return outside(found, "pooled", words)
+    words = f"neither one softmax head ({one.reason}) nor several ({many.reason}) explain the answers"
+    named: list[Any] = [trial.near for trial in (one, many) if trial.near is not None]
+    because = "its sketch was near or unfinished; the learner itself asks more and says why if it does not fit"
+    return outside(found, "heads", words, *(Suggestion(because, learner) for learner in named))
 
 
 def network(
@@ -165,9 +224,12 @@ def network(
     trial = yield from sketch(learners.AttentionBehind(), 4, spec, seed, allowed)
     evidence = {"queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise):
-        found += (Finding("attention behind a network", False, "No softmax head is seen behind it.", 0.9, evidence),)
-        return outside(found, f"attention behind a network does not explain the answers ({trial.reason})")
-    found += (Finding("attention behind a network", True, "A softmax head stands before the network.", 0.9, evidence),)
+        words = "A softmax head before a network does not explain the answers."
+        found += (Finding("attention behind a network", False, words, evidence=evidence),)
+        why = trial.reason or "fresh rays contradict what was learned on others"
+        return outside(found, "network", f"attention before a network does not explain the answers: {why.rstrip('.')}")
+    words = "A softmax head before a function of its output explains the answers."
+    found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
         return Diagnosis("attention behind a network", learners.AttentionBehind(), found)
     return Diagnosis("transformer", learners.Transformer(), found)

@@ -30,7 +30,7 @@ def input_limits(stack: Stack) -> Iterator[Finding]:
 
 def _finding(name: str, declared: float | None, tries: Mapping[float, Array], stack: Stack) -> Finding:
     if declared is not None:
-        return Finding(f"limit on {name}", declared, f"The {name} is declared to be at most {declared:g}.", 1.0)
+        return Finding(f"limit on {name}", declared, f"The {name} is declared to be at most {declared:g}.")
     accepted, refusal = 0.0, ""
     for size, tokens in tries.items():
         try:
@@ -41,5 +41,5 @@ def _finding(name: str, declared: float | None, tries: Mapping[float, Array], st
         accepted = size
     if refusal:
         words = f"The target refuses a {name} of {size:g} and accepts {accepted:g}: declare a limit between them."
-        return Finding(f"limit on {name}", accepted, words, 0.9, {"refusal": refusal})
-    return Finding(f"limit on {name}", None, f"A {name} of {accepted:g} is accepted; no limit was met.", 0.8)
+        return Finding(f"limit on {name}", accepted, words, evidence={"refusal": refusal})
+    return Finding(f"limit on {name}", None, f"A {name} of {accepted:g} is accepted; no limit was met.")

@@ -66,7 +66,7 @@ def _judged(alone: Array, mixed: Array, known: Answers) -> Finding | None:
     evidence = {"share at the smallest scale": float(share[-1])}
     if audible[-1] and share[-1] > 0.5 * share[0] and share[-1] > _SMALL:
         words = "Scores do not tie however short the tokens are, as they would under softmax."
-        return Finding("mixing law", False, words, 0.95, evidence)
+        return Finding("mixing law", False, words, evidence=evidence)
     readable = (share < _SMALL) & audible
     if not readable.any():
         return None
@@ -79,4 +79,38 @@ def _judged(alone: Array, mixed: Array, known: Answers) -> Finding | None:
     holds = max(off, doubled) <= max(_OFF, 10 * float(share[best]))
     words = "move the answers as softmax does" if holds else "do not move the answers as softmax does"
     evidence |= {"off in copies": off, "off in doubling": doubled, "share": float(share[best])}
-    return Finding("mixing law", holds, f"Small differences of score {words}.", 0.95, evidence)
+    return Finding("mixing law", holds, f"Small differences of score {words}.", evidence=evidence)
+
+
+_SHORT = 2.0**-12
+"""Scale at which scores tie: an offset of norm 10 still parts them by less than a percent."""
+
+_SEQUENCES, _DISTINCT = 3, 6
+_UNEQUAL = 0.03
+_UNHEARD = 0.3
+"""Share of the values' size by which answers to short tokens may be off their mean, and that noise must not reach."""
+
+ALIKE_QUERIES = _SEQUENCES * (1 + _DISTINCT)
+
+
+def alike(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
+    """Whether short tokens weigh alike, six different ones at a time: attention to the best few does otherwise."""
+    if spec.domain.length_limit < _DISTINCT:
+        return None
+    X = sphere(rng, (_SEQUENCES, _DISTINCT, spec.dim)) * (norm * _SHORT)
+    together = yield Probes(X, phase=PHASE)
+    single = yield Probes(X.reshape(-1, 1, spec.dim), phase=PHASE)
+    values = single.reshape(_SEQUENCES, _DISTINCT, -1)
+    mean = values.mean(axis=1)
+    off = together.reshape(mean.shape) - mean
+    size = float(np.sqrt(np.mean((values - mean[:, None]) ** 2))) or 1.0
+    gaps = [float(np.sqrt(np.mean(off**2))) / size]
+    if spec.outputs == spec.dim:
+        # With a residual it is the last token that is added, not the mean.
+        gaps.append(float(np.sqrt(np.mean((off - X[:, -1] + X.mean(axis=1)) ** 2))) / size)
+    floor = max(_UNEQUAL, 20 * known.noise / size)
+    if floor > _UNHEARD:
+        return None
+    holds = min(gaps) <= floor
+    words = "Short tokens weigh alike." if holds else "Short tokens do not weigh alike."
+    return Finding("short tokens", holds, words, evidence={"off their mean": min(gaps), "allowed": floor})

@@ -19,17 +19,24 @@ _SEQUENCES = 5
 @dataclass(frozen=True)
 class Sequences:
     """`others`: other tokens matter; `ordered`: their order does; `tied`: with a zero query token all scores tie;
-    `residual`: the query token is added behind the attention (None where the answers cannot tell)."""
+    `residual`: the query token is added behind the attention (None where the answers cannot tell). `speaks`: whose
+    answer it is: "last" or "first" token's, "all" if all orders are answered alike, None if none of these."""
 
     others: bool
     ordered: bool
     tied: bool
     residual: bool | None
     findings: tuple[Finding, ...]
+    speaks: str | None = "last"
 
 
-def sequences(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Sequences]:
-    """Replace, permute and pad the other tokens; then ask [2x ; 0], which ties every score that is bilinear."""
+def sequences(
+    spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator, straight: bool = True
+) -> Asking[Sequences]:
+    """Replace, permute and pad the other tokens; then ask [2x ; 0], which ties every score that is bilinear.
+
+    `straight`: single vectors are answered linearly or affinely; else [2x ; 0] says nothing about scores.
+    """
     if spec.domain.length_limit < 2:
         words = "Only sequences of one token are allowed, so nothing can be said about attention."
         return Sequences(False, False, True, None, (Finding("other tokens", None, words, 0.0),))
@@ -58,49 +65,70 @@ def sequences(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Gene
         "f([4x;0]) - f([x])": _size(tie_double - single) / size,
     }
     others, ordered = gaps["replaced"] > tolerance, gaps["reversed"] > tolerance
+    speaks = None
+    if length > 2 and others:
+        # Another order of all tokens but the first, or of all: who stays where the answer does not change?
+        moved = np.concatenate([X[:, :1], X[:, 1:][:, ::-1]], axis=1) if ordered else X[:, ::-1]
+        y = yield Probes(moved, phase=PHASE)
+        alike = _size(y - base) / size <= tolerance
+        gaps["moved"] = _size(y - base) / size
+        speaks = ("first" if alike else None) if ordered else ("all" if alike else "last")
     plain, shifted = gaps["f([2x;0]) - f([x])"] <= tolerance, gaps["f([4x;0]) - f([x])"] <= tolerance
     if spec.outputs == spec.dim:
         gaps["f([2x;0]) + x - f([x])"] = _size(tie + x - single) / size
         shifted |= gaps["f([2x;0]) + x - f([x])"] <= tolerance
-    return Sequences(
-        others,
-        ordered,
-        plain or shifted,
-        None if not (plain or shifted) else shifted and not plain,
-        tuple(_findings(gaps, others, ordered, plain or shifted, shifted and not plain, tolerance)),
-    )
+    tied, residual = plain or shifted, shifted and not plain
+    found = _findings(gaps, others, ordered, tolerance, speaks)
+    if others and straight:
+        found += _ties(gaps, tied, residual, tolerance)
+    return Sequences(others, ordered, tied, residual if tied else None, tuple(found), speaks)
+
+
+_SPEAKS = {
+    "last": "The answer is that of the last token: the order of the others does not matter, its own place does.",
+    "first": "The answer is that of the first token: the order of the others does not matter, its own place does.",
+    "all": "The tokens in any order get the same answer: all of them speak, or none.",
+    None: "The answer changes with the order of the tokens, whichever of them stays in its place.",
+}
 
 
 def _findings(
-    gaps: dict[str, float], others: bool, ordered: bool, tied: bool, residual: bool, tolerance: float
+    gaps: dict[str, float], others: bool, ordered: bool, tolerance: float, speaks: str | None
 ) -> list[Finding]:
-    evidence = {**gaps, "tolerance": tolerance}
+    words = "changes the answer" if ordered else "does not matter"
     found = [
-        Finding("other tokens", others, f"The other tokens {'matter' if others else 'do not matter'}.", 0.99, evidence),
+        Finding(
+            "other tokens",
+            others,
+            f"The other tokens {'matter' if others else 'do not matter'}.",
+            evidence={**gaps, "tolerance": tolerance},
+        ),
         Finding(
             "order",
             ordered,
-            "The order of the other tokens changes the answer: a positional encoding."
-            if ordered
-            else "The order of the other tokens does not matter: no positional encoding.",
-            0.98,
-            {"reversed": gaps["reversed"], "tolerance": tolerance},
+            f"The order of the tokens before the last {words}.",
+            evidence={"reversed": gaps["reversed"], "tolerance": tolerance},
         ),
         Finding(
             "padding",
             gaps["first token zeroed"],
-            "A zero token in place of the first changes the answer by "
-            f"{gaps['first token zeroed']:.1e} of its size: zero vectors are attended to like others.",
-            0.9,
+            f"A zero token in place of the first changes the answer by {gaps['first token zeroed']:.1e} of its size.",
         ),
     ]
-    if others:
-        words = (
-            "ties all scores: they have no affine part" if tied else "does not tie the scores: they have an affine part"
-        )
-        found.append(Finding("affine scores", not tied, f"A zero query token {words}.", 0.9, evidence))
-        if residual:
-            found.append(Finding("residual", True, "The query token is added behind the attention (residual).", 0.9))
+    if "moved" in gaps:
+        evidence = {"moved": gaps["moved"], "tolerance": tolerance}
+        found.append(Finding("answering position", speaks, _SPEAKS[speaks], evidence=evidence))
+    return found
+
+
+def _ties(gaps: dict[str, float], tied: bool, residual: bool, tolerance: float) -> list[Finding]:
+    words = (
+        "A zero query token weighs all tokens alike" if tied else "A zero query token does not weigh all tokens alike"
+    )
+    evidence = {**gaps, "tolerance": tolerance}
+    found = [Finding("affine scores", not tied, f"{words}.", evidence=evidence)]
+    if residual:
+        found.append(Finding("residual", True, "The query token is added to the answer."))
     return found
 
 

@@ -21,6 +21,9 @@ _SMALL = 4
 _NOISY = 1e-6
 """Relative noise above which the rank is not decided by a larger sketch."""
 
+_NEAR = 0.1
+"""Share of the answers' size by which a sketch may miss fresh ones and still be worth naming."""
+
 _OVERHEAD = 110
 """Queries of a sketch beside its unknowns: pilot and verification."""
 
@@ -35,6 +38,8 @@ class Trial:
     queries: int
     reason: str = ""
     reasons: tuple[str, ...] = ()
+    near: Any = None
+    """A learner whose sketch was near, or could not be paid for."""
 
 
 def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:
@@ -44,9 +49,9 @@ def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allow
     trial = yield from sketch(learner, _SMALL, spec, seed, allowed, _felt(known))
     evidence = {"dimensions": _SMALL, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise):
-        finding = Finding("single head", False, "One softmax head does not explain the answers.", 0.95, evidence)
-        return Trial("", None, (finding,), trial.queries, why(trial))
-    found = [Finding("heads", 1, "One softmax head explains the answers.", 0.95, evidence)]
+        finding = Finding("single head", False, "One softmax head does not explain the answers.", evidence=evidence)
+        return Trial("", None, (finding,), trial.queries, why(trial), near=near(trial, learner))
+    found = [Finding("heads", 1, "One softmax head explains the answers.", evidence=evidence)]
     k = min(spec.dim, math.isqrt(max(1, allowed - trial.queries - _OVERHEAD)) - 1)
     queries = trial.queries
     rank, seen = spec.dim, False
@@ -92,10 +97,16 @@ def numerical_rank(W: Any, noise: float) -> int:
 
 def _rank_finding(rank: int, k: int, dim: int) -> Finding:
     if rank < k:
-        return Finding("rank", rank, f"W has rank {rank}.", 0.95, {"dimensions": k})
+        return Finding("rank", rank, f"W has rank {rank}.", evidence={"dimensions": k})
     if k == dim:
-        return Finding("rank", dim, "W has full rank.", 0.95, {"dimensions": k})
-    return Finding("rank", None, f"W has rank at least {k}.", 0.95, {"dimensions": k})
+        return Finding("rank", dim, "W has full rank.", evidence={"dimensions": k})
+    return Finding("rank", None, f"W has rank at least {k}.", evidence={"dimensions": k})
+
+
+def near(trial: Sketch, learner: Any) -> Any:
+    """The learner, if its sketch came near the answers or was not finished: then it may fit all the same."""
+    unfinished = trial.gap is None and trial.reason.startswith(("TooDear", "Entangled"))
+    return learner if unfinished or (trial.gap is not None and trial.gap <= _NEAR) else None
 
 
 def why(trial: Sketch) -> str:

@@ -70,9 +70,9 @@ def attempt(
     """Run a program on a random subspace of dimension k: its value or None, queries spent, and why it refused."""
     basis = subspace(spec.dim, k, np.random.default_rng([seed, k]))
     small = subspace_spec(replace(spec, kind="value", tolerance=0.0), basis.shape[1])
-    meter = _Meter(allowed)
+    meter = Meter(allowed)
     try:
-        value = yield from in_subspace(_limited(program(small, seed), meter), basis)
+        value = yield from in_subspace(limited(program(small, seed), meter), basis)
     except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument, TooDearError) as refusal:
         return None, meter.used, f"{type(refusal).__name__}: {refusal}"
     return value, meter.used, ""
@@ -115,12 +115,14 @@ def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator, noise: flo
 
 
 @dataclass
-class _Meter:
+class Meter:
+    """Queries that a piece of the diagnosis may ask, and has asked."""
+
     allowed: int
     used: int = 0
 
 
-def _limited(program: Asking[T], meter: _Meter) -> Asking[T]:
+def limited(program: Asking[T], meter: Meter) -> Asking[T]:
     """Bill every request to the diagnosis and refuse the one that would exceed what is allowed."""
     try:
         request = next(program)

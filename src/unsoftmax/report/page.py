@@ -177,7 +177,8 @@ def _picture(picture: Picture, number: int, drawn: dict[str, charts.Chart]) -> s
             key = f"weights-{number}-{place}"
             drawn[key] = charts.heatmap_chart(name, grid, scales[name])
             shown.append(figure(key, drawn, name))
-    return f'<div class="pictures">{"".join(shown)}</div>'
+    about = paragraph(f"{picture.name}: {picture.shows}.", "soft") if picture.shows else ""
+    return f'{about}<div class="pictures">{"".join(shown)}</div>'
 
 
 def _claims(evidence: Evidence) -> str:

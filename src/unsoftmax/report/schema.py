@@ -57,7 +57,9 @@ _EVIDENCE = _object(
         "claims": {"type": "array", "items": _CLAIM},
         "pictures": {
             "type": "array",
-            "items": _object({"name": _TEXT, "recovered": _GRID, "true": _GRID_OR_NULL, "difference": _GRID_OR_NULL}),
+            "items": _object(
+                {"name": _TEXT, "recovered": _GRID, "true": _GRID_OR_NULL, "difference": _GRID_OR_NULL, "shows": _TEXT}
+            ),
         },
         "asked": _TEXT,
     }

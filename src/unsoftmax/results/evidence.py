@@ -21,12 +21,15 @@ Grid = list[list[float]]
 
 @dataclass(frozen=True)
 class Picture:
-    """A matrix averaged over blocks; `true` and `difference` (recovered - true) where the owner gave the truth."""
+    """A matrix averaged over blocks; `true` and `difference` (recovered - true) where the owner gave the truth.
+
+    `shows` says what rows, columns and squares are."""
 
     name: str
     recovered: Grid
     true: Grid | None = None
     difference: Grid | None = None
+    shows: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,22 @@ def _pictures(found: Array | None, truth: Array | None) -> list[Picture]:
     rows = LARGEST_PICTURE if len(found) == 1 else _SMALLER
     names = ["W"] if len(found) == 1 else [f"W of head {h + 1}" for h in range(len(found))]
     pictures = []
+    shows = _shows(found.shape[1], rows)
     for h, name in enumerate(names[:_MOST_HEADS]):
         if truth is None:
-            pictures.append(Picture(name, _grid(found[h], rows)))
+            pictures.append(Picture(name, _grid(found[h], rows), shows=shows))
         else:
             pictures.append(
-                Picture(name, _grid(found[h], rows), _grid(truth[h], rows), _grid(found[h] - truth[h], rows))
+                Picture(name, _grid(found[h], rows), _grid(truth[h], rows), _grid(found[h] - truth[h], rows), shows)
             )
     return pictures
+
+
+def _shows(dim: int, rows: int) -> str:
+    """What the squares of a picture of a (dim, dim) matrix are."""
+    square = -(-dim // min(dim, rows))
+    each = "a square is an entry" if square == 1 else f"a square is the mean of up to {square} x {square} entries"
+    return f"rows: coordinates of the key, columns: of the query token; {dim} x {dim}, {each}"
 
 
 def _grid(matrix: Array, rows: int) -> Grid:

@@ -18,7 +18,7 @@ from unsoftmax.errors import (
     UnsoftmaxError,
 )
 from unsoftmax.learners.approximate import Approximate
-from unsoftmax.learners.core.base import Asking, Learner, Outcome
+from unsoftmax.learners.core.base import Asking, Learner, Outcome, configuration
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
@@ -127,7 +127,8 @@ class Attempt:
         self.certificate = Certificate(verification.joined(outcome.claims, certificate.claims))
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
-        raise _refusal(self.certificate, type(outcome.model).__name__, type(learner).__name__)
+        chosen = str((outcome.chosen or configuration(learner))["learner"])
+        raise _refusal(self.certificate, type(outcome.model).__name__, chosen)
 
     def _scoped(self, program: Asking[T]) -> Asking[T]:
         """The program as it is, while the inputs it asks become part of the scope."""
@@ -187,14 +188,14 @@ def _refusal(certificate: Certificate, model: str, learner: str) -> UnsoftmaxErr
     failed = [claim for claim in certificate.claims if not claim.holds]
     seen = [f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed" for c in failed if isfinite(c.bound)]
     if not seen:
-        unknown = "; ".join(f"{claim.name} {claim.statement}" for claim in failed)
+        unknown = "; ".join(f"{claim.name} {claim.statement}" for claim in failed) or "no claim could be checked"
         return NotIdentifiable(
             f"the recovered {model} answers like the target, but the answers do not determine its weights ({unknown}). "
             "Allow longer tokens (max_norm), or give answers with more digits; the model is in .recovery."
         )
     return ModelMismatch(
-        f"fresh queries contradict the recovered {model} ({'; '.join(seen)}). The target is outside the class "
-        f"{learner} learns, or noisier than declared; the rejected model is in .recovery."
+        f"the target is outside the class {learner} learns, or noisier than declared: fresh queries contradict the "
+        f"recovered {model} ({'; '.join(seen)}); the rejected model is in .recovery."
     )
 
 

@@ -49,7 +49,7 @@ def watching(progress: bool | ProgressCallback, needed: int) -> Iterator[Progres
             task,
             description=state.phase,
             completed=state.asked,
-            total=max(needed, state.asked + state.ahead),
+            total=_total(needed, state),
             rate=rate,
         )
         if not bar.live.is_started and passed > _PATIENCE:
@@ -59,6 +59,12 @@ def watching(progress: bool | ProgressCallback, needed: int) -> Iterator[Progres
         yield show
     finally:
         bar.stop()
+
+
+def _total(needed: int, state: Progress) -> int | None:
+    """Queries of the whole run as far as is known; None once the known ones are spent and the run goes on."""
+    total = max(needed, state.asked + max(state.ahead, state.size - state.done))
+    return total if total > state.asked else None
 
 
 def _plain(write: Callable[[str], object], needed: int) -> ProgressCallback:
@@ -72,8 +78,12 @@ def _plain(write: Callable[[str], object], needed: int) -> ProgressCallback:
             return
         last = now
         rate = state.asked / (now - started)
-        total = max(needed, state.asked + state.ahead)
+        total = _total(needed, state)
+        if total is None:
+            # More is coming, but not how much: a program that adapts to its answers cannot say.
+            write(f"{state.phase}: {state.asked:,} queries, {rate:,.0f}/s\n")
+            return
         left = (total - state.asked) / rate if rate else float("inf")
-        write(f"{state.phase}: {state.asked:,} of {total:,} queries, {rate:,.0f}/s, {left:,.0f} s left\n")
+        write(f"{state.phase}: {state.asked:,} of {total:,} queries, {rate:,.0f}/s, {max(left, 1.0):,.0f} s left\n")
 
     return show

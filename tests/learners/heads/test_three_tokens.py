@@ -7,7 +7,15 @@ import warnings
 import numpy as np
 import pytest
 
+from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.three_tokens import _newton_step
+
+
+def test_a_value_of_zero_depends_on_all_others() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert independence(np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])) == 0
+        assert independence(np.array([[1.0, 0.0], [np.inf, 0.0]])) == 0
 
 
 @pytest.mark.parametrize("small", [0.0, 1e-310, 1e-305])

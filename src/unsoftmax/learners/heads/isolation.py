@@ -64,8 +64,10 @@ def independence(v: Array) -> float:
     """Smallest singular value of the normalised values (H, d): how far each is from the span of the others."""
     if len(v) == 0:
         return 1.0
-    units = v / np.linalg.norm(v, axis=1, keepdims=True)
-    return float(np.linalg.svd(units, compute_uv=False)[-1]) if len(v) <= v.shape[1] else 0.0
+    sizes = np.linalg.norm(v, axis=1, keepdims=True)
+    if len(v) > v.shape[1] or not (np.isfinite(sizes) & (sizes > 0)).all():
+        return 0.0
+    return float(np.linalg.svd(v / sizes, compute_uv=False)[-1])
 
 
 def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -> Asking[Isolated]:

@@ -34,7 +34,7 @@ def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **res
     O = np.stack([_padded(o.T, s).T for o in heads.O])
     V = np.stack([_padded(z, s) for z in heads.Z])
     model = AttentionLayer(K, Q, np.stack(keys.c), O, V, constant, **rest).astype(spec.dtype)
-    return Outcome(model, notes=(_found(heads, model),), claims=(_precision(reader, keys),))
+    return Outcome(model, notes=(_found(heads, model), *_folded(model)), claims=(_precision(reader, keys),))
 
 
 def _precision(reader: Reader, keys: Keys) -> Claim:
@@ -56,6 +56,15 @@ def _precision(reader: Reader, keys: Keys) -> Claim:
 
 def _padded(rows: Array, n: int) -> Array:
     return np.vstack([rows, np.zeros((n - len(rows), rows.shape[1]))])
+
+
+def _folded(model: AttentionLayer) -> list[str]:
+    """Where parameters of the target went that answers do not show on their own."""
+    if model.norm == "pre":
+        return ["the norm's gamma and beta are folded into W, c, P and the constant, which act on x off its mean."]
+    if np.any(model.c):
+        return ["c_h holds what the query bias adds to the scores; a key bias adds the same to all and does not show."]
+    return []
 
 
 def _found(heads: Heads, model: AttentionLayer) -> str:

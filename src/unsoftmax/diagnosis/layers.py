@@ -1,0 +1,85 @@
+"""Vector answers: an attention layer, and what stands around it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax import learners
+from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.mixing import alike, mixing
+from unsoftmax.diagnosis.norms import norm_before
+from unsoftmax.diagnosis.one_row import OneRow
+from unsoftmax.diagnosis.sequences import Sequences
+from unsoftmax.diagnosis.weights import weights
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.spec import OracleSpec
+
+
+def layer(
+    spec: OracleSpec,
+    norm: float,
+    known: Answers,
+    row: OneRow,
+    seen: Sequences,
+    found: tuple[Finding, ...],
+    rng: np.random.Generator,
+    allowed: int,
+) -> Asking[Diagnosis]:
+    """An attention layer without a norm, or with one before or behind; else outside, with the law that fails."""
+    if not seen.others:
+        return _outside(found, "no attention", "the other tokens do not matter, so there is no attention to recover")
+    if seen.speaks == "all":
+        words = (
+            "all orders of the tokens are answered alike, as by a mean over positions; give the output before pooling"
+        )
+        return _outside(found, "pooled", words)
+    if row.shape in ("linear", "affine"):
+        return (yield from _plain(spec, norm, known, found, rng, allowed))
+    if row.shape in ("bounded", "normalised"):
+        return (yield from _normed(spec, known, row, found, rng))
+    words = "a single vector is answered neither affinely nor normalised, as no layer here does"
+    return _outside(found, "row", words)
+
+
+def _plain(
+    spec: OracleSpec, norm: float, known: Answers, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int
+) -> Asking[Diagnosis]:
+    law = yield from mixing(spec, norm, known, rng, allowed)
+    found += () if law is None else (law,)
+    if law is not None and not law.value:
+        return _outside(found, "law", "small differences of score do not move the answers as softmax does")
+    short = yield from alike(spec, norm, known, rng)
+    found += () if short is None else (short,)
+    if short is not None and not short.value:
+        return _outside(found, "law", "short tokens, whose scores tie, do not weigh alike as under softmax")
+    heavy = yield from weights(spec, known, rng)
+    found += () if heavy is None else (heavy,)
+    if heavy is not None and heavy.value == "bounded":
+        words = "scores stay bounded however long the tokens are (a soft cap, or normed queries and keys)"
+        return _outside(found, "bounded scores", f"{words}, as no layer here has them")
+    found += (Finding("norm", "none", "No normalisation is seen."),)
+    return Diagnosis("attention layer", learners.AttentionLayer(norm=None), found)
+
+
+def _normed(
+    spec: OracleSpec, known: Answers, row: OneRow, found: tuple[Finding, ...], rng: np.random.Generator
+) -> Asking[Diagnosis]:
+    """The length of a vector does not matter, at least not of a long one: a norm before the heads, or behind them."""
+    before = yield from norm_before(spec, known, rng)
+    found += () if before is None else (before,)
+    kind = None if before is None else before.value
+    if kind == "rms":
+        found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
+        return Diagnosis("attention layer", learners.AttentionLayer(norm="rms"), found)
+    if kind == "none" and row.shape == "normalised" and row.beside:
+        words = "what stands beside the residual is no linear function behind a norm: a network, or several layers"
+        return _outside(found, "network", words)
+    place = "pre" if kind == "layer" or (kind is None and row.shape == "normalised") else "post"
+    words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
+    found += (Finding("norm", place, words),)
+    return Diagnosis("attention layer", learners.AttentionLayer(norm="auto"), found)
+
+
+def _outside(found: tuple[Finding, ...], code: str, because: str) -> Diagnosis:
+    return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",), code=code)

@@ -1,0 +1,59 @@
+"""Do scores grow with the tokens? Under softmax long tokens leave all the weight to one; capped scores tie at the cap.
+
+With every token so long that scores lie far apart, a second copy of a token does not change what softmax answers: the
+winner has all the weight already. Where scores are bounded (a soft cap, normed queries and keys) tokens at the bound
+share the weight, and copies count, however long the tokens are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
+from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
+
+_SEQUENCES = 5
+_TOKENS = 8
+_COPIES = 4
+"""Every second token is copied: among eight, both kinds are at the bound if there is one."""
+
+_LENGTHS = (2.0**11, 2.0**14)
+"""Norms of the tokens: scores of a W of norm 1e-4 are in the hundreds at the first, and 64 times that at the second."""
+
+_MOVED = 1e-3
+"""Share of the answers' size that copies must move in most sequences; ties of two scores by chance do it in few."""
+
+WEIGHT_QUERIES = 2 * len(_LENGTHS) * _SEQUENCES
+
+
+def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
+    """Whether copies still count among long tokens; None if the domain forbids them, or longer ones change that."""
+    lengths = [n for n in _LENGTHS if n <= 0.9 * spec.domain.norm_limit]
+    if len(lengths) < len(_LENGTHS) or spec.domain.length_limit < _COPIES * _TOKENS:
+        return None
+    X = sphere(rng, (_SEQUENCES, _TOKENS, spec.dim))
+    more = np.ones((_SEQUENCES, _TOKENS), dtype=np.int64)
+    more[:, :-1:2] = _COPIES
+    moved = []
+    for length in lengths:
+        plain = yield Probes(X * length, phase=PHASE)
+        copies = yield Probes(X * length, more, phase=PHASE)
+        moved.append(_moved(plain, copies))
+    evidence = {f"moved by copies at norm {n:g}": m for n, m in zip(lengths, moved, strict=True)}
+    floor = max(_MOVED, 100 * known.relative_noise)
+    if min(moved) > floor and moved[1] > moved[0] / 2:
+        words = "Copies of a token count however long the tokens are: their scores stay bounded."
+        return Finding("scores", "bounded", words, evidence=evidence)
+    if moved[1] <= floor:
+        return Finding("scores", "free", "Long tokens leave all the weight to one of them.", evidence=evidence)
+    return None
+
+
+def _moved(plain: Array, copies: Array) -> float:
+    """Median over sequences of the change, relative to the size of the answers."""
+    change = np.sqrt(np.mean((copies - plain).reshape(len(plain), -1) ** 2, axis=1))
+    size = float(np.sqrt(np.mean(plain**2)))
+    return float(np.median(change)) / size if size else 0.0
