@@ -1,4 +1,4 @@
-"""Kinds of arguments, checked in one way: whole and real numbers, text, and functions that name their arguments."""
+"""Kinds of arguments, checked in one way: whole and real numbers, text, functions that name their arguments, extras."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Callable
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 from unsoftmax.errors import InvalidArgument
@@ -97,3 +98,12 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         return function(*args, **kwargs)
 
     return refusing
+
+
+def require_extra(extra: str, what: str, *modules: str) -> None:
+    """Refuse what needs packages of an extra that are not installed, by the command that installs them."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise InvalidArgument(
+            f'{what} needs {" and ".join(missing)}, which the extra "{extra}" brings: pip install "unsoftmax[{extra}]".'
+        )

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from unsoftmax.adapters.callable import about, oracle
 from unsoftmax.adapters.positions import Position, one_name
 from unsoftmax.adapters.remote import FORMATS, Pace, RemoteModel, Unanswered, model_path
-from unsoftmax.arguments import real, text, whole
+from unsoftmax.arguments import real, require_extra, text, whole
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.spec import Kind, Link
@@ -61,6 +61,7 @@ def http(
     binary          tensors as bytes; None: if the server announces them, else JSON with every digit.
     token_variable  environment variable with a bearer token; it is read at each request and written nowhere.
     """
+    require_extra("http", "adapters.http", "httpx", "stamina", "tritonclient")
     output = one_name(output, part)
     for label, word in (("url", url), ("model", model), ("version", version), ("token_variable", token_variable)):
         text(label, word)
