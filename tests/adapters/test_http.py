@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import unsoftmax as us
 from tests.servers.faults import fault_proxy
 from tests.servers.reference import reference_server
-from unsoftmax.adapters import remote
+from unsoftmax.adapters.remote import transport as remote
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
 from unsoftmax.probes import Probes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import struct
 import threading
 import time
@@ -51,11 +52,38 @@ class FaultProxy:
 
 
 def sequences(body: bytes, header: str | None) -> int:
-    return json.loads(body[: int(header)] if header else body)["inputs"][0]["shape"][0]
+    """Sequences in a request of any wire."""
+    request = json.loads(body[: int(header)] if header else body)
+    for key in ("inputs", "prompt_embeds", "prompt", "input", "input_ids", "input_embeds"):
+        sent = request.get(key)
+        if isinstance(sent, list) and sent:
+            if isinstance(sent[0], dict):
+                return sent[0]["shape"][0]
+            return 1 if isinstance(sent[0], int) else len(sent)
+    return 1
+
+
+ALIKE = ("drop", "drop late", "500", "429", "503", "slow", "truncated", "garbage", "nan", "shape", "doubled")
+"""Faults that a wire can show whose answers carry no name of the request."""
+
+
+def damaged_json(kind: str, body: bytes) -> bytes:
+    """A JSON answer with a NaN (as text, too), or with an answer too few."""
+    if kind == "nan":
+        return re.sub(rb"-?\d+\.\d+(e-?\d+)?", b"NaN", body, count=1)
+    said = json.loads(body)
+    if isinstance(said, list):
+        return json.dumps(said[:-1]).encode()
+    for key in ("choices", "data", "completion_probabilities"):
+        if key in said:
+            said[key] = said[key][:-1]
+    return json.dumps(said).encode()
 
 
 def damaged(kind: str, headers: dict[str, str], body: bytes) -> tuple[dict[str, str], bytes]:
     """A well-formed answer with impossible content."""
+    if b'"outputs"' not in body:
+        return headers, damaged_json(kind, body)
     length = next((int(value) for name, value in headers.items() if name.lower() == HEADER.lower()), None)
     text = json.loads(body if length is None else body[:length])
     output, tail = text["outputs"][0], b"" if length is None else body[length:]

@@ -38,7 +38,7 @@ def serve(
         try:
             import uvicorn
 
-            from unsoftmax.serving import Service, application
+            from unsoftmax.serving.open_inference import Service, application
 
             served = us.models.SingleHead.random(dim, norm=2.0, seed=seed) if model is None else us.models.load(model)
             app = application(Service(served, name, max_batch))

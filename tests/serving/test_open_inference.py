@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import unsoftmax as us
-from unsoftmax.serving import Service, application
+from unsoftmax.serving.open_inference import Service, application
 
 HEAD = us.models.SingleHead.random(3, seed=0)
 GOOD = {"name": "tokens", "datatype": "FP64", "shape": [1, 1, 3], "data": [1.0, 2.0, 3.0]}

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
+import uuid
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import quote
+
+import numpy as np
 
 from unsoftmax.adapters.callable import about, oracle
 from unsoftmax.adapters.positions import Position, one_name
-from unsoftmax.adapters.remote import FORMATS, Pace, RemoteModel, Unanswered, model_path
-from unsoftmax.arguments import real, require_extra, text, whole
+from unsoftmax.adapters.remote.transport import Transport, Unanswered, transport
+from unsoftmax.arguments import require_extra, text
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.probes.base import Array
 from unsoftmax.spec import Kind, Link
+
+FORMATS = {"FP64": "float64", "FP32": "float32", "FP16": "float16"}
+"""Number formats as the protocol names them, and as NumPy does."""
 
 _ATTEMPTS = 3
 """How often the description of a model is asked for: a server that is down should be said to be so at once."""
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def http(
@@ -63,29 +69,19 @@ def http(
     """
     require_extra("http", "adapters.http", "httpx", "stamina", "tritonclient")
     output = one_name(output, part)
-    for label, word in (("url", url), ("model", model), ("version", version), ("token_variable", token_variable)):
+    for label, word in (("model", model), ("version", version)):
         text(label, word)
-    parts = _address(url, token_variable, verify_tls)
-    for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff)):
-        real(label, value)
-    whole("concurrency", concurrency)
-    whole("retries", retries, 0)
-    remote = RemoteModel(
-        url=f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
-        model=model,
-        version=version,
-        input=input or "",
-        output=output or "",
-        datatype="FP64",
-        binary=bool(binary),
+    carrier = transport(
+        url,
+        rate=rate,
+        concurrency=concurrency,
         timeout=timeout,
         retries=retries,
         backoff=backoff,
-        concurrency=concurrency,
         token_variable=token_variable,
         verify_tls=verify_tls,
-        pace=Pace(rate),
     )
+    remote = RemoteModel(carrier, model, version, input or "", output or "", "FP64", bool(binary))
     told = _Metadata(remote)
     given, wanted = told.tensor("inputs", input), told.tensor("outputs", output)
     remote.input, remote.output = given["name"], wanted["name"]
@@ -114,6 +110,82 @@ def http(
     return about(made, part=None if told.single else f"output {remote.output}")
 
 
+@dataclass(eq=False)
+class RemoteModel:
+    """A model on a server, as a callable (batch, N, d) -> (batch,) or (batch, outputs); one call is one request.
+
+    tritonclient makes and reads the bodies.
+    """
+
+    transport: Transport
+    model: str
+    version: str
+    input: str
+    output: str
+    datatype: str
+    binary: bool
+    remote = True
+
+    @property
+    def url(self) -> str:
+        return self.transport.url
+
+    @property
+    def pace(self) -> Any:
+        return self.transport.pace
+
+    @property
+    def concurrency(self) -> int:
+        return self.transport.concurrency
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.url} {self.model}"
+
+    def identity(self) -> dict[str, Any]:
+        """What the ledger binds to: where the model is, never how access to it was paid for."""
+        return {"url": self.url, "model": self.model, "version": self.version, "output": self.output}
+
+    def __call__(self, tokens: Array) -> Array:
+        return self.transport.insist(lambda: self._ask(tokens), len(tokens), tokens.shape[0] * tokens.shape[1])
+
+    def _ask(self, tokens: Array) -> Array:
+        from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+
+        name = uuid.uuid4().hex
+        given = InferInput(self.input, list(tokens.shape), self.datatype)
+        given.set_data_from_numpy(tokens.astype(FORMATS[self.datatype]), binary_data=self.binary)
+        wanted = InferRequestedOutput(self.output, binary_data=self.binary)
+        body, size = InferenceServerClient.generate_request_body([given], outputs=[wanted], request_id=name)
+        headers = {"Content-Type": "application/octet-stream" if self.binary else "application/json"}
+        if size is not None:
+            headers["Inference-Header-Content-Length"] = str(size)
+        response = self.transport.send("POST", f"{model_path(self.model, self.version)}/infer", body, headers)
+        length = response.headers.get("inference-header-content-length")
+        try:
+            result = InferenceServerClient.parse_response_body(
+                response.content, header_length=None if length is None else int(length)
+            )
+            answered = result.get_response().get("id")
+            answer = result.as_numpy(self.output)
+        except Exception as error:
+            # The client parses what it is given; anything it raises means that the body is not an answer.
+            raise Unanswered(f"the answer could not be read: {error}") from error
+        if answered != name:
+            raise Unanswered(f"an answer with the id {answered!r} came for the request {name!r}")
+        if answer is None:
+            raise OracleError(f"{self.url} answered without the output {self.output!r}; pass output= with its name.")
+        if answer.shape[:1] != (len(tokens),):
+            raise Unanswered(f"the answer has the shape {answer.shape} for {len(tokens)} sequences", odd=True)
+        if answer.dtype.kind == "f" and not np.isfinite(answer).all():
+            raise Unanswered("the answer has numbers that are not finite", odd=True)
+        return answer
+
+
+def model_path(model: str, version: str) -> str:
+    return f"v2/models/{quote(model, safe='')}" + (f"/versions/{quote(version, safe='')}" if version else "")
+
+
 class _Metadata:
     """What the server says about the model, asked once."""
 
@@ -136,13 +208,13 @@ class _Metadata:
             attempts = stamina.retry_context(
                 on=Unanswered,
                 attempts=_ATTEMPTS,
-                wait_initial=remote.backoff,
-                wait_jitter=remote.backoff,
+                wait_initial=remote.transport.backoff,
+                wait_jitter=remote.transport.backoff,
                 timeout=None,
             )
             for attempt in attempts:
                 with attempt:
-                    said = json.loads(remote.send("GET", path, None, {}).content)
+                    said = json.loads(remote.transport.send("GET", path).content)
             if isinstance(said, dict):
                 return said
             raise ValueError("not an object")
@@ -184,23 +256,3 @@ class _Metadata:
         if isinstance(shape, list) and shape and isinstance(shape[-1], int) and shape[-1] > 0:
             return shape[-1]
         raise InvalidArgument(f"{self.model} does not tell its token dimension; pass dim= (--dim on the command line).")
-
-
-def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
-    """The parts of the server's address, refused if a token would travel in the open."""
-    wrong = InvalidArgument(f"`url` must be http://host:port or https://host:port (got {url!r}).")
-    try:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        _ = parts.port  # reading it checks it
-    except ValueError as error:
-        raise wrong from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise wrong
-    if parts.username or parts.password:
-        raise InvalidArgument("`url` must not hold a password: ledgers and reports name it; use token_variable=.")
-    exposed = parts.scheme == "http" or not verify_tls
-    if os.environ.get(token_variable) and exposed and parts.hostname not in _LOOPBACK:
-        raise InvalidArgument(
-            f"the token in {token_variable} is sent only over verified TLS; use https://, or unset the variable."
-        )
-    return parts

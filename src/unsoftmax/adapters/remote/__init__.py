@@ -1,0 +1,10 @@
+"""Models on servers: one transport, one contract of faults, one file per wire.
+
+transport    sending, pacing, trying once more, limits on what comes back
+oip          Open Inference Protocol v2 (KServe, Triton, MLServer)
+wire         what the JSON wires below share: prompts or vectors in, numbers out
+openai       completions, chat and embeddings as OpenAI and vLLM speak them
+llama_cpp    llama.cpp's own server
+sglang       SGLang's own server
+tei          Hugging Face Text Embeddings Inference
+"""
