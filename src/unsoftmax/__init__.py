@@ -13,6 +13,7 @@ from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.auditing import audit
 from unsoftmax.comparing import Monitor, Step, compare
 from unsoftmax.diagnosis import Diagnosis, diagnose
+from unsoftmax.exposure import Exposure, exposure
 from unsoftmax.fitting import Log, fit
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
@@ -42,6 +43,8 @@ def __dir__() -> list[str]:
 __all__ = [
     "Audit",
     "audit",
+    "Exposure",
+    "exposure",
     "Diagnosis",
     "diagnose",
     "Log",

@@ -24,6 +24,7 @@ FORBIDDEN = {
     "verify": {"oracles", "adapters", "run", "cli", "report", "experiments", "auditing"},
     "oracles": {"learners", "adapters", "run", "cli", "report", "experiments", "verify", "auditing"},
     "adapters": {"learners", "run", "cli", "report", "experiments", "verify", "auditing"},
+    "exposure": {"*", "-errors", "-adapters", "-exposure"},
     "results": {"*", "-errors", "-arguments", "-models", "-results", "-probes"},
     "fitting": {"learners", "adapters", "run", "cli", "report", "experiments", "auditing", "verify", "diagnosis"},
     "run": {"adapters", "cli", "report", "experiments", "auditing", "comparing", "fitting"},

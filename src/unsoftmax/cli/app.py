@@ -14,12 +14,14 @@ from unsoftmax.cli import (
     diagnose,
     estimate,
     experiments,
+    exposure,
     fit,
     ledger,
     recover,
     report,
     serve,
     theory,
+    width,
 )
 
 app = typer.Typer(
@@ -69,6 +71,8 @@ app.command("recover")(recover.recover)
 app.command("fit")(fit.fit)
 app.command("compare")(compare.compare)
 app.command("audit")(audit.audit)
+app.command("exposure")(exposure.exposure)
+app.command("width")(width.width)
 app.command("report")(report.report)
 app.command("experiments")(experiments.experiments)
 app.command("serve")(serve.serve)

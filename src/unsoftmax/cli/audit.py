@@ -59,6 +59,9 @@ def audit(
         float | None, typer.Option(help="Queries per second sent to a server at most (default 1000).", min=0)
     ] = None,
     token_env: settings.TokenEnv = None,
+    api: settings.Api = None,
+    model: settings.ModelName = None,
+    wire: settings.WireOption = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -80,6 +83,7 @@ def audit(
             folder=folder, report=report, output=output, sarif=sarif, fail_if_cost_below=fail_if_cost_below, seed=seed,
             workers=workers, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
             max_batch=max_batch, part=part, position=position, link=link, send_rate=send_rate, token_env=token_env,
+            api=api, model=model, wire=wire,
         )  # fmt: skip
         if options["fail_if_cost_below"] is not None and not options["price"]:
             raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")

@@ -50,6 +50,9 @@ def compare(
     max_batch: settings.MaxBatch = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
+    api: settings.Api = None,
+    model: settings.ModelName = None,
+    wire: settings.WireOption = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -74,6 +77,7 @@ def compare(
             budget=budget, ledger=ledger, workers=workers, output=output, report=report, sarif=sarif, dim=dim,
             tolerance=tolerance, max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate,
             token_env=token_env,
+            api=api, model=model, wire=wire,
         )  # fmt: skip
         settings.writable(options, "output", "report", "sarif", "ledger", "monitor")
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))

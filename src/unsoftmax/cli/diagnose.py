@@ -25,6 +25,9 @@ def diagnose(
     link: settings.LinkOption = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
+    api: settings.Api = None,
+    model: settings.ModelName = None,
+    wire: settings.WireOption = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -39,6 +42,7 @@ def diagnose(
         options = settings.merged(
             config, seed=seed, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
             max_batch=max_batch, part=part, position=position, link=link, rate=rate, token_env=token_env,
+            api=api, model=model, wire=wire,
         )  # fmt: skip
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         found = us.diagnose(oracle, seed=options["seed"] or 0)

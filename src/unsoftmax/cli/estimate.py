@@ -29,6 +29,9 @@ def estimate(
     position: settings.Position = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
+    api: settings.Api = None,
+    model: settings.ModelName = None,
+    wire: settings.WireOption = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -43,7 +46,7 @@ def estimate(
         options = settings.merged(
             config, learner=learner, set=set_, price=price, verify=verify, dim=dim, kind=kind, tolerance=tolerance,
             max_norm=max_norm, max_length=max_length, max_batch=max_batch, part=part, position=position, rate=rate,
-            token_env=token_env,
+            token_env=token_env, api=api, model=model, wire=wire,
         )  # fmt: skip
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))

@@ -41,6 +41,9 @@ def recover(
     link: settings.LinkOption = None,
     rate: settings.Rate = None,
     token_env: settings.TokenEnv = None,
+    api: settings.Api = None,
+    model: settings.ModelName = None,
+    wire: settings.WireOption = None,
     config: settings.Config = None,
     as_json: settings.Json = False,
     debug: settings.Debug = False,
@@ -65,6 +68,7 @@ def recover(
             workers=workers, output=output, report=report, verify=verify, dim=dim, kind=kind, tolerance=tolerance,
             max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate, token_env=token_env,
             part=part, position=position, link=link,
+            api=api, model=model, wire=wire,
         )  # fmt: skip
         settings.writable(options, "output", "report", "ledger", target=target)
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))

@@ -59,6 +59,18 @@ Position = Annotated[
 LinkOption = Annotated[
     str | None, typer.Option("--link", help="The answers are this function of the value: sigmoid, exp, log or tanh.")
 ]
+Api = Annotated[
+    str | None,
+    typer.Option(
+        "--api",
+        help="What the server at TARGET speaks: oip (default), openai, chat, embeddings, llama.cpp, sglang or tei.",
+    ),
+]
+ModelName = Annotated[str | None, typer.Option("--model", help="Name of the model on that server.")]
+WireOption = Annotated[
+    list[str] | None,
+    typer.Option("--wire", help="Argument of that wire, NAME=VALUE (vocabulary=512, shows=top, top=20); repeatable."),
+]
 KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -82,13 +94,15 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
             "link",
             "arithmetic",
             "monitor",
+            "api",
+            "model",
         ),
         str,
     ),
     "position": (int, str),
     "verify": bool,
     "explain": bool,
-    "set": (dict, list),
+    **dict.fromkeys(("set", "wire"), (dict, list)),
 }
 _POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate")
 _NAMES = {
@@ -143,6 +157,9 @@ def oracle_options(options: dict[str, Any], rate: str = "rate") -> dict[str, Any
         if not options[rate] > 0:
             raise InvalidArgument(f"`--{rate.replace('_', '-')}` must be positive (got {options[rate]:g}).")
         found["rate"] = options[rate]
+    found |= {name: options[name] for name in ("api", "model") if options.get(name) is not None}
+    if options.get("wire") is not None:
+        found["wire"] = parameters_from(options["wire"], "--wire")
     variable = options.get("token_env")
     if variable is not None:
         # What was passed is not repeated: it may be the token itself.
@@ -174,7 +191,7 @@ def command(name: str, target: str | tuple[str, ...] | None, options: dict[str, 
     given = {key: value for key, value in options.items() if value is not None and key not in _SILENT}
     for key, value in ({"seed": 0} | given).items():
         flag = f"--{key.replace('_', '-')}"
-        if key == "set":
+        if key in ("set", "wire"):
             pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
             words += [word for pair in pairs for word in (flag, str(pair))]
         elif isinstance(value, bool):
@@ -227,7 +244,7 @@ def learner_named(name: str | None, parameters: dict[str, Any] | None = None) ->
         raise InvalidArgument(f"{name} does not take these parameters: {error}.") from error
 
 
-def parameters_from(pairs: list[str] | dict[str, Any] | None) -> dict[str, Any]:
+def parameters_from(pairs: list[str] | dict[str, Any] | None, flag: str = "--set") -> dict[str, Any]:
     """NAME=VALUE pairs with TOML values, e.g. rank=8 or method="nuclear"; a table of a TOML file is taken as it is."""
     if isinstance(pairs, dict):
         return pairs
@@ -235,11 +252,11 @@ def parameters_from(pairs: list[str] | dict[str, Any] | None) -> dict[str, Any]:
     for pair in pairs or []:
         name, equals, value = str(pair).partition("=")
         if not equals or not name.isidentifier():
-            raise InvalidArgument(f"`--set` takes NAME=VALUE (got {pair}).")
+            raise InvalidArgument(f"`{flag}` takes NAME=VALUE (got {pair}).")
         try:
             parameters[name] = tomllib.loads(f"x = {value}")["x"]
         except RecursionError as error:
-            raise InvalidArgument(f"`--set {name}` nests lists too deeply.") from error
+            raise InvalidArgument(f"`{flag} {name}` nests lists too deeply.") from error
         except tomllib.TOMLDecodeError:
             parameters[name] = value
     return parameters

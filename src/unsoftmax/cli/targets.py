@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from unsoftmax import adapters, models
 from unsoftmax.errors import InvalidArgument, OracleError
@@ -17,7 +17,8 @@ from unsoftmax.oracles.base import Oracle
 
 HELP = (
     "What to ask: a .safetensors reference model, an .onnx file, module.py:factory for PyTorch or any callable, "
-    "or the URL of an Open Inference Protocol v2 server (http://host:port/v2/models/NAME)."
+    "or the URL of a server: http://host:port/v2/models/NAME for the Open Inference Protocol v2, the base address with "
+    "--api for others (http://host:8000/v1 --api openai --model NAME)."
 )
 
 _FLAGS = {"token_variable": "--token-env"}
@@ -27,6 +28,7 @@ def resolve(target: str, **options: Any) -> tuple[Oracle, Model | None]:
     """The oracle of a target, and the true model where the target is one. `options` go to the adapter."""
     if target.startswith(("http://", "https://")):
         return _server(target, options), None
+    _refuse([name for name in ("api", "model", "wire") if name in options], "a target that is no server")
     path, _, factory = target.rpartition(":")
     if path.endswith(".py"):
         return _made(Path(path), factory, options), None
@@ -75,11 +77,45 @@ def _reference(model: Model, options: dict[str, Any]) -> Oracle:
     return _made_by(adapters.oracle, model, options)
 
 
+_WIRES: dict[str, Callable[..., Oracle]] = {
+    "openai": adapters.openai,
+    "chat": partial(adapters.openai, api="chat"),
+    "embeddings": partial(adapters.openai, api="embeddings"),
+    "llama.cpp": adapters.llama_cpp,
+    "sglang": adapters.sglang,
+    "tei": adapters.tei,
+}
+"""Adapters by the word that --api takes."""
+
+
 def _server(url: str, options: dict[str, Any]) -> Oracle:
+    api, wire = options.pop("api", "oip"), options.pop("wire", {})
+    if api == "oip":
+        _refuse(["wire"] if wire else [], "the Open Inference Protocol v2")
+        return _open_inference(url, options)
+    if api not in _WIRES:
+        raise InvalidArgument(f"`--api` must be oip, {', '.join(_WIRES)} (got {api}).")
+    made = _WIRES[api]
+    known = inspect.signature(made).parameters
+    given = {**options, **wire}
+    if "model" in known and "model" not in given:
+        raise InvalidArgument(f"`--model` is required with --api {api}: the name of the model on the server.")
+    carrying = ("rate", "concurrency", "timeout", "retries", "backoff", "verify_tls")
+    _refuse([name for name in given if name not in known and name not in carrying], f"--api {api}")
+    return made(url, **given)
+
+
+def _open_inference(url: str, options: dict[str, Any]) -> Oracle:
     base, marker, rest = url.partition("/v2/models/")
+    if not marker and "model" in options:
+        base, marker, rest = url.rstrip("/"), "/v2/models/", quote(options["model"], safe="")
+    options = {name: value for name, value in options.items() if name != "model"}
     name, *more = rest.split("?")[0].strip("/").split("/")
     if not marker or not name:
-        raise InvalidArgument(f"{url} does not name a model; write http://host:port/v2/models/NAME.")
+        raise InvalidArgument(
+            f"{url} does not name a model; write http://host:port/v2/models/NAME, or say what it speaks with --api "
+            "and --model."
+        )
     if more[:1] == ["versions"] and len(more) > 1:
         options = {**options, "version": unquote(more[1])}
     return _made_by(partial(adapters.http, base), unquote(name), options)

@@ -85,9 +85,7 @@ class LanguageService:
     def _vectors(self, value: Any) -> Array:
         self._require("embeds", "prompt embeds")
         if isinstance(value, str):
-            import torch
-
-            value = torch.load(io.BytesIO(base64.b64decode(value, validate=True)), weights_only=True).numpy()
+            value = _tensor(value)
         x = np.asarray(value, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != self.model.dim or not np.isfinite(x).all() or not 0 < len(x) <= _LONGEST:
             raise InvalidArgument(f"vectors must be finite, of shape (N, {self.model.dim}).")
@@ -202,6 +200,18 @@ class LanguageService:
         if request.get("normalize", True):
             vectors = [(np.asarray(v) / np.linalg.norm(v)).tolist() for v in vectors]
         return vectors
+
+
+def _tensor(text: str) -> Array:
+    """A tensor as torch saved it, in base64; nothing but a tensor is read."""
+    import pickle
+
+    import torch
+
+    try:
+        return np.asarray(torch.load(io.BytesIO(base64.b64decode(text, validate=True)), weights_only=True).numpy())
+    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError) as error:
+        raise InvalidArgument("prompt_embeds must be a tensor as torch.save writes it, in base64.") from error
 
 
 def _word(token: int, by_id: bool) -> str:

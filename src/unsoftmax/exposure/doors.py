@@ -1,0 +1,156 @@
+"""The doors that servers have: what an open one costs its owner, which learner goes through it, and its switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Read = Callable[[Any], int | bool]
+"""From what the server said: how many numbers it showed, or whether the door is open at all."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """One request, and what an answer with status 200 that `read` understands means.
+
+    path is below the server's root; `needs` names the field of a request that makes the door what it is.
+    """
+
+    name: str
+    path: str
+    body: dict[str, Any] | None
+    read: Read
+    gives: str
+    learner: str
+    closes: str
+
+
+def _shown(said: Any) -> int:
+    logprobs = said["choices"][0]["logprobs"]
+    if isinstance(logprobs.get("content"), list):
+        return len(logprobs["content"][0]["top_logprobs"])
+    return len(logprobs["top_logprobs"][0])
+
+
+def _embedding(said: Any) -> int:
+    return len(said["data"][0]["embedding"])
+
+
+def doors(model: str, many: int) -> tuple[Door, ...]:
+    """All doors of a server for a model of that name; `many` log-probabilities are asked for at once."""
+    ask = {"model": model, "prompt": [[1]], "max_tokens": 1, "temperature": 0}
+    one = {"max_new_tokens": 1, "temperature": 0}
+    width = "hidden width and output layer"
+    return (
+        Door("models", "v1/models", None, lambda said: len(said["data"]), "names of the models", "-", "an API key"),
+        Door(
+            "token ids",
+            "v1/completions",
+            ask,
+            lambda said: bool(said["choices"]),
+            "prompts of chosen ids",
+            "TokenHead",
+            "text only",
+        ),
+        Door(
+            "logprobs",
+            "v1/completions",
+            {**ask, "logprobs": 5},
+            _shown,
+            f"{width}, where the likeliest tokens overlap",
+            'OutputLayer, shows="top"',
+            "no logprobs",
+        ),
+        Door(
+            "many logprobs",
+            "v1/completions",
+            {**ask, "logprobs": many},
+            _shown,
+            f"{width}, from d + 31 prompts",
+            "OutputLayer",
+            "a small --max-logprobs (vLLM)",
+        ),
+        Door(
+            "logit bias",
+            "v1/completions",
+            {**ask, "logprobs": 1, "logit_bias": {"1": 100}},
+            _shown,
+            f"{width}, k - 1 tokens a request",
+            'OutputLayer, shows="chosen"',
+            "log-probabilities before the bias",
+        ),
+        Door(
+            "prompt embeds",
+            "v1/completions",
+            {"model": model, "prompt_embeds": "AA==", "max_tokens": 1},
+            lambda said: bool(said["choices"]),
+            "chosen real vectors: whole attention layers",
+            "AttentionLayer",
+            "no --enable-prompt-embeds (vLLM)",
+        ),
+        Door(
+            "embeddings",
+            "v1/embeddings",
+            {"model": model, "input": [[1]]},
+            _embedding,
+            "pooled hidden states",
+            "compare",
+            "an API key",
+        ),
+        Door(
+            "llama.cpp completion",
+            "completion",
+            {"prompt": [1], "n_predict": 1, "n_probs": many},
+            lambda said: len(said["completion_probabilities"][0]["top_logprobs"]),
+            f"{width}, from d + 31 prompts",
+            "OutputLayer",
+            "--api-key (llama.cpp)",
+        ),
+        Door(
+            "sglang generate",
+            "generate",
+            {"input_ids": [[1]], "sampling_params": one, "return_logprob": True, "top_logprobs_num": 5},
+            lambda said: len((said[0] if isinstance(said, list) else said)["meta_info"]["output_top_logprobs"][0]),
+            f"{width}, and vectors as input_embeds",
+            "OutputLayer, AttentionLayer",
+            "--api-key (SGLang)",
+        ),
+        Door("tei embed", "embed", {"inputs": [[1]]}, lambda said: len(said[0]), "embeddings", "compare", "an API key"),
+        Door(
+            "invocations",
+            "invocations",
+            ask,
+            lambda said: bool(said["choices"]),
+            "the same as /v1, often without the key",
+            "as above",
+            "a proxy in front",
+        ),
+        Door(
+            "open inference",
+            "v2",
+            None,
+            lambda said: bool(said["name"]),
+            "any tensor the model takes",
+            "all",
+            "an API key",
+        ),
+        Door(
+            "server settings",
+            "props",
+            None,
+            lambda said: bool(said),
+            "settings and chat template",
+            "-",
+            "no --props (llama.cpp)",
+        ),
+        Door(
+            "interface",
+            "openapi.json",
+            None,
+            lambda said: len(said["paths"]),
+            "the list of all routes",
+            "-",
+            "no public schema",
+        ),
+    )
