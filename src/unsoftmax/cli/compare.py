@@ -81,8 +81,8 @@ def compare(
         )  # fmt: skip
         settings.writable(options, "output", "report", "sarif", "ledger", "monitor")
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
-        asked, model = targets.resolve(reference, **_for_reference(reference, options))
-        known: Any = asked if model is None else model
+        asked, held = targets.resolve(reference, **_for_reference(reference, options))
+        known: Any = asked if held is None else held
         level = 1e-3 if options["alpha"] is None else options["alpha"]
         if options["monitor"]:
             _monitor(us.Monitor(known, level, options["monitor"], options["arithmetic"]), oracle, options, as_json)
