@@ -13,12 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 from unsoftmax.probes.base import Array
 
 Data = list[tuple[Array, Array]]
 """Blocks (e (B, m, D), Y (B, n)): sequences of m displaced tokens and q, with their answers above q's own."""
+
+_TALL = 4
+"""Rows per column from which the normal equations are several times cheaper than QR."""
+
+_CONDITIONED = 1e-6
+"""Smallest pivot of their factor, against the largest, at which one correction still gives all digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +45,19 @@ def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
     enough = 3 * -(-P.shape[1] // (len(O) // len(u))) + 4
     free = sum(len(e) for e, _ in data) - len(O) + len(O) // len(u)
     part = enough if free > 2 * enough else None
-    current, last, first, close = Mixing(O, u, np.inf, np.inf), np.inf, 0, 1e-9
+    current, last, first, close, patience = Mixing(O, u, np.inf, np.inf), np.inf, 0, 1e-9, 4
     for i in range(most):
         current = _step(current.O, current.u, P, data, part)
         stalled = i > first + 2 and current.change > 0.3 * last and current.change < 1e-3
-        lost = i > first + 4 and current.change > 1e-2
+        lost = i > first + patience and current.change > 1e-2
         if current.change < close or stalled or lost:
             if part is None:
                 break
             # The next full step is right to the square of this one.
             part, first, close = None, i, 3e-5
+            if lost:
+                # All answers together may still average the noise out; if so, it shows at once.
+                patience = 1
         last = current.change
     return Mixing(current.O, current.u, residual(current.O, current.u, P, data), current.change)
 
@@ -90,7 +99,8 @@ def _step(O: Array, u: Array, P: Array, data: Data, part: int | None = None) -> 
         slope = np.concatenate([_slope(Z[k], alpha[:, k], mean[:, k], e) for mean, alpha, e, _ in read])
         r = gaps[:, k]
         if not others:
-            du[k] = _least_squares(slope.reshape(-1, D), r.reshape(-1))
+            some = slice(None) if part is None else slice(0, max(part, len(slope) // 8))
+            du[k] = _least_squares(slope[some].reshape(-1, D), r[some].reshape(-1))
             continue
         F = np.concatenate([(m[:, i] - m[:, k]) @ Z[i].T for i in others], axis=1)
         p = F.shape[1]
@@ -114,15 +124,32 @@ def _outside(Q: Array, n: int) -> Array:
 
 
 def _least_squares(A: Array, b: Array) -> Array:
-    """By QR where A has full rank, else the shortest solution."""
+    """By the normal equations, corrected once, where A is tall and they keep half the digits; by QR where A has full
+    rank; else the shortest solution. Steps are corrected by the next ones: only their direction must be right."""
+    if len(A) >= _TALL * A.shape[1]:
+        x = _by_normal_equations(A, b)
+        if x is not None:
+            return x
     Q, R = np.linalg.qr(A)
     diagonal = np.abs(np.diag(R))
     if len(A) < A.shape[1] or diagonal.min() < 1e-13 * diagonal.max():
-        return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0])
+        return np.asarray(np.linalg.lstsq(R, Q.T @ b, rcond=None)[0])
     return np.asarray(solve_triangular(R, Q.T @ b))
+
+
+def _by_normal_equations(A: Array, b: Array) -> Array | None:
+    try:
+        factor = cho_factor(A.T @ A)
+    except LinAlgError:
+        return None
+    diagonal = np.abs(np.diag(factor[0]))
+    if diagonal.min() < _CONDITIONED * diagonal.max():
+        return None
+    x = cho_solve(factor, A.T @ b)
+    return np.asarray(x + cho_solve(factor, A.T @ (b - A @ x)))
 
 
 def _slope(Z: Array, alpha: Array, mean: Array, e: Array) -> Array:
     """Z_k C (B, s, D), C = sum_i alpha_i e_i e_i' - m m'."""
-    Ze = np.einsum("sd,bmd->bsm", Z, e) * alpha[:, None]
+    Ze = (e @ Z.T).transpose(0, 2, 1) * alpha[:, None]
     return np.asarray(Ze @ e - np.einsum("bs,bd->bsd", mean @ Z.T, mean))

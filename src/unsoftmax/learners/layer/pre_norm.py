@@ -36,6 +36,11 @@ _SHOWN = 4
 """Pairs of tokens of which one at least shows a dimension that single tokens do not."""
 
 _DRAWS = 6
+"""How often heads are told apart anew, from other tokens."""
+
+_NOISY, _NOISY_DRAWS = 1e-6, 3
+"""Noise, relative to the answers, that other tokens do not change, and the draws that are then spent."""
+
 _OPPOSITE, _SPARE = 4, 8
 
 
@@ -91,7 +96,8 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     """What all heads write, and their key directions at q: eigenvalues, rough key directions, exact probes, Newton."""
     B = yield from _written_into(q, ball, rng)
     at, P = _At(q, ball, B), B.T @ ball.M
-    for draw in range(_DRAWS):
+    draws = _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
+    for draw in range(draws):
         phase = "main" if draw == 0 else "repair"
         pencil = yield from _pencil(at, P, rng, phase)
         if pencil is None:
@@ -105,7 +111,7 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, P, B), mixing.u
     raise ModelMismatch(
-        f"in {_DRAWS} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
+        f"in {draws} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
         "the same scores, fewer than four dimensions per head, more behind the LayerNorm than attention, or noise "
         "beyond the rounding of the answers."
     )
