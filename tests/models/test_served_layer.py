@@ -140,3 +140,25 @@ def test_wrong_parts_are_refused():
         model(X, np.ones((5, 6)))
     with pytest.raises(us.errors.InvalidArgument, match="divide the heads"):
         layer(kv_groups=3)
+
+
+def every_position(model, X):
+    """Answers with each token as the last of a sequence."""
+    return np.stack([model(X[:, : i + 1]) for i in range(X.shape[1])], axis=1)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_as_torch_module(name):
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        answers = LAYERS[name].to_torch()(torch.from_numpy(X)).numpy()
+    assert np.allclose(answers, every_position(LAYERS[name], X), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_as_onnx_file(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    LAYERS[name].to_onnx(tmp_path / "layer.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "layer.onnx"), providers=["CPUExecutionProvider"])
+    (answers,) = session.run(None, {"tokens": X})
+    assert np.allclose(answers, every_position(LAYERS[name], X), rtol=1e-7, atol=1e-8)

@@ -13,6 +13,7 @@ from unsoftmax.diagnosis.layers import layer
 from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow, one_row
 from unsoftmax.diagnosis.sequences import Sequences, sequences
+from unsoftmax.diagnosis.served import served
 from unsoftmax.diagnosis.several import several_heads
 from unsoftmax.diagnosis.single import Trial, single_head
 from unsoftmax.diagnosis.sketch import sketch
@@ -76,6 +77,8 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     row = yield from one_row(spec, norm, known, rng)
     seen = yield from sequences(spec, norm, known, rng, row.shape in ("linear", "affine"))
     found += (row.finding, *seen.findings)
+    if seen.ordered and seen.speaks != "first" and spec.outputs is not None and spec.domain.length_limit > 2:
+        return (yield from served(spec, found, rng))
     if seen.ordered:
         return ordered(spec, seen, found)
     if spec.outputs is not None:

@@ -237,7 +237,10 @@ class AttentionLayer(Model):
         return cls(**parts_of(parameters))
 
     def to_torch(self) -> Any:
-        """An nn.MultiheadAttention (batch_first) with the same outputs, or a small module if that cannot hold it."""
+        """An nn.MultiheadAttention (batch_first) with the same outputs, or a small module if that cannot hold it.
+
+        Layers with positions, RMSNorm, sinks and the like become a causal module: every token looks back.
+        """
         from unsoftmax.models.torch_layer import as_module
 
         return as_module(self)

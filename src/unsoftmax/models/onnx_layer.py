@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array
-from unsoftmax.models.projections import projections, require_classic
+from unsoftmax.models.projections import projections
 
 try:
     import onnx
@@ -22,7 +22,7 @@ _OPSET = 17
 """The first with LayerNormalization, which every current runtime has."""
 
 
-class _Graph:
+class Graph:
     """Nodes and constants in the order they are made; every method returns the name of its result."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -54,10 +54,20 @@ def write_onnx(layer: AttentionLayer, path: str | Path) -> None:
     """Input "tokens" (batch, length, d), output "answers" (batch, length, outputs), in the layer's number format."""
     if not isinstance(path, (str, Path)):
         raise InvalidArgument(f"`path` must say where the ONNX file goes (got {type(path).__name__}).")
-    require_classic(layer, "to_onnx")
+    graph = Graph(layer.c.dtype)
+    if layer.classic:
+        _classic(layer, graph)
+    else:
+        from unsoftmax.models.onnx_served import write_served
+
+        write_served(layer, graph)
+    _save(layer, graph, path)
+
+
+def _classic(layer: AttentionLayer, graph: Graph) -> None:
+    """Every position looks at every token."""
     parts = projections(layer)
     assert parts is not None
-    graph = _Graph(layer.c.dtype)
     seen = graph.layer_norm("tokens", layer, layer.dim) if layer.norm == "pre" else "tokens"
     shape = graph.constant(np.array([0, 0, parts.heads, parts.width], dtype=np.int64), "by_head")
 
@@ -78,6 +88,8 @@ def write_onnx(layer: AttentionLayer, path: str | Path) -> None:
     answers = graph.layer_norm(answers, layer, layer.outputs) if layer.norm == "post" else answers
     graph.op("Identity", answers, result="answers")
 
+
+def _save(layer: AttentionLayer, graph: Graph, path: str | Path) -> None:
     kind = TensorProto.FLOAT if layer.c.dtype == np.float32 else TensorProto.DOUBLE
     inputs = [helper.make_tensor_value_info("tokens", kind, ["batch", "length", layer.dim])]
     outputs = [helper.make_tensor_value_info("answers", kind, ["batch", "length", layer.outputs])]

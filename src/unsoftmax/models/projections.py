@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array
 
@@ -40,15 +39,6 @@ def projections(layer: AttentionLayer, width: int | None = None) -> Projections 
     rows = layer.heads * width
     query, key, value = (x.reshape(rows, layer.dim) for x in (query, key, value))
     return Projections(layer.heads, width, query, key, value, bias.reshape(rows), out)
-
-
-def require_classic(layer: AttentionLayer, what: str) -> None:
-    """Refuse to export what the exporters do not write yet."""
-    if not layer.classic:
-        raise InvalidArgument(
-            f"{what} writes layers with plain softmax scores and LayerNorm or none; this one has positions, RMSNorm, "
-            "sinks, a soft cap, a window or biased keys. Call the model itself, or save it with model.save."
-        )
 
 
 def _with_offsets(layer: AttentionLayer) -> tuple[Array, Array, Array]:

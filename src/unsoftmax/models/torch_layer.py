@@ -9,7 +9,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array
-from unsoftmax.models.projections import Projections, projections, require_classic
+from unsoftmax.models.projections import Projections, projections
 
 try:
     import torch
@@ -20,7 +20,10 @@ except ImportError as error:
 
 def as_module(layer: AttentionLayer) -> nn.Module:
     """nn.MultiheadAttention(batch_first=True) if the layer is one, else `LayerModule`; in the layer's number format."""
-    require_classic(layer, "to_torch")
+    if not layer.classic:
+        from unsoftmax.models.torch_served import ServedModule
+
+        return ServedModule(layer).eval()
     if layer.norm is None and not layer.residual and layer.outputs == layer.dim:
         for width in _widths(layer):
             parts = projections(layer, width)

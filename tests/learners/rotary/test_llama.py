@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from tests.weights import smollm_layer
 from unsoftmax.learners.core.base import RELATIVE_ERROR
 from unsoftmax.learners.rotary.presets import PLANS
 
@@ -120,3 +121,13 @@ def test_twenty_of_twenty(seed, rest):
         assert worst(target, recovery.model) <= error
         bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
         assert us.models.distance(recovery.model, target) <= bound
+
+
+@pytest.mark.long
+def test_one_trained_layer():
+    target = smollm_layer(14)
+    recovery = recovered(target, "lean")
+    assert (recovery.model.heads, recovery.model.kv_groups, recovery.model.head_dim) == (9, 3, 64)
+    assert recovery.model.positions.base == pytest.approx(1e5, rel=1e-9)
+    assert worst(target, recovery.model) <= 1e-6
+    assert ratio(recovery, 576, 9, 3, 64) <= 2.1
