@@ -118,6 +118,18 @@ def test_audit_writes_everything_and_knows_when_it_is_too_cheap(head, tmp_path) 
     assert (tmp_path / "pages" / "audit.html").exists()
 
 
+def test_a_suggested_link_is_an_option(factory) -> None:
+    target = factory(
+        "H = us.models.SingleHead.random(6, norm=2.0, seed=1)\ndef make():\n    return lambda X: np.tanh(H(X))"
+    )
+    refused = run("recover", target, "--dim", 6)
+    assert refused.exit_code == 3
+    assert "--link tanh" in refused.output
+    done = run("recover", target, "--dim", 6, "--link", "tanh")
+    assert done.exit_code == 0, done.output
+    assert "before the link 'tanh'" in done.output
+
+
 def test_an_audit_out_of_scope_is_no_success(factory) -> None:
     target = factory("def make():\n    return lambda X: X.max(axis=1).sum(axis=1)")
     done = run("audit", target, "--dim", 5)
