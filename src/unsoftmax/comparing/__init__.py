@@ -25,6 +25,7 @@ low_rank    a low-rank change of a head, column by column
 dense       the size of a change, with an interval
 layers      layers with vector answers
 layer_scores  low-rank changes of a layer's scores, all heads at once
+layer_sizes  sizes of dense changes of a layer, apart from those of values
 layer_values  changes of its value or output projection
 lora        keys or queries
 monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls

@@ -67,6 +67,8 @@ class Plan:
     constant: float
     detectable: dict[str, float]
     copies: int = 1
+    usual: float = 1.0
+    """Token norm at which scores are of order one."""
 
     @property
     def queries(self) -> int:
@@ -153,14 +155,14 @@ def plan(
     first = designs.near_ties(reference, asked, REPEATED, norm, rng)
     repeated = group("repeated", first, noise, constant, rng)
     if not whole:
-        return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies)
+        return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies, usual)
     single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
     one = group(SINGLES, designs.singles(reference, asked, SINGLE, usual, rng), noise, single_constant, rng)
     groups = [ties, one]
     for i, X in enumerate(designs.longer(reference, asked, usual, rng)):
         long_constant = max(constant, noise.constant(lambda X=X: X, rng))  # type: ignore[misc]
         groups.append(group(f"{LONGER} {i}", X, noise, long_constant, rng))
-    return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies)
+    return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies, usual)
 
 
 def _copy(X: Array, asked: Asked, rng: np.random.Generator) -> Array:

@@ -59,13 +59,13 @@ def _scaled(state: Evidence) -> Finding | None:
 def _formatted(state: Evidence) -> Asking[Finding | None]:
     """The number format that explains the answers, or arithmetic alone."""
     reference, made = state.plan.noise.reference, state.plan
-    every = list(naming.candidates(reference))
-    if not every or (made.asked.spec.vocabulary is not None and reference.model is None):
+    if not reference.known:
         return None
     truth = reference.double
     norm = made.norm
     if made.asked.spec.vocabulary is None:
         yield from state.ask(naming.format_probes(reference, made.asked, naming.FIRST, norm, state.rng), FORMAT)
+    every = naming.likely(reference, state.samples)
     named = naming.name_format(every, truth, state.samples)
     if named is None:
         return None
@@ -80,7 +80,9 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
     if named.exact:
         return _format_said(state, named, "The residual is what rounding leaves")
     if naming.comes_with_slope_one(named.best, truth, state.samples[-1]):
-        return _format_said(state, named, "Activations are rounded as well")
+        rounded = named.best.activations != "as declared"
+        how = "Activations are rounded as well" if rounded else "Fresh answers hold the predicted difference once"
+        return _format_said(state, named, how)
     return None
 
 

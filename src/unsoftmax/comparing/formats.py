@@ -7,7 +7,7 @@ of one format, of which any may explain the answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,16 +120,25 @@ FORMATS: dict[str, Rounding] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """A format applied head by head or to whole stored matrices, to vectors or not."""
+    """A format applied head by head or to whole stored matrices, to vectors or not.
+
+    `follow`: key offsets c_h = K_h'b_h of a layer are made of the rounded keys, as where a query bias is stored.
+    """
 
     name: str
     by_head: bool
     vectors: bool
+    follow: bool = False
 
     def weights(self, weights: dict[str, Array]) -> dict[str, Array]:
         """All weights in this format."""
         rounding = FORMATS[self.name]
-        return {name: self._one(name, np.asarray(a, dtype=np.float64), rounding) for name, a in weights.items()}
+        found = {name: self._one(name, np.asarray(a, dtype=np.float64), rounding) for name, a in weights.items()}
+        if self.follow:
+            bias = [np.linalg.lstsq(K.T, c, rcond=None)[0] for K, c in zip(weights["K"], weights["c"], strict=True)]
+            kept = np.array(bias)
+            found["c"] = np.einsum("hrd,hr->hd", found["K"], rounding(kept) if self.vectors else kept)
+        return found
 
     def _one(self, name: str, a: Array, rounding: Rounding) -> Array:
         if a.ndim < 2 or name in ("c", "b"):
@@ -145,11 +154,17 @@ class Variant:
         return rounding(a.reshape(-1, a.shape[-1])).reshape(a.shape)
 
 
-def variants(weights: dict[str, Array]) -> Iterator[Variant]:
-    """Every variant that makes a difference for these weights."""
+def variants(weights: dict[str, Array], names: Iterable[str] | None = None) -> Iterator[Variant]:
+    """Every variant of the formats named that makes a difference for these weights; None: of all, the usual ones."""
     stacked = any(a.ndim > 2 and len(a) > 1 for a in weights.values())
     vectors = any(a.ndim < 2 or name in ("c", "b", "v") for name, a in weights.items())
-    for name in FORMATS:
-        for by_head in (False, True) if stacked and name not in PLAIN else (False,):
+    offsets = "K" in weights and "c" in weights and weights["K"].ndim == 3 and bool(np.any(weights["c"]))
+    for name in FORMATS if names is None else names:
+        plain = name in PLAIN
+        for by_head in (False, True) if stacked and not plain else (False,):
+            if names is None:
+                yield Variant(name, by_head, plain or not vectors, offsets)
+                continue
             for with_vectors in (True, False) if vectors else (True,):
-                yield Variant(name, by_head, with_vectors)
+                for follow in (True, False) if offsets else (False,):
+                    yield Variant(name, by_head, with_vectors, follow)

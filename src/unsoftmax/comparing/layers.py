@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import interval, size_of_scores
+from unsoftmax.comparing.dense import interval
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
+from unsoftmax.comparing.layer_sizes import sized_scores
 from unsoftmax.comparing.layer_values import changed_projection
 from unsoftmax.comparing.lora import named_factors
 from unsoftmax.comparing.reading import Reading, read_all
@@ -35,12 +36,12 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
             said = yield from changed_projection(state)
             if said is not None:
                 return said
-        return _dense(state, read, found, gap, values=True)
+        return (yield from _dense(state, found, gap, values=True))
     if found and gap <= _OTHER:
         delta = yield from low_rank_scores(state, found)
         if delta is not None:
             return _low_rank(state, delta)
-    return _dense(state, read, found, gap, values=False)
+    return (yield from _dense(state, found, gap, values=False))
 
 
 def _readings(state: Evidence) -> Reading:
@@ -98,23 +99,25 @@ def _low_rank(state: Evidence, delta: dict[int, tuple[Array, Array]]) -> Finding
     )
 
 
-def _dense(state: Evidence, read: Reading, found: list[int], gap: float, *, values: bool) -> Finding:
+def _dense(state: Evidence, found: list[int], gap: float, *, values: bool) -> Asking[Finding]:
     """Sizes of the changes with their intervals, by head for the scores."""
     heads = state.heads
     facts: dict[str, object] = {"relative difference of answers": gap}
+    if gap > _OTHER:
+        said = f"The target is another layer: what it writes is {gap:.2g} of its size away from the reference's."
+        return state.base.said("different", said, heads=tuple(found) or None, evidence=facts)
     words = []
+    if 2 * heads.count < heads.dim - 2:
+        sizes, offsets, found = yield from sized_scores(state)
+        facts["scores"] = {str(h): sizes[h].facts() for h in found}
+        facts["key offsets"] = {str(h): offsets[h].facts() for h in found}
     if found:
-        sizes = {h: size_of_scores(heads, h, Reading(read.D[h], read.sd[h], read.a, read.b)) for h in found}
-        facts["scores"] = {str(h): size.facts() for h, size in sizes.items()}
-        low, high = min(s.low for s in sizes.values()), max(s.high for s in sizes.values())
+        low, high = (f([getattr(sizes[h], end) for h in found]) for f, end in ((min, "low"), (max, "high")))
         words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
     if values:
         size = _size_of_values(state, heads)
         facts["values"] = size
         words.append(f"the values (by {size['low']:.2g} to {size['high']:.2g} of their size)")
-    if gap > _OTHER:
-        said = f"The target is another layer: what it writes is {gap:.2g} of its size away from the reference's."
-        return state.base.said("different", said, heads=tuple(found) or None, evidence=facts)
     what = " and ".join(words) or "the layer"
     verdict: Verdict = "dense" if found or not values else "values"
     said = f"{what[0].upper()}{what[1:]} changed everywhere, not by low rank."
@@ -122,9 +125,13 @@ def _dense(state: Evidence, read: Reading, found: list[int], gap: float, *, valu
 
 
 def _size_of_values(state: Evidence, heads: Heads) -> dict[str, float]:
-    """|dM| / |M| for M = sum_h P_h, from single tokens in all directions."""
-    X, y, sd = _singles(state)
-    r = y - state.plan.noise.reference.double(X)
+    """|dM| / |M| for M = sum_h P_h, from single tokens and their partners: a changed constant cancels between them."""
+    truth = state.plan.noise.reference.double
+    parts = [part for part in state.samples if part[0].shape[1] == 1]
+    one, more, turned = parts[:3]
+    X, r = np.concatenate([one[0], more[0]]) - turned[0], np.concatenate([one[1], more[1]]) - turned[1]
+    r = r - (truth(np.concatenate([one[0], more[0]])) - truth(turned[0]))
+    noise = np.concatenate([one[2], more[2]]) ** 2 + turned[2] ** 2
     scale = heads.dim / (X[:, 0] ** 2).sum(axis=1)
     norm = float(np.linalg.norm(heads.P.sum(axis=0))) or 1.0
-    return interval((r**2).sum(axis=1) * scale, (sd**2).sum(axis=1) * scale, norm).facts()
+    return interval((r**2).sum(axis=1) * scale, noise.sum(axis=1) * scale, norm).facts()

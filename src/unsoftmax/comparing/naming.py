@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,8 @@ _SEEN = 5.0
 """Standard errors by which that slope must exceed 0."""
 _EXACT = 1e-3
 """Part of the difference (as amplitude) below which a prediction is exact but for how scales were rounded."""
+_NEAREST = 4
+"""Formats whose every variant, with activations or not, is tried."""
 _NUMBERS = 8
 """Numbers of one vector answer that count as independent."""
 
@@ -47,18 +49,30 @@ class Candidate:
     predict: Predict
 
 
-def candidates(reference: Reference) -> Iterator[Candidate]:
-    """Formats of the weights alone, and of weights and activations where the structure is known."""
+def candidates(reference: Reference, names: Iterable[str] | None = None) -> Iterator[Candidate]:
+    """Formats of the weights alone in their usual variants; for `names`, every variant, and activations as well."""
     if reference.rebuilt is None:
         return
-    for variant in variants(reference.weights):
+    for variant in variants(reference.weights, names):
         rounded = variant.weights(reference.weights)
         yield Candidate(variant.name, "as declared", reference.rebuilt(rounded))
-        if reference.heads is not None and reference.model is not None and variant.vectors == (variant.name in PLAIN):
+        if names is not None and variant.vectors == (variant.name in PLAIN) and reference.heads is not None:
             yield from _with_activations(reference, variant, rounded)
-    if reference.heads is not None:
+    if names is not None and reference.heads is not None:
         for name in ("bfloat16", "float16"):
             yield from _in(reference.heads, "", name)
+
+
+def likely(reference: Reference, samples: list[Sample]) -> list[Candidate]:
+    """All candidates of the few formats that come nearest as weights alone."""
+    usual = list(candidates(reference))
+    best: dict[str, float] = {}
+    for candidate in usual:
+        misfit = float(_misfit(candidate.predict, samples).mean())
+        best[candidate.weights] = min(misfit, best.get(candidate.weights, math.inf))
+    nearest = sorted(best, key=lambda name: best[name])[:_NEAREST]
+    rest = [candidate for candidate in usual if candidate.weights not in nearest]
+    return [*rest, *candidates(reference, nearest)] if usual else []
 
 
 def _with_activations(reference: Reference, variant: Variant, rounded: dict[str, Array]) -> Iterator[Candidate]:
@@ -155,18 +169,27 @@ def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -
 
 
 def _misfit(predict: Predict, samples: list[Sample]) -> Array:
-    """Mean squares of standardised residuals, one per sequence."""
+    """Mean squares of standardised residuals, one per sequence.
+
+    Vector answers are compared up to a constant: biases that stand before a rounded projection are folded into it.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = [statistics.energy((y - predict(X)) / np.maximum(sd, 1e-300)) for X, y, sd in samples]
-    found = np.concatenate(parts)
+        r = np.concatenate([y - predict(X) for X, y, _ in samples])
+        sd = np.maximum(np.concatenate([sd for _, _, sd in samples]), 1e-300)
+        if r.ndim == 2:
+            w = sd**-2
+            r = r - (w * r).sum(axis=0) / w.sum(axis=0)
+        found = statistics.energy(r / sd)
     return np.where(np.isfinite(found), found, 1e300)
 
 
 def comes_with_slope_one(candidate: Candidate, truth: Predict, sample: Sample) -> bool:
     """On fresh questions the predicted difference must be in the answers once, and clearly so."""
     X, y, sd = sample
-    predicted = ((candidate.predict(X) - truth(X)) / sd).reshape(len(X), -1)
-    seen = ((y - truth(X)) / sd).reshape(len(X), -1)
+    expected, given = candidate.predict(X) - truth(X), y - truth(X)
+    if y.ndim == 2:
+        expected, given = expected - expected.mean(axis=0), given - given.mean(axis=0)
+    predicted, seen = (expected / sd).reshape(len(X), -1), (given / sd).reshape(len(X), -1)
     size = float((predicted**2).sum())
     if size == 0:
         return False

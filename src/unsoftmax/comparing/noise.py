@@ -14,17 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.arithmetic import ORDERS, UNIT, computed
-from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.references import MOVE, Reference
 from unsoftmax.models.base import Array
 
-_DRAWS = 32
-"""Random changes averaged: the estimated variance is then right within a quarter, which the margin covers."""
-_LEAST_DRAWS = 6
-"""Draws for references so large that more would take long; their answers are averaged over many outputs."""
-_FLOPS = 4e9
-"""Products of tokens and weights spent on the draws of one design: a few seconds."""
-_STEP = 2.0**-20
-"""Relative change in float64: its square and the rounding of the difference are both below 1e-6 of it."""
 _ROUGH_STEP = 2.0**-8
 """Relative change where the reference answers in float32 only: a 64th of the digits on either side."""
 _MARGIN = 1.5
@@ -51,21 +43,17 @@ class Noise:
     def sensitivity(self, X: Array, rng: np.random.Generator) -> Array:
         """Root mean square change of each answer under relative changes of size one, shaped like the answers."""
         reference, ids = self.reference, X.dtype.kind in "iu"
-        step = _STEP if reference.known or self.arithmetic == "float64" else _ROUGH_STEP
+        step = MOVE if reference.known or self.arithmetic == "float64" else _ROUGH_STEP
         base = reference.double(X)
         total = np.zeros(base.shape)
-        weights = reference.weights if reference.rebuilt is not None else {}
-        work = X.shape[0] * X.shape[1] * max(sum(a.size for a in weights.values()), X[0].size)
-        draws = int(np.clip(_FLOPS / max(work, 1), _LEAST_DRAWS, _DRAWS))
-        for _ in range(draws):
-            moved = X if ids else X * (1 + step * rng.standard_normal(X.shape))
-            answer = reference.double
-            if reference.rebuilt is not None:
-                answer = reference.rebuilt(
-                    {k: a * (1 + step * rng.standard_normal(a.shape)) for k, a in weights.items()}
-                )
-            total += ((answer(moved) - base) / step) ** 2
-        return np.asarray(np.sqrt(total / draws + base**2) / math.sqrt(3))
+        for answer in reference.moved:
+            relative = 0.0 if ids else rng.standard_normal(X.shape)
+            if not (ids or reference.known):
+                # Errors of weights out of reach act on all tokens alike.
+                relative = relative + rng.standard_normal((len(X), 1, X.shape[2]))
+            tokens = X if ids else X * (1 + step * relative)
+            total += ((answer(tokens) - base) / step) ** 2
+        return np.asarray(np.sqrt(total / len(reference.moved) + base**2) / math.sqrt(3))
 
     def errors(self, X: Array) -> list[Array]:
         """Rounding errors of the reference in this arithmetic, one array per order of operations; sums term by term
@@ -85,7 +73,7 @@ class Noise:
         X = design()
         errors = self.errors(X)
         if not errors:
-            terms = X.shape[-1] if X.ndim == 3 else 1
+            terms = max(X.shape[1:])
             return _MARGIN * max(1.0, _SEQUENTIAL * math.sqrt(terms))
         unit = np.maximum(UNIT[self.arithmetic] * self.sensitivity(X, rng), 1e-300)
         sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]

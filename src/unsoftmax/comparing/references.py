@@ -23,6 +23,14 @@ Answers = Callable[[Array], Array]
 SHARPER = {"float64": "longdouble", "float32": "float64", "float16": "float64", "bfloat16": "float64"}
 """Format in which a reference is computed when the target computes in this one."""
 
+MOVE = 2.0**-20
+"""Relative change in float64: its square and the rounding of the difference are both below 1e-6 of it."""
+MOVES = 32
+"""Random changes averaged: the estimated variance is then right within a quarter, which the margin covers."""
+FEW_MOVES = 10
+"""Changes of references so large that more would take long; their answers are averaged over many outputs."""
+_LARGE = 10**5
+"""Weights of such a reference."""
 _WORK = 3e8
 """Products of a token and a parameter that are formed in long double, which no BLAS helps: a few seconds."""
 
@@ -53,6 +61,17 @@ class Reference:
     def double(self) -> Answers:
         """The function in float64 (in its own format where the weights are out of reach)."""
         return self.plain if self.rebuilt is None else self.rebuilt(self.weights)
+
+    @cached_property
+    def moved(self) -> list[Answers]:
+        """The function with every weight changed by an independent relative amount of size `MOVE`, several times."""
+        if self.rebuilt is None:
+            return [self.double] * MOVES
+        rng = np.random.default_rng(0x40E)
+        return [
+            self.rebuilt({k: a * (1 + MOVE * rng.standard_normal(a.shape)) for k, a in self.weights.items()})
+            for _ in range(MOVES if sum(a.size for a in self.weights.values()) < _LARGE else FEW_MOVES)
+        ]
 
     def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:
         """Answers more precise than the target's, and whether they are: else both round alike."""
