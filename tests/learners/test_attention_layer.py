@@ -314,3 +314,14 @@ def test_notes_say_where_offsets_went() -> None:
         target = us.models.AttentionLayer.random(16, 2, norm=norm, residual=True, seed=2)
         recovery = us.recover(us.oracle(target), us.learners.AttentionLayer())
         assert any(words in note for note in recovery.notes) == (norm == "pre" or bool(np.any(recovery.model.c)))
+
+
+@pytest.mark.parametrize("declared", ["float32", "float64"])
+def test_the_preset_follows_the_number_format_declared_or_not(declared):
+    target = us.models.AttentionLayer.random(12, 3, seed=1)
+    coarse = us.oracle(target.astype("float32"), dtype=declared)
+    found = [us.recover(coarse, us.learners.AttentionLayer(preset)) for preset in (None, "robust")]
+    assert found[0].usage.phases == found[1].usage.phases
+    if declared == "float64":
+        found = [us.recover(us.oracle(target), us.learners.AttentionLayer(preset)) for preset in (None, "balanced")]
+        assert found[0].usage.phases == found[1].usage.phases

@@ -8,15 +8,18 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import pre_norm
-from unsoftmax.learners.layer.presets import Preset, preset_named
+from unsoftmax.learners.layer.presets import chosen, preset_named
 from unsoftmax.learners.rotary.kind import find_kind, ordered
 from unsoftmax.learners.rotary.llama import rotary
+from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
@@ -38,17 +41,18 @@ class AttentionLayer:
 
     H, the ranks, the biases, the residual and the norm are found, and so are rotary positions, heads that share keys
     and values, RMSNorm and a window. preset: "lean" stays near the unknowns, "robust" spends about twice as much on
-    conditioning. norm: "auto" looks, or None, "pre", "post", "rms". positions: "auto" looks, None takes the order of
-    the tokens for irrelevant.
+    conditioning; None takes "balanced" for answers in float64 and "robust" for coarser ones, which have no digits to
+    lose. norm: "auto" looks, or None, "pre", "post", "rms". positions: "auto" looks, None takes the order of the
+    tokens for irrelevant.
     """
 
-    preset: Literal["lean", "balanced", "robust"] = "balanced"
+    preset: Literal["lean", "balanced", "robust"] | None = None
     norm: Literal["auto", "pre", "post", "rms"] | None = "auto"
     positions: Literal["auto"] | None = "auto"
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check_parameters(self)
-        preset_named(self.preset)
+        preset_named(chosen(self.preset, coarse=True))
         if self.norm not in ("auto", None, "pre", "post", "rms"):
             raise InvalidArgument(f"`norm` must be 'auto', None, 'pre', 'post' or 'rms' (got {self.norm!r}).")
         if spec.outputs is None or spec.kind == "membership" or spec.vocabulary is not None:
@@ -69,19 +73,21 @@ class AttentionLayer:
         """Key directions at d query tokens, two queries each at least; at most half as much again as the closed form
         says for heads of the least favourable rank, and what looking for a norm and for the heads takes."""
         ranks = range(min(_SMALLEST_RANK, d), d + 1)
-        preset = preset_named(self.preset)
+        preset = preset_named(chosen(self.preset, coarse=True))
         most = max(preset.for_directions().main_queries(d, -(-d // s), s) for s in ranks)
         most = max(most, *(preset.main_queries(d, -(-d // s), s) for s in ranks))
         return 2 * d, int(1.5 * most) + 4 * d + _SEARCH
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
-        return self._program(spec, preset_named(self.preset), np.random.default_rng(seed))
+        return self._program(spec, np.random.default_rng(seed))
 
-    def _program(self, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
-        norm = (yield from find_norm(spec, rng)) if self.norm == "auto" else self.norm
+    def _program(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        seen: list[Array] = []
+        norm = (yield from overheard(find_norm(spec, rng), seen)) if self.norm == "auto" else self.norm
+        coarse = spec.dtype != "float64" or spec.tolerance > 0 or any(rounding_unit(y) > spec.eps for y in seen)
         if norm == "rms" or (norm is None and self.positions == "auto" and (yield from ordered(spec, rng))):
             kind = yield from find_kind(spec, rng)
-            return (yield from rotary(spec, norm, kind, self.preset, rng))
+            return (yield from rotary(spec, norm, kind, chosen(self.preset, coarse), rng))
         kinds = {None: plain, "pre": pre_norm, "post": post_norm}
-        return (yield from kinds[norm](spec, preset, rng))
+        return (yield from kinds[norm](spec, preset_named(chosen(self.preset, coarse)), rng))

@@ -51,6 +51,16 @@ def _rewritten(request: Request, rewrite: Rewrite, copies: int) -> Request:
     return LazyProbes(len(request) * copies, max(rewrite(request[:1]).row_bytes, 1), build, request.phase)
 
 
+def overheard(program: Asking[T], kept: list[Array]) -> Asking[T]:
+    """The program as it is; the answers of every round are kept as well."""
+
+    def keep(y: Array, _: Request) -> Array:
+        kept.append(y)
+        return y
+
+    return reduced(program, lambda probes: probes, keep)
+
+
 def one_token(program: Asking[T], *, zero_query: bool = False) -> Asking[T]:
     """Serve a learner of functions of one vector behind attention: the one-row probe x makes attention return x.
 

@@ -84,6 +84,11 @@ PRESETS = {
 }
 
 
+def chosen(name: str | None, coarse: bool) -> str:
+    """The preset asked for; None: by the number format, for conditioning is what a coarse one has no digits for."""
+    return name or ("robust" if coarse else "balanced")
+
+
 def preset_named(name: str) -> Preset:
     """The preset, or an error that lists them."""
     if name not in PRESETS:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -96,6 +97,7 @@ def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:
 
 
 def _same(u: Array, v: Array, answers: Array, spec: OracleSpec) -> bool:
-    noise = max(spec.eps, spec.tolerance / max(float(np.abs(answers).max()), 1e-300))
+    # Answers that fit into a narrower format than the declared one are rounded to it.
+    noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(float(np.abs(answers).max()), 1e-300))
     limit = min(_SAME * noise if noise < 1e-12 else 100 * noise, 1e-2)
     return float(np.abs(u - v).max()) <= limit * float(np.abs(answers).max())
