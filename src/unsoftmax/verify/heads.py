@@ -132,7 +132,8 @@ def _ties(
         if not model.W[h].any() and (model.c is None or not model.c[h].any()):
             found.append((yield from _flat(model, int(h), spec, rng, noise)))
             continue
-        rate = np.maximum(own[h], 1e-300)
+        # Small weights answer little to W: there a gap counts as it would between ties.
+        rate = np.maximum(own[h], np.where(tying, 1e-300, np.median(own[h][tying])))
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
         bound = max(_SCORES, _ROUNDING * float(np.median((allowed[h] / rate)[tying])), claimed)
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
