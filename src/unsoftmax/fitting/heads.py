@@ -137,18 +137,37 @@ class HeadsAt:
         # and gradient, in float64, see what they left.
         return self.q.astype(np.float32), self.Z.astype(np.float32), self.G.astype(np.float32)
 
+    @cached_property
+    def _inner(self) -> list[tuple[Array, Array]]:
+        """Of factored heads: B'q (n, r) and A'g (n, m, r), through which all products pass, at r / d of the cost."""
+        q, _, G = self._products
+        A, B = self.factors or ((), ())
+        pairs = zip(A, B, G, strict=True)
+        return [(q @ b.astype(q.dtype), g @ a.astype(q.dtype)) for a, b, g in pairs]
+
     def forward(self, step: Array) -> Array:
         q, Z, G = self._products
-        W, P = self.changes(step.astype(q.dtype))
+        W, factors, P = self.shape.split(step.astype(q.dtype))
         y = np.zeros(G.shape[1:3], dtype=q.dtype)
         for h in range(self.shape.heads):
-            y += _along(G[h], q @ W[h].T) + Z[h] @ P[h].T
+            y += Z[h] @ P[h].T
+            if factors is None:
+                y += _along(G[h], q @ W[h].T)
+            else:
+                qb, ga = self._inner[h]
+                y += _along(G[h] @ factors[0][h], qb) + _along(ga, q @ factors[1][h])
         rows = y.ravel().astype(np.float64)
         return rows if self.weights is None else rows * self.weights
 
     def adjoint(self, rows: Array) -> Array:
         q, Z, G = self._products
-        return self._adjoint(rows.astype(q.dtype), q, Z, G).astype(np.float64)
+        rows = rows.astype(q.dtype)
+        if self.factors is None:
+            return self._adjoint(rows, q, Z, G).astype(np.float64)
+        rows = (rows if self.weights is None else rows * self.weights.astype(rows.dtype)).reshape(G.shape[1:3])
+        A = [_pulled(rows, g).T @ qb for g, (qb, _) in zip(G, self._inner, strict=True)]
+        B = [q.T @ _pulled(rows, ga) for _, ga in self._inner]
+        return np.concatenate([part.ravel() for part in (*A, *B, *(rows.T @ z for z in Z))]).astype(np.float64)
 
     def changes(self, step: Array) -> tuple[Array, Array]:
         """dW (H, d, d) and dP (H, m, d) of a step."""

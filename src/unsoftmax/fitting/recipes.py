@@ -84,6 +84,8 @@ def _low_rank(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
     assert shape.rank is not None
     wider = search.like(replace(shape, rank=min(shape.rank + 1, shape.dim)))
     values = mixture.regressed(blocks, shape).ravel()
+    if search.large:
+        yield from _large_low_rank(search, values, rng)
     for number in count():
         x = np.concatenate([_random_factors(wider, rng), values])
         W, _, P = wider.problem.shape.split(wider.descend(x, BOLD)[0])
@@ -92,6 +94,12 @@ def _low_rank(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
         ridge = RIDGES[number % 3] * search.token_square()
         for hot in islice(mixture.levels(blocks, shape, start, ridge), 4):
             yield (f"mixture, ridge {RIDGES[number % 3]:g}", *search.descend(hot, BOLD))
+
+
+def _large_low_rank(search: Search, values: Array, rng: np.random.Generator) -> Iterator[Attempt]:
+    """Random factors without a spare column: with many columns none of them is stuck, and a step is expensive."""
+    for _ in range(4):
+        yield ("random factors", *search.descend(np.concatenate([_random_factors(search, rng), values]), BOLD))
 
 
 def _random_factors(search: Search, rng: np.random.Generator) -> Array:

@@ -70,9 +70,9 @@ class Sampled:
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         number = self.shape.freedom - self.rank
         size = self.shape.heads * self.shape.dim * (self.shape.dim + self.shape.outputs)
-        if number == 0 or self.shape.rank is not None or number * size > _LARGEST_BASIS:
+        if number == 0 or number * size > _LARGEST_BASIS:
             return number, None
-        return number, never_varied(self.span, self.shape)
+        return number, never_varied(self.span, self.shape, self.at.factors)
 
 
 def sampled(problem: Heads, x: Array, deviations: Array, span: Spans, seed: int) -> Sampled:
@@ -91,15 +91,24 @@ def _solved(at: HeadsAt, b: Array) -> tuple[Array, bool]:
     )
 
 
-def never_varied(span: Spans, shape: Shape) -> Array:
-    """Orthonormal basis (k, H d d + H m d) of changes that no sequence of such tokens can show."""
+def never_varied(span: Spans, shape: Shape, factors: tuple[Array, Array] | None) -> Array:
+    """Orthonormal basis (k, H d d + H m d) of changes that no sequence of such tokens can show.
+
+    Factored heads change along their own columns and rows only; these lie in what tokens span.
+    """
     H, d, m = shape.heads, shape.dim, shape.outputs
-    keys, queries, values = span.difference_basis, span.query_basis, span.token_basis
-    off_keys, off_queries, off_values = (_complement(basis) for basis in (keys, queries, values))
-    W = np.concatenate([np.kron(off_keys.T, np.eye(d)), np.kron(keys.T, off_queries.T)])
-    P = np.kron(np.eye(m), off_values.T)
-    scores, rest = np.kron(np.eye(H), W), np.kron(np.eye(H), P)
-    return np.concatenate([np.pad(scores, ((0, 0), (0, rest.shape[1]))), np.pad(rest, ((0, 0), (scores.shape[1], 0)))])
+    off_keys, off_queries = (_complement(basis).T for basis in (span.difference_basis, span.query_basis))
+    blocks = []
+    for h in range(H):
+        left = span.difference_basis if factors is None else np.linalg.qr(factors[0][h])[0]
+        right = np.eye(d) if factors is None else np.linalg.qr(factors[1][h])[0]
+        blocks.append(np.concatenate([np.kron(off_keys, right.T), np.kron(left.T, off_queries)]))
+    blocks += [np.kron(np.eye(m), _complement(span.token_basis).T)] * H
+    widths = [block.shape[1] for block in blocks]
+    ends = np.cumsum(widths)
+    return np.concatenate(
+        [np.pad(b, ((0, 0), (end - w, ends[-1] - end))) for b, w, end in zip(blocks, widths, ends, strict=True)]
+    )
 
 
 def _complement(basis: Array) -> Array:

@@ -84,8 +84,9 @@ class Descent:
     """How to descend: damping and its changes, patience, and where to stop.
 
     `damping` is divided by `down` after a step that lowers the cost and multiplied by `up` after one that does not.
-    A run ends when the cost is at most `arrived`, when `patience` steps together gain less than a twentieth of it,
-    after `iterations` steps, or when no damping helps.
+    A run ends when the cost is at most `arrived`, when `patience` steps together leave more than `gain` of it, after
+    `iterations` steps, or when no damping helps. The usual gain is a twentieth: local minima that starts fall into
+    approach their floor by far less in a dozen steps, while paths that arrive gain more in most.
     """
 
     damping: float = 10.0
@@ -95,6 +96,7 @@ class Descent:
     patience: int = 12
     tries: int = 10
     arrived: float = 0.0
+    gain: float = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +106,6 @@ class Descended:
     x: Array
     cost: float
     steps: int
-
-
-_GAIN = 0.95
-"""Patience starts anew when the cost falls below this share of what it was: the local minima that starts fall into
-approach their floor by far less per step, while paths that arrive gain more than that in most dozen steps."""
 
 
 def descend(
@@ -135,7 +132,7 @@ def descend(
         cost = _square(here.residual)
         if cost < best.cost:
             best = Descended(x, cost, taken)
-        mark, idle = (best.cost, 0) if best.cost < _GAIN * mark else (mark, idle + 1)
+        mark, idle = (best.cost, 0) if best.cost < how.gain * mark else (mark, idle + 1)
         if best.cost <= how.arrived or idle >= how.patience:
             break
     return best

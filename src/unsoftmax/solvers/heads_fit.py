@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
 
 UNIT = 2.0**-53
 """Half a unit in the last place of float64: the largest error of one rounding."""
@@ -108,32 +109,29 @@ def scaled_solve(A: Array, b: Array) -> Array:
     return np.asarray(np.linalg.lstsq(A / size, b, rcond=1e-15)[0] / size)
 
 
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    """All W and v as unknowns (H d d + H d,), residuals over their noise sigma (n,)."""
+
+    data: Data
+    shape: tuple[int, int]
+    sigma: Array
+
+    def split(self, x: Array) -> tuple[Array, Array]:
+        H, d = self.shape
+        return x[: H * d * d].reshape(H, d, d), x[H * d * d :].reshape(H, d)
+
+    def at(self, x: Array) -> Dense:
+        y, J, _ = linearised(*self.split(x), self.data.tokens, self.data.copies)
+        return Dense((y - self.data.y) / self.sigma, J / self.sigma[:, None])
+
+
 def levenberg(
     W: Array, v: Array, data: Data, noise: float, iterations: int = 100, damping: float = 1e-2
 ) -> tuple[Array, Array, float]:
-    """Levenberg-Marquardt from a rough start: W, v and the root mean square of residuals over their noise."""
-    H, d = v.shape
-    y, J, rounding = linearised(W, v, data.tokens, data.copies)
-    sigma = np.hypot(rounding, noise)
-    r = (data.y - y) / sigma
-    cost = float(r @ r)
-    for iteration in range(iterations):
-        A = J / sigma[:, None]
-        normal, gradient = A.T @ A, A.T @ r
-        diagonal = np.diag(normal) + 1e-10 * np.diag(normal).max()
-        for _ in range(10):
-            step = np.linalg.solve(normal + damping * np.diag(diagonal), gradient)
-            W_new = W + step[: H * d * d].reshape(H, d, d)
-            v_new = v + step[H * d * d :].reshape(H, d)
-            r_new = (data.y - answers(W_new, v_new, data.tokens, data.copies)) / sigma
-            if (new := float(r_new @ r_new)) < cost:
-                break
-            damping *= 4
-        else:
-            break
-        gained, cost, W, v, damping = (cost - new) / cost, new, W_new, v_new, max(damping / 5, 1e-15)
-        y, J, _ = linearised(W, v, data.tokens, data.copies)
-        r = (data.y - y) / sigma
-        if np.sqrt(cost / len(data)) < 1.0 or (gained < 1e-4 and iteration > 8):
-            break
-    return W, v, float(np.sqrt(cost / len(data)))
+    """Damped steps from a rough start: W, v and the root mean square of residuals over their noise."""
+    sigma = np.hypot(linearised(W, v, data.tokens, data.copies)[2], noise)
+    problem = _Weighted(data, v.shape, sigma)
+    how = Descent(damping, down=5.0, iterations=iterations, patience=9, arrived=len(data), gain=0.999)
+    end = descend(problem, np.concatenate([W.ravel(), v.ravel()]), how)
+    return *problem.split(end.x), float(np.sqrt(end.cost / len(data)))

@@ -5,15 +5,19 @@ v is linear and eliminated (variable projection, Kaufman's Jacobian); w by Leven
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
 
-_PATIENCE = 12
-"""Steps of Levenberg-Marquardt without progress before a start is given up."""
+_FROM_AFAR = Descent(damping=1e-2, down=6.0, iterations=150, patience=12, tries=8, gain=0.99)
+"""From random w: a start that gains less than a hundredth in a dozen steps is given up."""
+
+_ALONG = Descent(damping=1e-3, down=6.0, iterations=60, patience=3, tries=8, gain=0.97)
+"""Along one coordinate: the others are known, and most starts arrive in a few steps."""
 
 _ARRIVED = 1e-20
 """Relative cost at which the fit is at rounding."""
@@ -48,7 +52,7 @@ def fit_units(
             w = first.copy()
         else:
             w = rng.standard_normal((heads, d)) * (10 ** rng.uniform(-0.3, 0.8) / typical)
-        found = _descend(z, shift, y, w, tolerance)
+        found = _Eliminated(z, shift, y).descended(w, tolerance)
         if found.rms < best.rms:
             best = found
         if best.rms <= tolerance:
@@ -70,7 +74,7 @@ def extend_units(
         # Small steps along the new coordinate are nearly linear in it: from there to the long ones.
         for share in (0.4, 0.7, 1.0):
             rows = order[: max(2 * H, round(share * len(y)))]
-            found, left = _descend_coordinate(T[rows], V[rows], further[rows], y[rows], found[0])
+            found, left = _Coordinate(T[rows], V[rows], further[rows], y[rows]).descended(found[0])
         if left < cost:
             best, cost = found, left
         if cost <= _ARRIVED * float(y @ y):
@@ -78,32 +82,26 @@ def extend_units(
     return best[0], best[1]
 
 
-def _descend_coordinate(T: Array, V: Array, further: Array, y: Array, a: Array) -> tuple[Array, float]:
-    """(w, v) coordinates (2, H) and the squared residual, by Levenberg-Marquardt from w = a."""
-    H = len(a)
-    S = expit(T + further[:, None] * a)
-    c = np.linalg.lstsq(S * further[:, None], y - (V * S).sum(axis=1), rcond=None)[0]
-    x, damping = np.concatenate([a, c]), 1e-3
-    r = y - ((V + further[:, None] * c) * S).sum(axis=1)
-    for _ in range(60):
-        values = V + further[:, None] * x[H:]
-        J = np.hstack([values * S * (1 - S), S]) * further[:, None]
-        normal, gradient = J.T @ J, J.T @ r
-        for _ in range(8):
-            step = np.linalg.lstsq(normal + damping * np.diag(np.diag(normal) + 1e-300), gradient, rcond=None)[0]
-            trial = x + step
-            S_new = expit(T + further[:, None] * trial[:H])
-            r_new = y - ((V + further[:, None] * trial[H:]) * S_new).sum(axis=1)
-            if r_new @ r_new < r @ r:
-                break
-            damping *= 4
-        else:
-            break
-        small = r_new @ r_new > 0.99 * (r @ r) and damping < 1e-6
-        x, S, r, damping = trial, S_new, r_new, damping / 6
-        if small:
-            break
-    return x.reshape(2, H), float(r @ r)
+@dataclass(frozen=True, eq=False)
+class _Coordinate:
+    """Further coordinates of w and v (2 H,), where the others give logits T (n, H) and values V (n, H)."""
+
+    T: Array
+    V: Array
+    further: Array
+    y: Array
+
+    def at(self, x: Array) -> Dense:
+        H, along = self.T.shape[1], self.further[:, None]
+        S, values = expit(self.T + along * x[:H]), self.V + along * x[H:]
+        return Dense((values * S).sum(axis=1) - self.y, np.hstack([values * S * (1 - S), S]) * along)
+
+    def descended(self, a: Array) -> tuple[Array, float]:
+        """(w, v) coordinates (2, H) and the squared residual, from w = a and the best v for it."""
+        S = expit(self.T + self.further[:, None] * a)
+        c = np.linalg.lstsq(S * self.further[:, None], self.y - (self.V * S).sum(axis=1), rcond=None)[0]
+        end = descend(self, np.concatenate([a, c]), _ALONG)
+        return end.x.reshape(2, -1), end.cost
 
 
 def _project(z: Array, shift: Array, y: Array, w: Array) -> tuple[Array, Array, Array, Array]:
@@ -116,33 +114,23 @@ def _project(z: Array, shift: Array, y: Array, w: Array) -> tuple[Array, Array, 
     return S, Q, c.reshape(-1, d), residual
 
 
-def _descend(z: Array, shift: Array, y: Array, w: Array, tolerance: float, iterations: int = 150) -> Units:
-    n, d = z.shape
-    S, Q, v, r = _project(z, shift, y, w)
-    cost, damping, idle = float(r @ r), 1e-2, 0
-    for _ in range(iterations):
-        J = (((z @ v.T) * S * (1 - S))[:, :, None] * z[:, None, :]).reshape(n, -1)
-        J = J - Q @ (Q.T @ J)
-        normal, gradient = J.T @ J, J.T @ r
-        diagonal = np.diag(normal) + 1e-12 * normal.max() + 1e-300
-        for _ in range(8):
-            try:
-                step = np.linalg.solve(normal + damping * np.diag(diagonal), gradient).reshape(-1, d)
-            except np.linalg.LinAlgError:
-                damping *= 10
-                continue
-            trial = _project(z, shift, y, w + step)
-            new = float(trial[3] @ trial[3])
-            if new < cost:
-                break
-            damping *= 4
-        else:
-            break
-        gained, cost, w, damping = (cost - new) / cost, new, w + step, max(damping / 6, 1e-14)
-        S, Q, v, r = trial
-        if np.sqrt(cost / n) < 0.3 * tolerance:
-            break
-        idle = idle + 1 if gained < 1e-3 else 0
-        if idle > _PATIENCE:
-            break
-    return Units(w, v, float(np.sqrt(cost / n)))
+@dataclass(frozen=True, eq=False)
+class _Eliminated:
+    """w (H d,) alone is unknown: v is the best for it, and what v explains is taken out of the Jacobian."""
+
+    z: Array
+    shift: Array
+    y: Array
+
+    def at(self, x: Array) -> Dense:
+        n, d = self.z.shape
+        S, Q, v, r = _project(self.z, self.shift, self.y, x.reshape(-1, d))
+        J = (((self.z @ v.T) * S * (1 - S))[:, :, None] * self.z[:, None, :]).reshape(n, -1)
+        return Dense(-r, J - Q @ (Q.T @ J))
+
+    def descended(self, w: Array, tolerance: float) -> Units:
+        """Units after a descent from w (H, d)."""
+        n, d = self.z.shape
+        end = descend(self, w.ravel(), replace(_FROM_AFAR, arrived=n * (0.3 * tolerance) ** 2))
+        found = end.x.reshape(-1, d)
+        return Units(found, _project(self.z, self.shift, self.y, found)[2], float(np.sqrt(end.cost / n)))
