@@ -54,7 +54,7 @@ def fit(
     or seen in digits or repeated records) and no missing feature is found, and SURROGATE otherwise: then only the
     claim about records like these is made. `recovery.errors`: standard errors of every parameter.
     `recovery.undetermined`: a basis (k, unknowns) of what the log does not show, or None; unknowns are W raveled,
-    then v (or P).
+    then v (or P). Their number k is in the provenance and the notes, also where the basis is too large to hold.
     """
     began = time.perf_counter()
     _check(log, model, holdout, {"seed": seed}, {"heads": heads, "rank": rank, "starts": starts})

@@ -52,6 +52,7 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
     )
     errors = _named(shape, spread.W * judged.deviation, spread.P * judged.deviation)
     claims = Certificate((*judged.claims, stated))
+    provenance = provenance | {"found": provenance.get("found", {}) | {"undetermined": number}}
     return Recovery(model, judged.status, usage, claims, provenance, tuple(notes), basis, errors)
 
 
