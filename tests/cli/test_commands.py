@@ -152,6 +152,7 @@ def test_help_teaches(command) -> None:
 
 
 def test_a_torch_factory_and_an_onnx_file_are_targets(factory, tmp_path) -> None:
+    pytest.importorskip("torch")
     target = factory(
         "import torch\n"
         "def make():\n"
@@ -170,6 +171,7 @@ def test_a_torch_factory_and_an_onnx_file_are_targets(factory, tmp_path) -> None
 
 
 def test_part_and_position_are_options_and_every_output_says_them(factory, tmp_path) -> None:
+    pytest.importorskip("torch")
     target = factory(
         "import torch\n"
         "def make():\n"

@@ -348,7 +348,8 @@ def test_flips_no_other_sequence_escapes_are_an_inconsistency() -> None:
 @pytest.mark.parametrize(("probability", "seeds"), [(3e-3, 2), pytest.param(1e-3, 60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("rank", ["full", 2])
 def test_a_single_wrong_label_is_an_inconsistency(probability: float, seeds: int, rank) -> None:
-    noticed = 0
+    """A wrong label is noticed or harmless; two in one number may hide each other, in about one run of sixty here."""
+    noticed = hidden = 0
     for seed in range(seeds):
         target = us.models.SingleHead.random(8, rank=None if rank == "full" else rank, norm=3.0, seed=seed)
         try:
@@ -357,8 +358,9 @@ def test_a_single_wrong_label_is_an_inconsistency(probability: float, seeds: int
         except (us.errors.ModelMismatch, us.errors.NotIdentifiable):
             noticed += 1
         else:
-            assert us.models.distance(model, target) <= 2e-6
+            hidden += us.models.distance(model, target) > 2e-6
     assert noticed >= seeds / 4
+    assert hidden <= seeds / 20
 
 
 def test_undeclared_flips_are_an_inconsistency() -> None:
