@@ -26,9 +26,22 @@ from unsoftmax.cli import (
 
 app = typer.Typer(
     name="unsoftmax",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
 )
+
+_START = """What does my model give away, and is it still my model? For models you own or are permitted to test.
+
+  unsoftmax demo                                    see it: recover, audit, compare (under a minute)
+  unsoftmax diagnose TARGET                         what kind of model answers
+  unsoftmax audit TARGET --price 0.001              what leaks, at what price, what a defence buys
+  unsoftmax compare TARGET shipped.safetensors      is it the model that was shipped, and what changed
+  unsoftmax fit log.npz                             what recorded traffic gives away
+  unsoftmax exposure URL                            which doors of a model server are open
+
+TARGET is a .safetensors or .onnx file, model.py:factory, or the address of a server.
+All commands: unsoftmax --help"""
+"""What somebody sees who types the name alone."""
 
 
 def _version(value: bool) -> None:
@@ -41,6 +54,7 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
@@ -53,9 +67,12 @@ def options(
     Begin with `unsoftmax demo`, then `unsoftmax audit head.safetensors --price 0.001 --report page.html`.
 
     Exit codes: 0 done, 2 wrong usage, 3 not recovered, 4 budget, 5 the target failed, 10 a copy is too cheap
-    (`audit --fail-if-cost-below`), 11 the target differs from its reference (`compare`), 12 that is undecided, 130
-    interrupted.
+    (`audit --fail-if-cost-below`), 11 the target differs from its reference (`compare`), 12 that is undecided, 13 a
+    claim does not hold (`experiments`), 130 interrupted.
     """
+    if context.invoked_subcommand is None:
+        typer.echo(_START)
+        raise typer.Exit
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )

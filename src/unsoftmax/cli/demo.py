@@ -1,4 +1,4 @@
-"""`unsoftmax demo`: recover a random head, audit a small one, leave a report on disk."""
+"""`unsoftmax demo`: recover a random head, audit a small one, compare a changed one, leave a report on disk."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import typer
 from unsoftmax.cli import settings
 from unsoftmax.cli.exits import one_sentence
 
+PAGE = Path("out/demo.html")
+"""Where the page goes if nobody says: beside what the experiments write."""
+
 
 def demo(
     dim: Annotated[int, typer.Option(help="Token dimension d of the head.", min=1)] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the target and of the learner.", min=0)] = 0,
-    report: Annotated[Path, typer.Option(help="Where the report of the small audit goes.")] = Path("out/demo.html"),
+    report: Annotated[
+        Path | None, typer.Option(help=f"Where the page of the small audit goes (default {PAGE}).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit of the small head as JSON.")] = False,
     debug: settings.Debug = False,
 ) -> None:
-    """Recover a random single head from its answers alone, then audit a small one and write the report.
+    """Recover a random single head from its answers alone, audit a small one, and find what changed in a served one.
 
     Example: unsoftmax demo --dim 128
     """
@@ -26,13 +31,34 @@ def demo(
 
     console = Console(quiet=as_json)
     with one_sentence(debug, as_json):
-        report.parent.mkdir(parents=True, exist_ok=True)
-        settings.writable({"report": report}, "report")
+        page = _page(report)
         if not as_json:
             _recover(console, dim, seed)
-        result = _audit(console, seed, report)
+        result = _audit(console, seed, page)
         if as_json:
             typer.echo(result.to_json(), nl=False)
+            return
+        _compare(console, seed)
+        console.print(_NEXT, markup=False)
+
+
+_NEXT = """
+Next, on a model of yours (a .safetensors or .onnx file, model.py:factory, or the address of a server):
+  unsoftmax diagnose TARGET
+  unsoftmax audit TARGET --price 0.001 --output audit.json
+  unsoftmax compare TARGET shipped.safetensors"""
+
+
+def _page(report: Path | None) -> Path | None:
+    """Where the page goes; None where nobody asked for it and nothing can draw it, which is no reason to end here."""
+    from unsoftmax.report.document import can_draw
+
+    if report is None and not can_draw():
+        return None
+    page = report or PAGE
+    page.parent.mkdir(parents=True, exist_ok=True)
+    settings.writable({"report": page}, "report")
+    return page
 
 
 def _recover(console: Any, dim: int, seed: int) -> None:
@@ -59,7 +85,7 @@ def _recover(console: Any, dim: int, seed: int) -> None:
             console.print(f"  {claim.name}: {claim.observed:.1e} (allowed {claim.bound:.1e}), {claim.statement}")
 
 
-def _audit(console: Any, seed: int, page: Path) -> Any:
+def _audit(console: Any, seed: int, page: Path | None) -> Any:
     from dataclasses import replace
 
     from rich.table import Table
@@ -86,6 +112,29 @@ def _audit(console: Any, seed: int, page: Path) -> Any:
         table.add_row(cell.access, cell.defence, cell.verdict, f"{cell.queries:,}" if cell.queries else "", error)
     console.print(table)
     console.print(f"{result.recommendations[0]}")
+    if page is None:
+        console.print('Its page needs the extra "report": pip install "unsoftmax[report]".', markup=False)
+        return result
     write(audit_page(result), page)
     console.print(f"The report is at {page}; open it in a browser.", markup=False)
     return result
+
+
+def _compare(console: Any, seed: int) -> None:
+    import numpy as np
+
+    import unsoftmax as us
+
+    shipped = us.models.MultiHead.random(16, 3, norm=2.0, seed=seed)
+    W = np.array(shipped.W)
+    W[1, 4, 7] += 1e-3
+    console.print("\nLast, is what is served still the model that was shipped? Three heads, d = 16.")
+    served = {
+        "as it was shipped": us.oracle(shipped),
+        "in float32": us.oracle(shipped.astype("float32"), dtype="float32"),
+        "one weight of 768 moved by 0.001": us.oracle(us.models.MultiHead(W, shipped.v)),
+    }
+    for name, oracle in served.items():
+        result = us.compare(oracle, shipped, seed=seed)
+        words = f"  {name}: {result.verdict}. {result.sentence} ({result.usage.billed} queries)"
+        console.print(words, markup=False, soft_wrap=True)

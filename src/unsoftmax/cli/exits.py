@@ -1,5 +1,5 @@
 """Errors as one sentence and an exit code: 2 usage, 3 not recovered, 4 budget, 5 target, 10 too cheap, 11 differs,
-12 undecided, 130 Ctrl-C."""
+12 undecided, 13 a claim does not hold, 130 Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ import typer
 
 from unsoftmax import errors
 
-USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, DIFFERS, UNDECIDED, INTERRUPTED = 2, 3, 4, 5, 10, 11, 12, 130
+USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, DIFFERS, UNDECIDED, FALLEN, INTERRUPTED = (
+    2,
+    3,
+    4,
+    5,
+    10,
+    11,
+    12,
+    13,
+    130,
+)
 """0 is success; 1 is left to crashes, and what lies above 2 is what scripts may want to tell apart."""
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unsoftmax.cli import settings
-from unsoftmax.cli.exits import one_sentence
+from unsoftmax.cli import exits, settings
 from unsoftmax.errors import InvalidArgument
 
 
@@ -26,7 +25,7 @@ def experiments(
 
     Example: unsoftmax experiments theorem-4.1 --quick
 
-    Interrupt and run again with the same --output to go on where it stopped.
+    Interrupt and run again with the same --output to go on where it stopped. Exit code 13 if a claim does not hold.
     """
     from rich.console import Console
 
@@ -34,7 +33,7 @@ def experiments(
 
     console = Console()
     known = available()
-    with one_sentence(debug, as_json):
+    with exits.one_sentence(debug, as_json):
         if show:
             claims = {name: experiment.claim for name, experiment in known.items()}
             typer.echo(json.dumps(claims) if as_json else "\n".join(f"{name}: {c}" for name, c in claims.items()))
@@ -46,8 +45,12 @@ def experiments(
         rows = _run(chosen, output, quick, workers, None if as_json else console)
         if as_json:
             typer.echo(json.dumps(rows))
-            return
-        console.print(f"Rows, figures and claims are in {output}.", markup=False)
+        else:
+            console.print(f"Rows, figures and claims are in {output}.", markup=False)
+        fallen = [str(row["name"]) for row in rows if not row["holds"]]
+        if fallen:
+            typer.echo(f"does not hold: {', '.join(fallen)}", err=True)
+            raise typer.Exit(exits.FALLEN)
 
 
 def _run(chosen: dict[str, Any], output: Path, quick: bool, workers: int, console: Any) -> list[dict[str, object]]:

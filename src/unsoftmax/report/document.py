@@ -103,9 +103,14 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
+def can_draw() -> bool:
+    """Whether the extra that draws pages is installed."""
+    return importlib.util.find_spec("vl_convert") is not None
+
+
 def require_drawing() -> None:
     """Raise unless a page can be drawn: to be asked before the run whose page it is."""
-    if importlib.util.find_spec("vl_convert") is None:
+    if not can_draw():
         raise UnsoftmaxError('reports need the extra "report": pip install "unsoftmax[report]".')
 
 
