@@ -290,9 +290,16 @@ class Fit:
 
 
 def gauss_newton(
-    model: Wide | Deep, data: list[Contexts], *, steps: int = 12, noise: float = 0.0, draws: int = 0, seed: int = 0
+    model: Wide | Deep,
+    data: list[Contexts],
+    *,
+    steps: int = 12,
+    last: int = 0,
+    noise: float = 0.0,
+    draws: int = 0,
+    seed: int = 0,
 ) -> Fit:
-    """Least squares over all `data` from a start that is near.
+    """Least squares over all `data` from a start that is near; of the `last` parameters only, if given.
 
     `draws` models are added to the result, each moved as random answers' errors of the fit's own size (at least
     `noise`, absolute) would move it in the first order: they tell how well every parameter is known.
@@ -301,12 +308,14 @@ def gauss_newton(
     damping = 1e-10
     cost = _cost(model, data)
     for _ in range(steps):
-        G, b = _normal(model, data)
+        held = model.flat.size - last if last else 0
+        G, b = _normal(model, data, held=held)
         scale = np.sqrt(np.diag(G)) + 1e-300
         G = G / scale[:, None] / scale
         flat, new = model.flat, np.inf
         for _ in range(6):
-            trial = model.like(flat + _solve(G, b / scale, damping) / scale)
+            step = np.concatenate([np.zeros(held), _solve(G, b / scale, damping) / scale])
+            trial = model.like(flat + step)
             new = _cost(trial, data)
             if new < cost:
                 break
@@ -346,15 +355,17 @@ def _cost(model: Wide | Deep, data: list[Contexts]) -> float:
     return total if np.isfinite(total) else np.inf
 
 
-def _normal(model: Wide | Deep, data: list[Contexts], right: list[Array] | None = None) -> tuple[Array, Array]:
-    """J'J and J'(y - answers), or J' times the columns of `right` (B, d, k)."""
-    size = model.flat.size
+def _normal(
+    model: Wide | Deep, data: list[Contexts], right: list[Array] | None = None, held: int = 0
+) -> tuple[Array, Array]:
+    """J'J and J'(y - answers), or J' times the columns of `right` (B, d, k); of the parameters from `held` on."""
+    size = model.flat.size - held
     G = np.zeros((size, size))
     b = np.zeros(size if right is None else (size, right[0].shape[2]))
     for i, rows in _parts(model, data):
         part = data[i].take(rows)
         out, J = model.jacobian(part)
-        J = J.reshape(-1, size)
+        J = np.ascontiguousarray(J[:, :, held:]).reshape(-1, size)
         rest = part.y - out if right is None else right[i][rows]
         G += dsyrk(1.0, J, trans=1, lower=1)
         b += J.T @ rest.reshape(len(J), *rest.shape[2:])

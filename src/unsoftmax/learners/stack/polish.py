@@ -112,7 +112,12 @@ def polish_deep(
     y = yield from far.ask(q, others, counts, scale, "polish")
     data = Contexts(q, others, np.log(counts), y, scale)
     start = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
-    first = gauss_newton(start, [data.take(slice(0, m))], steps=25)
+    # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
+    model: Wide | Deep = start
+    for longest in (4.0, 2.0, 1.0):
+        rows = np.flatnonzero(scale >= longest)
+        model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model
+    first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
     fit = gauss_newton(first.model, [data], steps=25, noise=noise, draws=_DRAWS, seed=seed)
     if fit.residual > far.exact:
