@@ -56,9 +56,11 @@ def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
 
 
 def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, Array, Array]:
-    S = expit(F @ theta.T - log_k[:, None])
-    R = np.linalg.lstsq(S, Y, rcond=None)[0]
-    return S, R, Y - S @ R
+    # A step too long may saturate everything; its misfit is then large or no number, and it is taken back.
+    with np.errstate(all="ignore"):
+        S = expit(F @ theta.T - log_k[:, None])
+        R = np.linalg.lstsq(S, Y, rcond=None)[0]
+        return S, R, np.clip(Y - S @ R, -1e100, 1e100)
 
 
 def _normal(S: Array, R: Array, rest: Array, F: Array) -> tuple[Array, Array]:

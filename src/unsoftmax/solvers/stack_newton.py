@@ -25,6 +25,9 @@ _ARRIVED = 0.3
 _NEAR = 1e-6
 """Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
 
+_FIRST_ORDER = 1e-6
+"""Relative length of a step within which products of factors are linear to six digits."""
+
 _STALLED = 1e-3
 """Relative gain below which a fit far from rounding is stuck."""
 
@@ -287,6 +290,9 @@ class Fit:
     model: Wide | Deep
     residual: float
     moved: tuple[Wide | Deep, ...] = ()
+    magnified: float = 1.0
+    """How much further than in `moved` the noise would move the model: long steps are shortened to stay in the first
+    order."""
 
 
 def gauss_newton(
@@ -327,18 +333,22 @@ def gauss_newton(
         model, cost = trial, new
         if gain < (_ARRIVED if cost < _NEAR * size else _STALLED):
             break
-    moved = _moved(model, data, max(noise, cost / np.sqrt(sum(part.y.size for part in data))), draws, seed)
-    return Fit(model, cost / size, moved)
+    noise = max(noise, cost / np.sqrt(sum(part.y.size for part in data)))
+    return Fit(model, cost / size, *_moved(model, data, noise, draws, seed))
 
 
-def _moved(model: Wide | Deep, data: list[Contexts], noise: float, draws: int, seed: int) -> tuple[Wide | Deep, ...]:
+def _moved(
+    model: Wide | Deep, data: list[Contexts], noise: float, draws: int, seed: int
+) -> tuple[tuple[Wide | Deep, ...], float]:
     if not draws:
-        return ()
+        return (), 1.0
     rng = np.random.default_rng([seed, 0x51A])
     G, B = _normal(model, data, [noise * rng.standard_normal((*part.y.shape, draws)) for part in data])
     scale = np.sqrt(np.diag(G)) + 1e-300
     steps = _solve(G / scale[:, None] / scale, B / scale[:, None], 1e-12) / scale[:, None]
-    return tuple(model.like(model.flat + step) for step in steps.T)
+    longest = float(np.linalg.norm(steps, axis=0).max() / max(float(np.linalg.norm(model.flat)), 1e-300))
+    magnified = max(1.0, longest / _FIRST_ORDER)
+    return tuple(model.like(model.flat + step / magnified) for step in steps.T), magnified
 
 
 def _parts(model: Wide | Deep, data: list[Contexts]) -> Iterator[tuple[int, slice]]:

@@ -18,7 +18,7 @@ from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
 COPIES = np.array([[8, 2], [2, 2], [2, 8]])
 """Copies of q + delta and of q: k = 1/4, 1, 4 read logits between -4 and 4."""
 
-SIZES = (1.2, 1.2, 0.6, 0.3, 1.8, 0.1)
+SIZES = (1.2, 0.6, 1.2, 0.3, 1.8, 0.1)
 """|delta| over the radius, by attempt: 1.2 spreads logits where scores are of order one, stronger ones take less."""
 
 _SPARE = 4
@@ -44,11 +44,11 @@ class Apart:
         return len(self.fit.theta)
 
 
-def tell_apart(far: Far, rng: np.random.Generator) -> Asking[Apart]:
-    """Tries a few displacements; the first clear one wins."""
+def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apart]:
+    """Tries a few displacements; the first clear one wins. `again` counts attempts whose heads led nowhere."""
     best: Apart | None = None
     full = False
-    for attempt, size in enumerate(SIZES):
+    for attempt, size in enumerate(SIZES[again:], again):
         delta = size * far.frame.radius * sphere(rng, (far.frame.D,))
         found, crowded = yield from _at(delta, far, rng, "main" if attempt == 0 else "repair")
         full = full or crowded

@@ -137,4 +137,4 @@ def _error(fit: Fit) -> float:
         for a, b in ((joined, moved), (heads.P, other.heads.P)):
             gap = np.linalg.norm(a - b, axis=(1, 2)) / np.maximum(np.linalg.norm(a, axis=(1, 2)), 1e-300)
             worst = max(worst, float(gap.max()))
-    return worst
+    return worst * fit.magnified
