@@ -22,7 +22,7 @@ KINDS = {
     "whole": {"rank", "heads", "layers", "measurements"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
     "switch": {"affine", "polish", "bias", "fixed_flips"},
-    "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge", "final_norm"},
+    "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge", "kernel", "final_norm"},
     "array": {"bases", "embeddings"},
 }
 LEARNERS = [

@@ -5,6 +5,7 @@ from unsoftmax.learners.attention_behind import AttentionBehind
 from unsoftmax.learners.attention_layer import AttentionLayer
 from unsoftmax.learners.attention_stack import AttentionStack
 from unsoftmax.learners.core.base import Forecast, Learner, Outcome, Program
+from unsoftmax.learners.kernel_head import KernelHead
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.learners.membership import Membership
 from unsoftmax.learners.multi_head import MultiHead
@@ -21,6 +22,7 @@ __all__ = [
     "AttentionLayer",
     "AttentionStack",
     "Forecast",
+    "KernelHead",
     "Learner",
     "LowRank",
     "Membership",

@@ -16,6 +16,8 @@ from unsoftmax.models.features import Features
 from unsoftmax.models.feed_forward import FeedForward
 from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
+from unsoftmax.models.kernel_head import KernelHead
+from unsoftmax.models.kernels import Kernel
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
@@ -37,6 +39,8 @@ __all__ = [
     "FeedForward",
     "Features",
     "HeadsBehind",
+    "Kernel",
+    "KernelHead",
     "LowRankHead",
     "Model",
     "MultiHead",

@@ -11,6 +11,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.heads_behind import HeadsBehind
+from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.multi_head import MultiHead, equal_heads
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
@@ -224,3 +225,18 @@ def _(model: OutputLayer, other: Model) -> float:
     if A.shape != B.shape:
         return 1.0
     return float(np.linalg.norm(A - (A @ B.T) @ B, 2))
+
+
+@distance.register
+def _(model: KernelHead, other: Model) -> float:
+    """W up to one scale where the kernels differ in name; v times kappa(0) where weights are not normalised."""
+    if not isinstance(other, KernelHead) or model.normalised != other.normalised:
+        raise InvalidArgument(f"a KernelHead cannot be compared with this {type(other).__name__}.")
+    W, v = model.W, model.v
+    if model.kernel.name != other.kernel.name:
+        W = W * float(np.sum(W * other.W) / max(float(np.sum(W * W)), 1e-300))
+    if not model.normalised:
+        zero = np.zeros(())
+        v, w = v * float(model.kernel(zero)), other.v * float(other.kernel(zero))
+        return max(relative(W, other.W), relative(v, w))
+    return max(relative(W, other.W), relative(v, other.v))

@@ -6,6 +6,7 @@ from unsoftmax.theory.explained import (
     gradient_head_queries,
     gradient_low_rank_queries,
 )
+from unsoftmax.theory.kernels import kernel_head_queries
 from unsoftmax.theory.labels import (
     membership_bits,
     membership_entry_queries,
@@ -63,6 +64,7 @@ from unsoftmax.theory.values import (
 )
 
 __all__ = [
+    "kernel_head_queries",
     "attention_map_low_rank_queries",
     "attention_map_queries",
     "gradient_head_queries",

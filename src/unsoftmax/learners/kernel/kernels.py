@@ -1,0 +1,110 @@
+"""The table of an unknown kernel along one line, and which kernel it shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.kernel.reading import Reader
+from unsoftmax.models.kernels import LEARNED, Kernel
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.kernel_match import LogRatio, Matched, match, series
+
+NODES = 48
+"""Points of the table: Chebyshev series of softplus and sigmoid on scores up to 4 end there at rounding."""
+
+_LARGEST = 3.0
+"""Scores of the table, in the units of its own slope at 0: kernels differ by then, and sigmoid still rises."""
+
+_MISFIT = 300.0
+"""Roundings by which a table may miss a kernel of the catalogue: twenty heads of each stayed below 40."""
+
+_UNCONVERGED = 1e-7
+"""Last coefficients of a table that is taken as it is: beyond, the kernel has a kink, and a series does not show it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A kernel, the scale tau between scores and positions on the line, and the largest score it is known for."""
+
+    kernel: Kernel
+    tau: float
+    reach: float
+    misfit: float
+
+
+def tabulate(reader: Reader, a: Array, b: Array, wanted: str | None) -> Asking[Known]:
+    """Read the kernel along x a, |x| <= 1, at one b, and name it; `wanted` is the only name allowed."""
+    x = np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
+    span = yield from _span(reader, a, b)
+    g, error = yield from reader.ask(span * x[:, None] * a, np.repeat(b[None], NODES, axis=0), "table")
+    seen = np.isfinite(g)
+    if seen.sum() < NODES // 2:
+        raise NotIdentifiable(
+            "the kernel cannot be read along a line of scores: answers are saturated or negative there."
+        )
+    x, g, error = x[seen], g[seen], error[seen]
+    noise = float(np.median(error))
+    names = LEARNED if wanted is None else (wanted,)
+    catalogue = {name: _log_ratio(name) for name in names}
+    fits = match(x, g, catalogue, ("softcap",))
+    best = _simplest(fits, _MISFIT * noise)
+    if best is not None:
+        kernel = Kernel(best.name, best.parameter)
+        # tau x is the score at x of the line: at most |tau|, and the sign of the line is in it.
+        return Known(kernel, best.tau / span, math.inf, best.misfit)
+    if wanted is not None:
+        raise ModelMismatch(f"the kernel is not {wanted!r}: the table misses it by {fits[0].misfit:.2g}.")
+    return _tabulated(x, g, span, len(x) == NODES, fits[0])
+
+
+def _log_ratio(name: str) -> Callable[[float | None], LogRatio]:
+    def made(parameter: float | None) -> LogRatio:
+        return Kernel(name, parameter if name == "softcap" else None).log_ratio
+
+    return made
+
+
+def _simplest(fits: list[Matched], allowed: float) -> Matched | None:
+    """The best fit within the noise; one without a parameter before one with it, which can imitate it."""
+    within = [fit for fit in fits if fit.misfit <= allowed]
+    plain = [fit for fit in within if fit.parameter is None]
+    return next(iter(plain or within), None)
+
+
+def _span(reader: Reader, a: Array, b: Array) -> Asking[float]:
+    """Length of the line at which scores are about `_LARGEST` times the slope at 0."""
+    small = 2.0**-6
+    g, _ = yield from reader.ask(np.stack([small * a, -small * a]), np.stack([b, b]), "table")
+    slope = float(g[0] - g[1]) / (2 * small)
+    if not math.isfinite(slope) or slope == 0:
+        raise NotIdentifiable("the kernel does not change along a line of scores; W may be 0.")
+    return _LARGEST / abs(slope)
+
+
+def _tabulated(x: Array, g: Array, span: float, whole: bool, nearest: Matched) -> Known:
+    order = np.argsort(x)
+    rising = np.diff(g[order]) * np.sign(g[order][-1] - g[order][0]) > 0
+    if not rising.all():
+        raise ModelMismatch("the kernel is not monotone along a line of scores, so a weight does not tell its score.")
+    if not whole:
+        raise ModelMismatch("the kernel is in no catalogue, and parts of its table cannot be read.")
+    flip = 1.0 if g[order][-1] > g[order][0] else -1.0
+    table, last = series(flip * x, g, 1.0)
+    if last > _UNCONVERGED * float(np.abs(g).max()):
+        raise ModelMismatch(
+            f"the kernel is in no catalogue (nearest: {nearest.name}, off by {nearest.misfit:.2g}) and its table of "
+            f"{NODES} points does not settle (to {last:.1g}): it has a kink, or it depends on more than the score."
+        )
+    h = 1e-5
+    zero = np.polynomial.chebyshev.chebval(np.array([-h, 0.0, h]), table)
+    # The convention: l'(0) = 1. The line x is the score x / reach then.
+    reach = float(zero[2] - zero[0]) / (2 * h)
+    table[0] -= zero[1]
+    kernel = Kernel("tabulated", reach, table)
+    return Known(kernel, flip * reach / span, reach, last)

@@ -1,0 +1,153 @@
+"""A head with another kernel than the exponential, known or not: one query per unknown and a table.
+
+Weights kappa(s) instead of exp(s), normalised or not: the probe holds one score at 0 and reads another (docs/theory).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
+from unsoftmax.learners.kernel.reading import Reader, start
+from unsoftmax.models.kernel_head import KernelHead as Head
+from unsoftmax.models.kernels import LEARNED
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.bases import householder_basis
+from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.kernel_match import inverse
+from unsoftmax.spec import OracleSpec
+
+_PILOT = 8
+"""Pairs asked to find the size of the scores."""
+
+_TYPICAL = 0.7
+"""Typical |log kappa(t) / kappa(0)| of an entry: every kernel of the catalogue is steep there on both sides."""
+
+_ROUNDS = 12
+"""Times the size of the pairs may be changed by up to 2^8: |W| from 1e-28 to 1e28."""
+
+_FLAT = 0.05
+"""Slope of log kappa below which an entry is asked again, closer to 0: it loses a digit and more there."""
+
+_CORRECTIONS = 3
+"""Times the score of the second token, e^2 b'Wb, is put in: each takes off a factor of e^2."""
+
+_REACH = 60.0
+"""Scores beyond this are not looked for: kernels of the catalogue are flat or beyond the digits of a weight by then."""
+
+_SLACK = 30.0
+"""Stated error over the one that rounding of every reading leaves, as for SingleHead."""
+
+
+@dataclass(frozen=True)
+class KernelHead:
+    """Learn W, v and the kernel kappa of f(X) = sum kappa(x_i'W x_N) (x_i.v), divided by sum kappa or not.
+
+    kernel  a name of the catalogue (exp, softplus, 1 + elu, sigmoid, softcap), or None: found from a table of 48
+            queries, named if the catalogue has it, kept as a table if it is smooth and monotone.
+    """
+
+    kernel: str | None = None
+
+    def forecast(self, spec: OracleSpec) -> Forecast:
+        check_parameters(self)
+        if self.kernel is not None and self.kernel not in LEARNED:
+            raise InvalidArgument(f"`kernel` must be one of {', '.join(LEARNED)} or None (got {self.kernel!r}).")
+        if spec.outputs is not None or spec.kind not in ("value", "approximate") or spec.vocabulary is not None:
+            raise InvalidArgument("KernelHead learns from one real number per sequence of vectors.")
+        d = spec.dim
+        phases = {"values": d, "table": NODES + 2, "main": theory.kernel_head_queries(d) - d - NODES - 2}
+        return Forecast(phases, extra=2 + _PILOT * _ROUNDS + 64 + phases["main"] // 10, least_extra=2 + _PILOT)
+
+    def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
+        return self._run(spec, np.random.default_rng(seed))
+
+    def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        reader = yield from start(spec)
+        d = spec.dim
+        Z = householder_basis(reader.v)
+        B = np.linalg.qr(rng.standard_normal((d, d)))[0]
+        size = yield from _size(reader, Z, B, rng)
+        A = size * Z
+        a, b = np.repeat(A, d, axis=0), np.tile(B, (d, 1))
+        g, error = yield from reader.ask(a, b, "main")
+        line = int(np.nanargmax(np.where(np.isfinite(g), np.abs(g), -1.0)))
+        known = yield from tabulate(reader, a[line], b[line], self.kernel)
+        scale = np.ones(d * d)
+        t, off = _scores(known, g, error)
+        for _ in range(4):
+            flat = np.flatnonzero(~np.isfinite(t))
+            if not len(flat):
+                break
+            scale[flat] /= 8
+            more, radius = yield from reader.ask(a[flat] * scale[flat, None], b[flat], "repair")
+            t[flat], off[flat] = _scores(known, more, radius)
+        if not np.isfinite(t).all():
+            raise NotIdentifiable(
+                f"{int((~np.isfinite(t)).sum())} of {d * d} scores cannot be read: the kernel is flat there."
+            )
+        W = _solved(A, B, t, scale, reader, known)
+        error_of_W = _SLACK * float(np.linalg.norm(off / scale)) / size
+        bound = error_of_W / max(float(np.linalg.norm(W)), 1e-300)
+        if bound >= 1:
+            raise ModelMismatch(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
+        claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of answers and the slope of the kernel")
+        v = reader.v if reader.normalised else reader.v / float(known.kernel(np.zeros(())))
+        return Outcome(Head(W, v, known.kernel, reader.normalised), _notes(known, reader), (claim,))
+
+
+def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Asking[float]:
+    """Length of the first token's part at which entries of l are typical."""
+    d = len(Z)
+    pairs = rng.integers(0, d, (2, _PILOT))
+    size = 1.0
+    for _ in range(_ROUNDS):
+        g, _ = yield from reader.ask(size * Z[pairs[0]], B[pairs[1]], "pilot")
+        seen = np.abs(g[np.isfinite(g)])
+        typical = float(np.median(seen)) if len(seen) > _PILOT // 2 else math.inf
+        if 0.3 * _TYPICAL <= typical <= 1.5 * _TYPICAL:
+            return size
+        factor = 2.0**-8 if math.isinf(typical) else _TYPICAL / max(typical, _TYPICAL * 2.0**-8)
+        size *= min(max(factor, 2.0**-8), 2.0**8)
+    raise NotIdentifiable("no token length was found at which the scores show: W is 0, or of a size beyond 1e28.")
+
+
+def _scores(known: Known, g: Array, error: Array) -> tuple[Array, Array]:
+    """t with log kappa(t) / kappa(0) = g, NaN where the kernel is too flat to tell, and its error."""
+    reach = known.reach if math.isfinite(known.reach) else _REACH
+    t, slope = inverse(known.kernel.log_ratio, np.where(np.isfinite(g), g, 0.0), -reach, reach)
+    usable = np.isfinite(g) & (slope > _FLAT) & (np.abs(t) < 0.98 * reach)
+    return np.where(usable, t, np.nan), np.where(usable, error / np.maximum(slope, _FLAT), np.inf)
+
+
+def _solved(A: Array, B: Array, t: Array, scale: Array, reader: Reader, known: Known) -> Array:
+    """W from scores t = scale a'Wb (d^2,), the score of the second token taken into account."""
+    d = len(A)
+    reach = known.reach if math.isfinite(known.reach) else _REACH
+    back = np.linalg.inv(B).T
+    W = np.linalg.solve(A, (t / scale).reshape(d, d)) @ back
+    for _ in range(_CORRECTIONS):
+        own = np.tile(reader.e**2 * np.einsum("jd,de,je->j", B, W, B), d)
+        if float(np.abs(own).max()) < np.finfo(np.float64).eps * float(np.abs(t).max()):
+            break
+        # What was read is l(t + own) - l(own).
+        read = known.kernel.log_ratio(t) + known.kernel.log_ratio(own)
+        shifted, _ = inverse(known.kernel.log_ratio, read, -reach, reach)
+        W = np.linalg.solve(A, ((shifted - own) / scale).reshape(d, d)) @ back
+    return np.asarray(W)
+
+
+def _notes(known: Known, reader: Reader) -> tuple[str, ...]:
+    kind = "normalised" if reader.normalised else "a plain sum"
+    if known.kernel.name == "tabulated":
+        words = "in no catalogue and kept as a table; its scale is fixed by a slope of 1 at 0"
+        return (f"the kernel is {words}; weights are {kind}.",)
+    return (f"the kernel is {known.kernel} (misfit {known.misfit:.1g}); weights are {kind}.",)

@@ -1,0 +1,93 @@
+"""Kernels of attention: what stands where softmax has the exponential."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from unsoftmax.errors import InvalidArgument
+from unsoftmax.models.base import Array
+
+_LOGS: dict[str, Callable[[Array, float], Array]] = {
+    "exp": lambda s, _: s,
+    "softplus": lambda s, _: np.log(np.logaddexp(0.0, s)),
+    "1 + elu": lambda s, _: np.where(s > 0, np.log1p(np.maximum(s, 0.0)), s),
+    "sigmoid": lambda s, _: -np.logaddexp(0.0, -s),
+    "softcap": lambda s, c: c * np.tanh(s / c),
+}
+"""log kappa(s) of every kernel that is learned, with its parameter; all are monotone and positive at 0."""
+
+_OTHERS: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda s: s,
+    "quadratic": lambda s: s**2,
+    "relu": lambda s: np.maximum(s, 0.0),
+    "relu^2": lambda s: np.maximum(s, 0.0) ** 2,
+}
+"""Kernels that are 0 at 0: models of them can be asked, not yet learned."""
+
+LEARNED = tuple(_LOGS)
+"""Names of the kernels in the catalogue that an unknown one is matched with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """kappa by name; `parameter` is the cap c of exp(c tanh(s / c)).
+
+    "tabulated": log kappa(s) / kappa(0) as a Chebyshev series `table` on |s| <= `parameter`.
+    """
+
+    name: str
+    parameter: float | None = None
+    table: Array | None = None
+
+    def __post_init__(self) -> None:
+        found = re.fullmatch(r"softcap ?(\d+(?:\.\d*)?)", self.name)
+        if found:
+            object.__setattr__(self, "name", "softcap")
+            object.__setattr__(self, "parameter", float(found.group(1)))
+        known = (*_LOGS, *_OTHERS, "tabulated")
+        if self.name not in known:
+            raise InvalidArgument(f"`kernel` must be one of {', '.join(known)} (got {self.name!r}).")
+        needs = self.name in ("softcap", "tabulated")
+        if needs != (self.parameter is not None) or (self.parameter is not None and not self.parameter > 0):
+            raise InvalidArgument(f"the kernel {self.name!r} needs {'a positive' if needs else 'no'} parameter.")
+        if (self.table is None) != (self.name != "tabulated"):
+            raise InvalidArgument("a table goes with the kernel 'tabulated'.")
+
+    def __str__(self) -> str:
+        return self.name if self.parameter is None or self.table is not None else f"{self.name} {self.parameter:.6g}"
+
+    @property
+    def zero_at_zero(self) -> bool:
+        """Whether kappa(0) = 0."""
+        return self.name in _OTHERS
+
+    def log(self, s: Array) -> Array:
+        """log kappa(s), for kernels that are positive."""
+        s = np.asarray(s)
+        if self.table is not None:
+            assert self.parameter is not None
+            return np.asarray(chebyshev.chebval(np.clip(s / self.parameter, -1, 1), self.table))
+        return np.asarray(_LOGS[self.name](s, self.parameter or 1.0))
+
+    def log_ratio(self, s: Array) -> Array:
+        """log kappa(s) - log kappa(0)."""
+        return np.asarray(self.log(s) - self.log(np.zeros(())))
+
+    def __call__(self, s: Array) -> Array:
+        """kappa(s)."""
+        return np.asarray(_OTHERS[self.name](np.asarray(s)) if self.zero_at_zero else np.exp(self.log(s)))
+
+
+def as_kernel(value: Any) -> Kernel:
+    """A kernel, or the one of that name."""
+    if isinstance(value, Kernel):
+        return value
+    if isinstance(value, str):
+        return Kernel(value)
+    raise InvalidArgument(f"`kernel` must be a name or a Kernel (got {type(value).__name__}).")
