@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.adapters.callable import about, oracle
+from unsoftmax.adapters.embeds import answering, call_of, takes_embeds
 from unsoftmax.adapters.positions import Position, arranged, index_of, selected
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
@@ -42,9 +43,11 @@ def torch_module(
     The module itself answers unless `part` names a module inside it ("encoder.layers.0.self_attn"). Of an
     nn.TransformerEncoderLayer, part="attention" is its self-attention and part="block" that with its residual and
     LayerNorm, without the network behind. nn.MultiheadAttention (batch_first or not) is used as self-attention with
-    only the answering position as query. Any other module is called with tokens (batch, N, d) and returns (batch, N,
-    outputs) or (batch, outputs); `select` picks from a tuple or dict of results, `outputs` is found with one call on
-    zeros. `position`: the answering position, last by default; the query token of a probe is put there.
+    only the answering position as query. Modules whose forward takes inputs_embeds or hidden_states are called by that
+    name, and the last hidden state, the logits or the first part of their result answers. Any other module is called
+    with tokens (batch, N, d) and returns (batch, N, outputs) or (batch, outputs); `select` picks from a tuple or dict
+    of results, `outputs` is found with one call on zeros. `position`: the answering position, last by default; the
+    query token of a probe is put there.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -189,10 +192,15 @@ def _block(layer: Any) -> Answer:
 
 
 def _any(module: Any, select: int | str | None, batch_first: bool = True) -> Answer:
+    call = call_of(module)
+    named = select is None and takes_embeds(module)
+
     def answer(tokens: Any, place: int) -> Any:
-        result = module(tokens) if batch_first else module(tokens.transpose(0, 1)).transpose(0, 1)
+        result = call(tokens) if batch_first else call(tokens.transpose(0, 1)).transpose(0, 1)
         if select is not None:
             result = selected(result, select)
+        elif named:
+            result = answering(result)
         if not hasattr(result, "dim"):
             raise InvalidArgument(
                 f"the module returns a {type(result).__name__}; say which part is the answer with select=, by its "
