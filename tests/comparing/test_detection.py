@@ -199,3 +199,10 @@ def test_what_cannot_be_compared_is_refused_before_a_query() -> None:
         assert asked == []
     with pytest.raises(us.errors.InvalidArgument, match="labels"):
         us.compare(us.oracle(model, kind="membership"), model)
+
+
+@pytest.mark.parametrize("longest", [2, 3, 40, 300, 1000])
+def test_the_closed_form_is_the_bill(longest: int) -> None:
+    model = us.models.SingleHead.random(16, seed=1)
+    result = us.compare(us.oracle(model, max_length=longest), model)
+    assert result.usage.phases == {"detect": us.theory.comparison_queries(longest)}

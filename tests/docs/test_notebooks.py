@@ -11,8 +11,8 @@ from scripts.docs.notebooks import FOLDER, executed, page
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_there_are_four() -> None:
-    assert len(NOTEBOOKS) == 4
+def test_there_are_five() -> None:
+    assert len(NOTEBOOKS) == 5
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

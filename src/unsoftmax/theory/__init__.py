@@ -1,5 +1,6 @@
 """Closed forms: unknowns, query counts, tolerances and limits, one function per statement."""
 
+from unsoftmax.theory.comparing import comparison_queries, low_rank_change_unknowns
 from unsoftmax.theory.explained import (
     attention_map_low_rank_queries,
     attention_map_queries,
@@ -65,6 +66,8 @@ from unsoftmax.theory.values import (
 
 __all__ = [
     "kernel_head_queries",
+    "comparison_queries",
+    "low_rank_change_unknowns",
     "attention_map_low_rank_queries",
     "attention_map_queries",
     "gradient_head_queries",

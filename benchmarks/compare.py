@@ -1,0 +1,153 @@
+"""Comparison with a reference: false alarms, detectable change beside peers, formats, entries, low rank, the monitor.
+
+Default sizes are reduced; --large runs the number of targets that the stated rates need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import unsoftmax as us
+from benchmarks.base import Row
+from unsoftmax.comparing import statistics
+from unsoftmax.comparing.detection import DIRECTIONS, TIES, plan
+from unsoftmax.comparing.formats import FORMATS, PLAIN
+from unsoftmax.comparing.monitor_state import Held, State
+from unsoftmax.comparing.references import reference_of
+
+_DIM = 32
+
+
+def rows(large: bool) -> Iterator[Row]:
+    yield false_alarms(10_000 if large else 120)
+    yield from detection(200 if large else 24)
+    yield formats(500 if large else len(FORMATS))
+    yield from places(100 if large else 6)
+    yield monitor(300 if large else 20, 10_000 if large else 1_000)
+
+
+def head(seed: int) -> us.models.SingleHead:
+    return us.models.SingleHead.random(_DIM, norm=2.0, seed=seed)
+
+
+def in_torch(model: Any, kind: str) -> Callable[[Any], Any]:
+    """The same heads by PyTorch's kernels, keys first: an order of operations of its own."""
+    import torch
+
+    W, v = (torch.tensor(np.array(a)).to(getattr(torch, kind)) for a in (model.W, model.v))
+
+    def answer(X: Any) -> Any:
+        x = torch.tensor(X).to(W.dtype)
+        s = (x @ W @ x[:, -1:].transpose(1, 2))[..., 0]
+        return ((torch.softmax(s, 1)[:, None] @ x)[:, 0] @ v).double().numpy()
+
+    return answer
+
+
+def false_alarms(count: int) -> Row:
+    """Unchanged targets in float64 and float32, by kernels that the calibration has not seen."""
+    alarms = 0
+    for seed in range(count):
+        kind = ("float64", "float32")[seed % 2]
+        model = head(10_000 + seed).astype(kind)
+        alarms += us.compare(us.oracle(in_torch(model, kind), _DIM, dtype=kind), model, explain=False).differs is True
+    limit = max(1.0, 1e-3 * count)
+    return Row("false alarms", alarms / limit, 1.0, f"alarms / {limit:g} allowed", {"targets": count, "alarms": alarms})
+
+
+def moved(model: us.models.SingleHead, size: float, rng: np.random.Generator) -> us.models.SingleHead:
+    change = rng.standard_normal(model.W.shape)
+    return us.models.SingleHead(model.W + size * np.linalg.norm(model.W) / np.linalg.norm(change) * change, model.v)
+
+
+def detection(count: int) -> Iterator[Row]:
+    """Dense changes: those of the stated size seen by 24 near ties, and by peers on 24 random sequences."""
+    rng = np.random.default_rng(5)
+    for kind, size in (("float64", 2e-15), ("float32", 1e-6)):
+        seen = dict.fromkeys(("near ties", "allclose", "cosine", "MMD"), 0)
+        for seed in range(count):
+            model = head(seed).astype(kind).astype("float64")
+            target = moved(model, size, rng).astype(kind)
+            spec = us.oracle(model).spec
+            ties = next(
+                g for g in plan(reference_of(model, spec), spec, kind, 1e-3, None, seed).groups if g.name == TIES
+            )
+            seen["near ties"] += statistics.tail(statistics.energy(ties.z(target(ties.X)))) < 1e-3
+            X = rng.standard_normal((DIRECTIONS, 8, _DIM))
+            y, y0 = np.asarray(target(X), dtype=float), model(X)
+            seen["allclose"] += not np.allclose(y, y0, rtol=1e-5)
+            seen["cosine"] += float(y @ y0 / np.linalg.norm(y) / np.linalg.norm(y0)) < 1 - 1e-6
+            seen["MMD"] += two_sample(y, model(rng.standard_normal((DIRECTIONS, 8, _DIM))), rng) < 1e-3
+        missed = 1 - seen["near ties"] / count
+        figures = {"changes": count, **{name: n / count for name, n in seen.items()}}
+        yield Row(f"missed, {size:g} of |W| in {kind}", missed / 0.01, 1.0, "part missed / 1 %", figures)
+
+
+def two_sample(a: Any, b: Any, rng: np.random.Generator) -> float:
+    """p-value of the MMD permutation test with a Gaussian kernel of median bandwidth (Gretton et al. 2012)."""
+    z = np.concatenate([a, b])
+    gaps = (z[:, None] - z[None]) ** 2
+    kernel = np.exp(-gaps / np.median(gaps[gaps > 0]))
+    sign = np.concatenate([np.ones(len(a)), -np.ones(len(b))])
+    drawn = np.array([s @ kernel @ s for s in (rng.permutation(sign) for _ in range(999))])
+    return float((1 + (drawn >= sign @ kernel @ sign).sum()) / 1000)
+
+
+def formats(count: int) -> Row:
+    """Weights in a listed format: named from eight questions."""
+    names = list(FORMATS)
+    wrong = []
+    for i in range(count):
+        name, model = names[i % len(names)], head(20_000 + i)
+        v = FORMATS[name](np.array(model.v)) if name in PLAIN else model.v
+        result = us.compare(us.oracle(us.models.SingleHead(FORMATS[name](np.array(model.W)), v)), model)
+        if (result.format, result.usage.phases.get("format")) != (name, 8):
+            wrong.append(f"{name}: {result.verdict} {result.format}")
+    return Row("formats not named", float(len(wrong)), 0.0, "targets", {"targets": count, "wrong": wrong[:5]})
+
+
+def places(count: int) -> Iterator[Row]:
+    """One entry and rank one: queries by phase and in all, verification excluded, and the error."""
+    d = 64
+    entry, whole, delta, total, error = [], [], [], [], []
+    for seed in range(count):
+        rng = np.random.default_rng([seed, 9])
+        model = us.models.SingleHead.random(d, norm=2.0, seed=30_000 + seed)
+        W = np.array(model.W)
+        W.flat[rng.integers(d * d)] += 0.1 * np.linalg.norm(W) / d
+        one = us.compare(us.oracle(us.models.SingleHead(W, model.v)), model)
+        entry.append(one.usage.phases.get("locate", math.inf) if one.verdict == "sparse" else math.inf)
+        whole.append(one.usage.billed - one.usage.phases.get("verify", 0))
+        change = np.outer(*rng.standard_normal((2, d)))
+        change *= 1e-2 * np.linalg.norm(model.W) / np.linalg.norm(change)
+        low = us.compare(us.oracle(us.models.SingleHead(model.W + change, model.v)), model)
+        right = (low.verdict, low.rank) == ("low rank", 1)
+        delta.append(low.usage.phases.get("delta", math.inf) if right else math.inf)
+        total.append(low.usage.billed - low.usage.phases.get("verify", 0))
+        error.append(float(np.linalg.norm(low.delta - change) / np.linalg.norm(change)) if right else math.inf)
+    free = 2 * d - 1
+    yield Row("one entry, located", max(entry) / 10, 1.0, "worst queries of phase locate / 10", {"worst": max(entry)})
+    yield Row("one entry, in all", max(whole) / 260, 1.0, "worst queries / 260", {"worst": max(whole)})
+    yield Row("rank one, delta", max(delta) / free, 1.25, "worst queries of phase delta / unknowns", {"unknowns": free})
+    yield Row("rank one, in all", max(total) / (250 + 1.25 * free), 1.0, "worst queries / bar", {"worst": max(total)})
+    bound = 100 * 2.0**-53 / 1e-2
+    yield Row("rank one, error", max(error) / bound, 1.0, f"worst relative error / {bound:.1e}", {"worst": max(error)})
+
+
+def monitor(runs: int, calls: int) -> Row:
+    """Runs of the monitor's process on Gaussian answers, the worst that its noise model allows: none may alarm."""
+    rng = np.random.default_rng(7)
+    threshold = math.log(1e3) + math.log(statistics.bets())
+    alarms = 0
+    for _ in range(runs):
+        held = Held(State.new(statistics.bets()))
+        for _ in range(calls):
+            held.add(statistics.log_bets(rng.standard_normal(8) ** 2))
+            if np.logaddexp.reduce(held.value.log_wealth) >= threshold:
+                alarms += 1
+                break
+    return Row("monitor, false alarms", float(alarms), 0.0, "runs that alarmed", {"runs": runs, "calls": calls})
