@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from scipy.special import expit
 
 import unsoftmax as us
@@ -110,7 +111,44 @@ def noise(folder: Path) -> None:
     save(figure, "noise", folder)
 
 
-FIGURES: tuple[Callable[[Path], None], ...] = (two_tokens, repetition, saturation, noise)
+COLOURS = {"exact": RED, "close": "#d68910", "rough": GREY, "none": "#1e8449"}
+SHOWN = {
+    "no defence": "none",
+    "3 decimals": "rounding to 3 decimals",
+    "noise 0.001": "random noise of deviation 0.001",
+    "short tokens": "token norm at most 1",
+    "1 token": "sequences of 1 token",
+    "half the\nqueries": "query budget of half the unknowns",
+}
+
+
+def ladder(folder: Path) -> None:
+    """What an audit finds: rows are what an attacker sees, columns what the owner puts in front of it."""
+    head = us.models.SingleHead.random(12, norm=2.0, seed=0)
+    cells = {(cell.access, cell.defence): cell for cell in us.audit(us.oracle(head), head).cells}
+    rows = ("values", "labels only", "recorded traffic")
+    figure = Figure(figsize=(10, 2.9), layout="constrained")
+    axes = figure.subplots()
+    for y, access in enumerate(rows):
+        for x, defence in enumerate(SHOWN.values()):
+            cell = cells.get((access, defence))
+            if cell is None:
+                continue
+            axes.add_patch(Rectangle((x + 0.03, y + 0.05), 0.94, 0.9, color=COLOURS[cell.leak], lw=0))
+            unit = "records" if access == "recorded traffic" else "queries"
+            words = f"{cell.verdict}\n{cell.queries:,} {unit}" if cell.queries else "refused"
+            axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", color="white", fontsize=10)
+    axes.set(xlim=(0, len(SHOWN)), ylim=(len(rows), 0))
+    axes.set_xticks([x + 0.5 for x in range(len(SHOWN))], list(SHOWN))
+    axes.set_yticks([y + 0.5 for y in range(len(rows))], rows)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("A softmax head of 156 weights: what each access gives away behind each defence")
+    save(figure, "ladder", folder)
+
+
+FIGURES: tuple[Callable[[Path], None], ...] = (two_tokens, repetition, saturation, noise, ladder)
 
 
 def main(folder: Path = FOLDER) -> None:

@@ -30,6 +30,7 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.results.audit import Audit, Cell
 from unsoftmax.results.evidence import evidence_of
 from unsoftmax.results.recovery import Recovery
+from unsoftmax.results.references import EXTRACTION, as_data
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import require_run
 from unsoftmax.spec import OracleSpec
@@ -84,6 +85,7 @@ def audit(
         "budget": {name: value for name, value in asdict(limits).items() if value},
         "learner": "none" if isinstance(base, Automatic) else type(base).__name__,
         "learner chosen by": "diagnosis" if learner is None else "user",
+        "references": as_data(EXTRACTION),
     }
     return Audit(
         target=oracle.spec.name or "target",

@@ -23,6 +23,7 @@ from unsoftmax.oracles.recording import Store
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.results.comparison import Comparison
 from unsoftmax.results.recovery import plain
+from unsoftmax.results.references import DRIFT, as_data
 from unsoftmax.run.engine import ProgressCallback, run
 from unsoftmax.run.progress import watching
 from unsoftmax.run.recovery import require_run
@@ -81,7 +82,13 @@ def compare(
             stack = Stack(oracle, limits, store, workers, in_flight=in_flight)
             found = run(program(known, oracle.spec, settings, seed), stack, watch)
     provenance = plain(
-        {"version": installed_version(), "spec": asdict(oracle.spec), "configuration": configured, "seed": seed}
+        {
+            "version": installed_version(),
+            "spec": asdict(oracle.spec),
+            "configuration": configured,
+            "seed": seed,
+            "references": as_data(DRIFT),
+        }
     )
     return Comparison(**asdict_shallow(found), usage=stack.meter.snapshot(), provenance=provenance)
 

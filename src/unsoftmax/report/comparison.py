@@ -10,14 +10,17 @@ import numpy as np
 
 from unsoftmax.report import charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, section, table
-from unsoftmax.report.sarif import SCHEMA, uri_of
+from unsoftmax.report.sarif import SCHEMA, helped, uri_of
 from unsoftmax.results.comparison import Comparison
 from unsoftmax.results.evidence import Evidence, shrunk
+from unsoftmax.results.references import DRIFT, lines_of, tags_of
 
 _MOST_HEADS = 12
 """Heat maps shown at most."""
 _ROWS = 48
 """Rows of a heat map."""
+_APART = ("command", "references")
+"""Parts of the provenance that have a section of their own."""
 _HELP = (
     "The target does not answer as its reference does. If the change was meant (a new checkpoint, a quantised format), "
     "make the new model the reference; otherwise find out who changed what is served."
@@ -51,7 +54,8 @@ def comparison_page(result: Comparison) -> str:
     sections += [
         section("Queries by phase", figure("phases", drawn, "Queries billed in each phase of the comparison.")),
         section("Evidence", _tests(result) + facts(_plain(result.evidence))),
-        section("Provenance", facts({k: v for k, v in result.provenance.items() if k != "command"})),
+        section("References", bullets(lines_of(DRIFT))),
+        section("Provenance", facts({k: v for k, v in result.provenance.items() if k not in _APART})),
         section("How to reproduce", code(str(result.provenance.get("command") or "us.compare(oracle, reference)"))),
     ]
     return document(f"Comparison of {name}", sections, drawn)
@@ -107,9 +111,13 @@ def comparison_sarif(result: Comparison) -> str:
         "name": "ServedModelDiffers",
         "shortDescription": {"text": "The served model is not its reference"},
         "fullDescription": {"text": "Answers to questions made from the reference differ by more than rounding."},
-        "help": {"text": _HELP},
+        **helped(_HELP, DRIFT),
         "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["supply-chain", "model-drift"], "precision": "very-high", "security-severity": "5.0"},
+        "properties": {
+            "tags": ["supply-chain", "model-drift", *tags_of(DRIFT)],
+            "precision": "very-high",
+            "security-severity": "5.0",
+        },
     }
     version = str(result.provenance.get("version", "0"))
     target = str(result.provenance.get("target") or "target")

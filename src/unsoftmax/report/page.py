@@ -14,6 +14,7 @@ from unsoftmax.report.fits import fit_sections
 from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery
+from unsoftmax.results.references import EXTRACTION, lines_of
 
 _WORDS = (
     f"A copy is exact up to a relative error of {EXACT:g}, close up to {CLOSE:g}, rough up to {ROUGH:g}. "
@@ -42,6 +43,9 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
         section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
         section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),
         *([] if evidence is None else _evidence_sections(evidence, drawn)),
+        section(
+            "References", paragraph("What these findings are filed under.", "soft") + bullets(lines_of(EXTRACTION))
+        ),
         section("Provenance", facts(_told(audit.provenance))),
         section("How to reproduce", _reproduce_audit(audit)),
     ]
@@ -194,7 +198,7 @@ def _claims(evidence: Evidence) -> str:
 
 
 def _told(provenance: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in provenance.items() if name != "command"}
+    return {name: value for name, value in provenance.items() if name not in ("command", "references")}
 
 
 def _reproduce_audit(audit: Audit) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from unsoftmax.results.audit import Audit, Cell, error_of
+from unsoftmax.results.references import EXTRACTION, Reference, lines_of, tags_of
 
 _LEVEL = {"exact": "error", "close": "error", "rough": "warning"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -27,9 +28,13 @@ def sarif(audit: Audit) -> str:
         "fullDescription": {
             "text": "A copy of the model's weights can be computed from its answers to chosen queries."
         },
-        "help": {"text": _HELP},
+        **helped(_HELP, EXTRACTION),
         "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["security", "model-extraction"], "precision": "high", "security-severity": "7.0"},
+        "properties": {
+            "tags": ["security", "model-extraction", *tags_of(EXTRACTION)],
+            "precision": "high",
+            "security-severity": "7.0",
+        },
     }
     version = str(audit.provenance.get("version", "0"))
     driver = {"name": "unsoftmax", "version": version, "semanticVersion": version, "rules": [rule]}
@@ -41,6 +46,18 @@ def sarif(audit: Audit) -> str:
         ]
     run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def helped(words: str, references: tuple[Reference, ...]) -> dict[str, Any]:
+    """Help of a rule, plain and in Markdown, with what the finding is called elsewhere."""
+    linked = [f"- [{line}]({r.url})" for line, r in zip(lines_of(references), references, strict=True)]
+    return {
+        "helpUri": references[0].url,
+        "help": {
+            "text": "\n".join([words, *lines_of(references)]),
+            "markdown": "\n".join([words, "", *linked]),
+        },
+    }
 
 
 def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
