@@ -20,7 +20,7 @@ _PIECE = 2**22
 """Numbers of the Jacobian formed at a time (32 MB) on the way to a normal matrix."""
 
 _FLOOR = 1e-12
-"""Eigenvalues of a preconditioner below this share of the largest are rounding."""
+"""Squared lengths below this share of the largest are rounding: of singular values, and of eigenvalues of moments."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,9 @@ class HeadsAt:
                 (e, U), (f, V) = left, right
                 size = len(e) * len(f)
                 block = U.T @ b[start : start + size].reshape(len(e), len(f)) @ V
-                block = block / (np.outer(e, f) + damping * e.mean() * f.mean())
+                # Where no token is, rounding must not move W: thousands of records would be fitted by it.
+                there = np.outer(e, f) > 0
+                block = np.where(there, block / (np.outer(e, f) + damping * e.mean() * f.mean() + ~there), 0.0)
                 found.append((U @ block @ V.T).ravel())
                 start += size
             return np.concatenate(found)
@@ -272,8 +274,9 @@ def _moments(rows: Array) -> Array:
 
 
 def _eigen(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues, 0 where they are rounding, and eigenvectors."""
     values, vectors = np.linalg.eigh(A)
-    return np.maximum(values, _FLOOR * max(float(values[-1]), 1e-300)), vectors
+    return np.where(values > _FLOOR * max(float(values[-1]), 1e-300), values, 0.0), vectors
 
 
 @dataclass(frozen=True, eq=False)
