@@ -73,10 +73,16 @@ def test_the_bill_is_the_closed_form(layers, heads, rank, rms) -> None:
     assert us.theory.attention_stack_queries(16, 4, 2, 4) * 16 < 6 * unknowns
 
 
-@pytest.mark.parametrize("given", [{"layers": 3}, {"heads": 4}, {"norm": "rms"}])
+@pytest.mark.parametrize("given", [{"layers": 3}, {"heads": 4}, {"norm": "rms"}, {"final_norm": True}])
 def test_what_is_given_is_held_against_what_is_found(given) -> None:
     with pytest.raises(us.errors.ModelMismatch, match=r"given"):
         recovered(stack(), **given)
+
+
+@pytest.mark.parametrize("kind", [{"final_norm": True}, {"final_norm": True, "network": 6}])
+def test_a_final_norm_is_refused_by_name(kind) -> None:
+    with pytest.raises(us.errors.ModelMismatch, match="final norm"):
+        recovered(stack(**kind))
 
 
 def test_the_claim_covers_the_error() -> None:

@@ -87,6 +87,10 @@ class AttentionStack:
         frame = yield from find_frame(spec, rng)
         if self.norm not in ("auto", frame.norm):
             raise ModelMismatch(f"`norm` was given as {self.norm!r}, and one-token answers show {frame.norm!r}.")
+        if self.final_norm is True:
+            raise ModelMismatch(
+                "`final_norm` was given as True, and answers to long tokens are not bounded: there is none."
+            )
         far = yield from find_far(frame, rng)
         polished = yield from self._wide(far, rng, seed)
         layers, order = yield from find_layers(far, polished.heads, rng)
