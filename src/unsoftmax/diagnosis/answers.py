@@ -14,15 +14,26 @@ from unsoftmax.spec import OracleSpec
 
 PHASE = "diagnosis"
 _ROUNDING = 1e3
+"""Units of float64 rounding, relative to the answers, within which two of them count as equal: room for the rounding of
+long sums."""
+
 _NOISE = 20.0
-"""What counts as equal: so many units of rounding, and so many deviations of the noise that was measured."""
+"""Deviations of the measured noise within which two answers count as equal: noise itself is estimated from few
+answers."""
 
 _REPEATED = 6
+"""Sequences asked twice: one pair that differs shows a target that is not deterministic, and all of them measure by how
+much."""
+
 _LINE = 9
+"""Points of the line: five fourth differences, each of five neighbours."""
+
 _STEP = 2.0**-14
-"""Steps of a line so short that fourth differences of a smooth answer are below rounding; exact in float32."""
+"""Step of the line in units of the tokens' norm, so short that fourth differences of a smooth answer are below
+rounding; exact in float32."""
 
 QUERIES = 2 * _REPEATED + _LINE
+"""Queries of one look at the answers: the sequences asked twice, and the line."""
 
 
 @dataclass(frozen=True)

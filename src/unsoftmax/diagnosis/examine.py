@@ -32,8 +32,12 @@ _HOPELESS = 0.02
 """Noise over size beyond which no observation says anything."""
 
 _LONGER = 1e3
+"""Factor by which tokens are made longer at once, up to the norm limit: additive noise falls by three digits beside the
+answers."""
+
 _WORTH = 1.5
-"""How much longer tokens are made at once, and from which factor on that is worth asking everything again."""
+"""Least factor, where the norm limit allows no more, for which asking everything again with longer tokens is worth its
+queries."""
 
 _OBSERVED = 109
 """Queries of the observations and of the input limits, at most."""

@@ -20,13 +20,23 @@ _COPIES = (1, 3, 7)
 """Copies of the first token: three readings on the way from a half to nearly all of the attention."""
 
 _SCALES = (1.0, 2.0**-3, 2.0**-5, 2.0**-10)
+"""Factors by which all tokens are shortened; scores shrink by their squares, so that at one of them the copies' effect
+is small and still heard, for weak and for strong W."""
+
 _SMALL = 0.03
+"""Share of the gap between two values, by which scores move the answer, that is small enough to be in proportion to
+their differences."""
+
 _FINE = 3e-3
+"""Share below which that proportion holds to about a percent: such readings are preferred."""
+
 _OFF = 0.03
-"""Shares by which copies move the answer: small enough to be linear in the weights, fine enough to be so to a percent;
-and how far the law may be off."""
+"""How far the law may be off, relative to the effect itself; larger shares are allowed ten times themselves for the
+next order."""
 
 MIXING_QUERIES = len(_SCALES) * (3 + len(_COPIES) + 1)
+"""Queries of the mixing law: at every scale three tokens alone, a pair for each number of copies, and the pair of the
+farther token."""
 
 
 def mixing(
@@ -85,12 +95,22 @@ def _judged(alone: Array, mixed: Array, known: Answers) -> Finding | None:
 _SHORT = 2.0**-12
 """Scale at which scores tie: an offset of norm 10 still parts them by less than a percent."""
 
-_SEQUENCES, _DISTINCT = 3, 6
+_SEQUENCES = 3
+"""Sequences of short tokens that are compared with the mean of their tokens' answers."""
+
+_DISTINCT = 6
+"""Different tokens in each of them: attention to the best few leaves some of six out."""
+
 _UNEQUAL = 0.03
+"""Share of the values' spread by which answers to short tokens may be off their mean: three times the percent that an
+offset of norm 10 leaves at this scale."""
+
 _UNHEARD = 0.3
-"""Share of the values' size by which answers to short tokens may be off their mean, and that noise must not reach."""
+"""Share of the values' spread that 20 deviations of noise must not reach: above it nothing is said about the
+weights."""
 
 ALIKE_QUERIES = _SEQUENCES * (1 + _DISTINCT)
+"""Queries of `alike`: each sequence, and each of its tokens alone."""
 
 
 def alike(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:

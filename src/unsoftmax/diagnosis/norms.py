@@ -16,6 +16,8 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _VECTORS = 4
+"""Pairs of random vectors x, y: each norm has to explain the answers at x, y, x + y and -x of all of them."""
+
 _LENGTH = 8.0
 """Root mean square of the vectors: an eps of 1e-5 inside the norm is then 1e-7 of it, and a residual 8 times as large
 as what the heads write takes one digit."""
@@ -24,6 +26,7 @@ _FITS, _APART = 1e-3, 10.0
 """Relative misfit up to which a norm explains the answers, and how much worse the other one must do."""
 
 NORM_QUERIES = 4 * _VECTORS
+"""Queries of `norm_before`: x, y, x + y and -x of every pair."""
 
 
 def norm_before(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:

@@ -13,10 +13,15 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _VECTORS = 4
+"""Random vectors at which sums, multiples, opposites and curvature are read; four, since one of them may meet a kink by
+chance."""
+
 _SMALL = 2.0**-10
 """Step of the second differences, exact in every number format."""
 
 _LARGE = (2.0**12, 2.0**13)
+"""Factors of the long vectors: two, a power of two apart, whose answers tell growth of degree one from a bounded
+answer."""
 
 _STRAIGHT, _BENT = 1e-6, 1e-3
 """Curvature, relative to the answer and in units of the vector's length, below which a segment is straight whatever

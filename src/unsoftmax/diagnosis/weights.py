@@ -16,9 +16,14 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _SEQUENCES = 5
+"""Random sequences whose answers with and without copies are compared; the median over five ignores two in which scores
+tie by chance."""
+
 _TOKENS = 8
+"""Different tokens of a sequence; the last is the query token and is not copied."""
+
 _COPIES = 4
-"""Every second token is copied: among eight, both kinds are at the bound if there is one."""
+"""Copies of every second token: among eight tokens, both kinds are at the bound if there is one."""
 
 _LENGTHS = (2.0**11, 2.0**14)
 """Norms of the tokens: scores of a W of norm 1e-4 are in the hundreds at the first, and 64 times that at the second."""
@@ -27,6 +32,7 @@ _MOVED = 1e-3
 """Share of the answers' size that copies must move in most sequences; ties of two scores by chance do it in few."""
 
 WEIGHT_QUERIES = 2 * len(_LENGTHS) * _SEQUENCES
+"""Queries of `weights`: every sequence with and without copies, at each norm."""
 
 
 def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:

@@ -17,10 +17,16 @@ _READABLE = 5.0
 """Largest |t| taken as it comes: a share of 0.7 % of the segment."""
 
 _PILOT = 6
+"""Scores read for each trial length of the query token: enough that one of them shows a length too great for most
+columns, and few beside the d^2 of the main reading."""
+
 _HALVINGS = 40
 """Halvings of a token until its scores are readable, or its segment lies in the ball."""
 
 _REPAIRS = 12
+"""Rounds in which a column with an unreadable score is asked again with a query token a third as long: 12 of them
+shorten it 3^12 = 5e5 times."""
+
 _INSIDE = 0.99
 """Rounding must not carry a token over the norm limit."""
 

@@ -18,8 +18,11 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
 _BATCH = 16
+"""Random directions asked at once while a corner is looked for: one round costs at most 15 queries more than were
+needed."""
+
 _DRAWS = 4096
-"""One random direction in 2^H leaves all heads off: enough for ten heads, asked in batches."""
+"""Random directions in all. One in 2^H leaves all heads off: 2^12 are enough for ten heads."""
 
 _BEYOND = 1e3
 """How far along a direction heads are looked for, in units of the corner."""

@@ -13,8 +13,12 @@ from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
 
 _VECTORS = 3
+"""Random vectors at which the wirings are compared; all of them must agree, so that a coincidence at one decides
+nothing."""
+
 _SAME = 1e4
-"""Vectors compared, and the units of rounding within which their answers are the same."""
+"""Units of rounding, relative to the root mean square of the answers, within which two answers are the same: room for
+the sums of a network, and far below what a residual or a bias changes."""
 
 
 @dataclass(frozen=True)

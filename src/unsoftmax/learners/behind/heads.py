@@ -14,6 +14,8 @@ from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 _ATTEMPTS = 4
+"""Corners tried before the target is refused: a network of few neurons is silent in some corners where heads are on,
+and another corner is then drawn."""
 
 
 def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far]]:

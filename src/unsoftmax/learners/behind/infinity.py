@@ -15,12 +15,30 @@ from unsoftmax.probes.scales import on_grid
 from unsoftmax.spec import OracleSpec
 
 _FIRST = {"float64": 2.0**30, "float32": 2.0**14}
+"""Length of tokens the search begins with, by number format: half the digits of a format beside biases of order one.
+The growth from there tells whether it was enough."""
+
 _LAST = {"float64": 2.0**400, "float32": 2.0**60}
+"""Length of tokens at which the search is given up, by number format: the square of an answer in proportion to it does
+not overflow."""
+
 _STEP = 64.0
+"""Factor by which tokens grow per round. A power of two, so that growth itself rounds nothing; large, since all rounds
+cost the same and what is not homogeneous falls by it every time."""
+
 _DIRECTIONS = 4
+"""Random rays asked together; the median of their growth is the degree."""
+
 _DRAWS = 8
+"""Sets of rays drawn before the network is called constant at infinity: 8 of 4 rays each."""
+
 _DEAD = 1e-6
+"""Share of the largest answer below which a ray counts as one along which the network has died out."""
+
 _EXACT = 32.0
+"""Gap between grown answers and the power of the growth, in units of rounding, that is none: the sums of a network
+round more than once."""
+
 _TOLERABLE = 2.0**16
 """Gap to homogeneity, in units of rounding, that is taken for the target's own noise once it has stopped shrinking."""
 
@@ -28,8 +46,12 @@ _TILT = 0.9
 """Angle of the rows to the best direction: far enough to be independent, and most networks are still large there."""
 
 _LARGE = 0.15
+"""A row at which the network answers less than this share of what it does along the best direction is drawn again: it
+would lose most of a digit."""
+
 _USABLE = 1e-3
-"""A row at which the network is below the first share of its best is drawn again; below the second it reads nothing."""
+"""A row that still answers less than this share of the best after all draws reads nothing: three digits would be
+lost."""
 
 _REDRAWS = 24
 """A row is tried on both sides, then a quarter closer: after all of them it is 0.03 off the best direction."""

@@ -22,8 +22,12 @@ _TYPICAL = 0.8
 """Root mean square of the logits aimed at."""
 
 _READABLE = 5.0
+"""Largest |t| taken as it comes: the smaller share is then 0.7 %, which costs two digits; beyond, the token is
+shortened and asked again."""
+
 _ESTIMABLE = 9.0
-"""Largest |t| taken as it comes, and largest that still tells its own size."""
+"""Largest |t| that still tells its own size, a share of 1e-4: the token is then shortened to a quarter, beyond to a
+sixteenth."""
 
 _PILOT = 8
 """Entries of the pilot, and of the columns after which the scale is set anew."""

@@ -22,8 +22,11 @@ from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
 
 _SPARE_REGIONS = 1.05
+"""Linear regions read, over the m + 1 unknowns of a network of m neurons: the twentieth to spare checks the
+solution."""
+
 _SPARE_QUERIES = 3
-"""Regions and queries beyond the unknowns: they check the solution."""
+"""Queries beyond the unknowns: they check the solution."""
 
 _COPIES = np.array([[1, 1], [1, 3], [3, 1]])
 _LOGIT = 1.3
