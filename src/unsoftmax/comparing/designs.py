@@ -30,6 +30,8 @@ _BANDS = ((3, 12), (13, 60), (61, 250), (251, 512))
 _NORMS = (0.25, 1.0, 2.0, 4.0)
 """Norms of the tokens of longer sequences, over the usual one: each band of lengths has another."""
 _PER_BAND = 2
+"""Longer sequences of each length: a second one guards against tokens that happen not to trigger a change."""
+
 _SEQUENCE = 4
 """Tokens of a near tie where heads cannot be tied all at once."""
 

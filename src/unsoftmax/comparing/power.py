@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 POWER = 0.995
 """Of the noise; with the quantile of the drawn changes it leaves 1 %."""
 _QUANTILE = 0.995
+"""Share of the drawn changes that reach the signal stated; with `POWER` it leaves 1 % unseen."""
+
 _DRAWS = 256
 """Random changes of each kind; their signal has a closed form on near ties."""
 _FEW = 6

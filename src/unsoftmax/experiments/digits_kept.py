@@ -14,6 +14,7 @@ from unsoftmax.learners.approximate import Approximate
 from unsoftmax.run.recovery import recover
 
 DRAWN = 16
+"""Dimension whose predicted line is drawn; it is among those of a quick and of a full run."""
 
 
 def points(quick: bool) -> list[Row]:

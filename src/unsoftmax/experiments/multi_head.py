@@ -13,6 +13,8 @@ from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.run.recovery import recover
 
 ERROR = 1e-9
+"""Largest relative error that passes, up to the order of the heads: seven digits above rounding are left to the
+conditioning of heads that are drawn at random."""
 
 
 def points(quick: bool) -> list[Row]:

@@ -13,9 +13,18 @@ from unsoftmax.models.equivalence import equivalent
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.run.recovery import recover
 
-ROUNDING, VISIBLE = 1e-13, 1e-3
+ROUNDING = 1e-13
+"""Largest gap, over the answers, of two models that are the same function: some hundred units of rounding."""
+
+VISIBLE = 1e-3
+"""Least gap, over the answers, of two models that are not the same: ten digits above `ROUNDING`."""
+
 SHARED, OWN = "same W", "own W"
-SEQUENCES, LONGEST = 400, 6
+SEQUENCES = 400
+"""Random sequences of each length on which two models are compared."""
+
+LONGEST = 6
+"""Largest of these lengths, from 1 on; one token shows the sum of the v_h alone, two and more show the W_h."""
 
 
 def points(quick: bool) -> list[Row]:

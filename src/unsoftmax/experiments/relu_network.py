@@ -13,8 +13,17 @@ from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.models.relu_network import ReluNetwork as Network
 from unsoftmax.run.recovery import recover
 
-ERROR, PER_UNKNOWN, FIXED = 1e-8, 1.5, 100
+ERROR = 1e-8
+"""Largest error on fresh vectors that passes, over the function's root mean square."""
+
+PER_UNKNOWN = 1.5
+"""Most queries per unknown that pass, beside the fixed ones; 1 is the least possible."""
+
+FIXED = 100
+"""Queries, verification included, that do not grow with the network and are not counted per unknown."""
+
 FRESH = 2000
+"""Fresh Gaussian vectors on which the largest error is taken."""
 
 
 def points(quick: bool) -> list[Row]:

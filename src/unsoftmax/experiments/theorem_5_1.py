@@ -15,6 +15,9 @@ from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.run.recovery import recover
 
 EXACT = 1e-6
+"""Relative error up to which a run succeeds. Failures are off by a share of order one or refused, so that any value in
+between draws the same transition."""
+
 RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
 
 

@@ -15,6 +15,8 @@ from unsoftmax.oracles.semantic import Perturbed
 from unsoftmax.run.recovery import recover
 
 W_NORM = 4.0
+"""||W||_F of the targets, and the bound the theorem is given: between tokens of norm 1 no score exceeds 4."""
+
 VACUOUS = 100.0
 """A bound this much larger than what it bounds would say nothing."""
 

@@ -15,7 +15,18 @@ from unsoftmax.models.distance import distance, relative
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.run.recovery import recover
 
-D, NORM, W_BOUND, DELTA = 4, 1.5, 2.0, 0.05
+D = 4
+"""Dimension of the target: small, for the theorem's own count grows beyond what a machine would finish."""
+
+NORM = 1.5
+"""||W||_F of the target."""
+
+W_BOUND = 2.0
+"""Bound on ||W||_F that the theorem is given: a third above the truth, as a bound is."""
+
+DELTA = 0.05
+"""Probability of failure that is granted."""
+
 STATED, BY_HAND, BISECTION = "Theorem B.1, as stated", "Theorem B.1, eps_v by hand", "bisection"
 
 

@@ -14,6 +14,8 @@ from unsoftmax.models.token_head import TokenHead as Head
 from unsoftmax.run.recovery import recover
 
 RANK = 8
+"""Rank of the scores of every target, far below the size of its vocabulary."""
+
 BARS = {1.0: (1e-10, 1.3), 4.0: (1e-8, 1.5), 8.0: (1e-6, 1.8)}
 """Standard deviation of the scores -> relative error of the gaps, billed queries per unknown."""
 

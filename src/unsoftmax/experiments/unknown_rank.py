@@ -12,7 +12,11 @@ from unsoftmax.models.distance import distance
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.run.recovery import recover
 
-ERROR, EXTRA = 1e-11, 100
+ERROR = 1e-11
+"""Largest relative error that passes."""
+
+EXTRA = 100
+"""Half the queries that pilot, check of the rank and verification may take beside 2r, whatever d is."""
 
 
 def points(quick: bool) -> list[Row]:

@@ -22,6 +22,8 @@ from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _LARGEST_GRAM = 20_000
+"""Measurements that the nuclear-norm program takes at most: it keeps their m x m Gram matrix, 3.2 GB at 20 000."""
+
 _HARMLESS = 1e-6
 """Noise, as a share of the answers, below which held-out measurements and verification judge the result."""
 

@@ -28,6 +28,8 @@ from unsoftmax.probes.base import Array
 
 FORMAT = "unsoftmax-ledger/1"
 _APPLICATION = 0x756E736D
+"""SQLite's application id of a ledger, the letters "unsm": a database of something else is refused, not written to."""
+
 _TABLES = {
     "binding": "CREATE TABLE binding (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "chunks": "CREATE TABLE chunks (id INTEGER PRIMARY KEY, phase TEXT, size INTEGER, checksum INTEGER, "
@@ -35,7 +37,11 @@ _TABLES = {
     "sequences": TABLE,
 }
 _CACHED = 4
+"""Chunks kept in memory as they were read last: answers of one call lie in few chunks, and a chunk is read once."""
+
 _LARGEST_VALUE = 2**28
+"""Bytes of the largest value SQLite may read, 256 MB: a damaged or hostile file cannot ask for more memory."""
+
 _ROW_BITS = 28
 """A place is chunk << 28 | row: 2^28 rows per chunk, 2^35 chunks."""
 

@@ -22,13 +22,21 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.bases import householder_basis
 
 _TILT = 0.12
+"""Radians by which angles of repeated designs vary, so that no two share a token: the error of W is stationary at the
+best angle, so a tenth costs about a hundredth."""
+
 _SHORTEN = 0.03
-"""Radians and share by which repeated designs vary: no two share a token, and the error of W is stationary there."""
+"""Share by which tokens of repeated designs are shortened, for the same reason; the error grows in proportion to it."""
 
 _WIDE_TILT = 0.3
+"""Radians by which angles vary where answers are rounded to few digits: tokens must differ by more than a step of the
+answers to be rounded independently."""
+
 _SHORTEN_ON_LINE = 0.1
+"""Share by which tokens are shortened on a line, d = 1, where there are no angles and only lengths can vary."""
+
 _WIDE_SHORTEN = 0.5
-"""The same where answers are rounded to few digits, and on a line, where only lengths can vary."""
+"""The same on a line where answers are rounded to few digits."""
 
 _SHRINK = {"float64": 1 - 2.0**-22, "float32": 1 - 2.0**-22, "float16": 1 - 2.0**-9}
 

@@ -16,8 +16,14 @@ AUDIT_FORMAT = "unsoftmax-audit/1"
 Leak = Literal["exact", "close", "rough", "none", "unknown"]
 """How good a copy is; "none" if the attack failed, "unknown" if no attack here speaks of the target at all."""
 
-EXACT, CLOSE, ROUGH = 1e-6, 1e-2, 0.5
-"""Relative errors up to which a copy counts as exact, close, rough."""
+EXACT = 1e-6
+"""Relative error up to which a copy counts as exact: six digits of its weights are the target's."""
+
+CLOSE = 1e-2
+"""Relative error up to which a copy counts as close: two digits of its weights are the target's."""
+
+ROUGH = 0.5
+"""Relative error up to which a copy counts as rough: half, and a copy of weights 0 would be off by 1."""
 
 
 @dataclass(frozen=True)

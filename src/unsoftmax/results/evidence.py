@@ -12,7 +12,12 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.results.recovery import Claim, Recovery
 
 LARGEST_PICTURE = 64
+"""Rows and columns of the picture of one head, larger matrices being averaged down: 4096 numbers travel with an
+audit."""
+
 _MOST_HEADS = 4
+"""Heads that get a picture; with two pictures of 32 x 32 each, four are as many numbers as two of one head."""
+
 _SMALLER = 32
 """Rows of a picture where there are several heads."""
 

@@ -34,6 +34,9 @@ log = logging.getLogger("unsoftmax")
 _WIDER = 4.0
 """Tolerance over the largest change seen in a small sample: Gaussian noise stays within it for a million queries."""
 _RESTARTS = 3
+"""Runs at most, each with the tolerance widened by the change that ended the one before: the second is nearly always
+the last, for it is granted `_WIDER` times the change."""
+
 _EXPLAINING = 8
 """Sequences asked again when a model is refused, to tell a random target from one outside the class."""
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from unsoftmax.run.engine import Progress, ProgressCallback
 
 _PATIENCE = 2.0
+"""Seconds before a bar appears in a terminal: shorter runs are over before one could be read."""
+
 _PAUSE = 10.0
 """Seconds between two plain lines."""
 

@@ -19,8 +19,12 @@ _DENSE = 300
 """Unknowns up to which the law of the error is computed from all singular values (d <= 16); it is drawn beyond."""
 
 _DRAWS = 48
+"""Draws of the error where its law is not computed: their mean square is right to about a tenth of its root, 1 / sqrt(2
+* 48)."""
+
 _USED_BLOCKS = 16
-"""Draws of the error, and random designs that stand for all: each tells a mean square to a tenth or better."""
+"""Random designs that stand for all, so that memory does not grow with the records; each has many rows, and their mean
+is right to a tenth or better."""
 
 _NONLINEAR = 1.05
 """What is beyond first order in an error, of which the bound is the once-in-10^4 quantile."""

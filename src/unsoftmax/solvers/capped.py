@@ -11,6 +11,8 @@ _LARGEST = 1e5
 """Caps beyond this many units change scores of order one by less than rounding does."""
 
 _STEPS = 40
+"""Gauss-Newton steps at most: convergence is quadratic near the solution, and a column that is still moving after forty
+is not capped scores."""
 
 
 def cap_of(whole: Array, half: Array) -> float | None:

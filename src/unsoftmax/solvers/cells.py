@@ -24,8 +24,12 @@ _CLEAR = 10.0
 """Points keep so many blurs away from a kink, where the linear model of the correction does not hold."""
 
 _REACHABLE = 0.25
+"""Distance on the unit sphere that clears a kink, `_CLEAR` blurs, up to which points are moved off it: they end three
+times as far away, and further the sphere would bend them back."""
+
 _TURNED = 0.1
-"""Points are moved off a kink only if it blurs less than this, and if moving along the neighbours can leave it."""
+"""Cosine between a kink's normal and what of it leaves the neighbours' kinks alone, above which a move along it can
+leave the kink: below it the move would be ten times as long."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,11 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cells import CellNetwork
 
 _SIGMAS = 20.0
+"""Distance of two kinks, in deviations of the less certain, below which they are one neuron, and size of a sum below
+which it is none: far beyond noise, for a deviation is an estimate and neurons of a network are far farther apart."""
+
 _WIDEST = 1e-3
-"""Two kinks nearer than so many deviations are one, but never farther apart than this angle."""
+"""Angle, in radians, beyond which two kinks are two neurons however uncertain they are."""
 
 
 def distinct(net: CellNetwork, share: float = 1.0) -> tuple[Array, Array, Array]:

@@ -13,7 +13,12 @@ from scipy.linalg import qr
 from unsoftmax.probes.base import Array
 
 _DRAWS = 6
+"""Random sets of tokens of which the best conditioned is taken; they cost arithmetic and no queries."""
+
 _DIRECTIONS = 4000
+"""Random directions of W that a statement about what was overlooked is drawn from: four of them lie beyond the quantile
+1 - `_OVERLOOKED`."""
+
 _OVERLOOKED = 1e-3
 """Share of directions a statement about what was not seen leaves out: those nearly orthogonal to every probe."""
 

@@ -7,6 +7,8 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _MOST = 40
+"""Refinements at most. Each at least halves the step or ends the loop, and 2^-40 of a first step that the grid's
+rounding leaves is below rounding."""
 
 
 def solve_orthogonal(A: Array, b: Array, refinements: int = 2) -> Array:

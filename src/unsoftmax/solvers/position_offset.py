@@ -14,8 +14,11 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _SCAN = 400
+"""Points of the scan, dense towards both ends of the feasible offsets: about thirty a decade, within which Newton
+converges."""
+
 _NEWTON = 8
-"""Points of the scan, dense towards both ends, and Newton steps from the best of them."""
+"""Newton steps from the best of them: convergence is quadratic, so that eight end at rounding."""
 
 _LOW_RANK = 1e-9
 """Relative size of the singular values that must vanish, at the right offset."""

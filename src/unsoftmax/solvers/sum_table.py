@@ -15,6 +15,9 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _ROUNDS = 60
+"""Levenberg-Marquardt steps at most: from a fair start a few suffice, and a row that has not settled after sixty is not
+a head's."""
+
 _TWINS = 1 - 1e-6
 """Cosine of two rows from which on they are one head found twice."""
 

@@ -28,7 +28,13 @@ _COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
 three answers that happen to be near steps is as linear as the answers: large coefficients make that unlikely."""
 
 _DIRECTIONS = 3
+"""Directions whose sums are asked: the unknowns that are fitted to the answers. One or two would leave rounding that is
+as linear as the answers unseen."""
+
 _QUERIES = 15
+"""Sums asked at each length; `_QUERIES` - `_DIRECTIONS` = 12 residuals tell a deviation to a fifth, 1 / sqrt(2 *
+12)."""
+
 FREEDOM = _QUERIES - _DIRECTIONS
 """Independent residuals behind a measured deviation."""
 
@@ -36,6 +42,9 @@ MEASURING = 2 * _QUERIES
 """Queries that measuring the noise takes at least."""
 
 _SMALL = 2.0**-6
+"""Length of the short tokens over the long ones: a relative error shrinks 64 times between them and an absolute one
+does not, far beyond the factor `_CLEAR` by which estimates may differ."""
+
 SIGMAS = 3.0
 """A measured radius is about this many deviations; see `sigmas`."""
 
@@ -43,7 +52,10 @@ _CLEAR = 3.0
 """Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
 
 _ROUNDING = 2 * float(np.finfo(np.float64).eps)
+"""Least relative error granted to any answer, two units of rounding of float64: few answers may be exact by luck."""
+
 _SLOPE = {None: 1.0, "sigmoid": 0.25, "tanh": 1.0, "exp": 1.0, "log": 1.0}
+"""Steepest slope of each link, the factor from an error before it to one behind it."""
 
 
 _FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
@@ -53,12 +65,24 @@ ROUNDINGS = 4.0
 """Units of rounding granted to a target beside its declared tolerance."""
 
 _EXACT = 1e-11
+"""Misfit, as a share of the answers, above which an oracle of exact answers is noisy. It is 5e4 units of rounding, for
+a target may lose digits in long sums; smaller noise is left to verification."""
+
 _EXACT_BEHIND_LINK = 1e-5
+"""The same behind a link: undoing it stretches the rounding of a saturated answer, and a float32 answer is no longer
+known by its format."""
+
 _OTHER_CLASS = 0.05
+"""Misfit, as a share of the answers, above which they are not noisy but not linear: another class, which the learner's
+own checks refuse."""
+
 _COARSE = 1e-4
 """Rounding unit above which a number format is treated as noise: float16's."""
 
 _OVERFLOWS = 1e-30
+"""Smallest step of a number format above which it has a small range too and long tokens could overflow it: float16's is
+6e-8, those of float32 and bfloat16 are below 1e-38."""
+
 _LARGEST_SHORT = 2.0**12
 """Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
 
@@ -66,6 +90,9 @@ _UNDONE = 1e-13
 """What undoing a link and doing it again may change of an answer."""
 
 _CONFIRMING = 24
+"""Fresh pairs like the main ones whose gaps are held against the stated precision: so many tell a root mean square to a
+seventh, 1 / sqrt(2 * 24)."""
+
 _INSIDE = 8.0
 """How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
 

@@ -17,8 +17,14 @@ from unsoftmax.probes.thresholds import EntryThresholds, coordinate_ratio
 from unsoftmax.solvers.bisection import Brackets
 
 _SEQUENCES = 8
+"""Least number of sequences asked again: flips fixed by the sequence show where some of them, not all, are flipped."""
+
 _TIMES = 16
+"""Most times that each is asked again; rarer flips take more sequences, not more repetitions."""
+
 _MOST_SEQUENCES = 64
+"""Sequences beyond which flips are too rare to be looked for: 64 sequences of 16 answers, a thousand queries."""
+
 _SHARE = 1 / 40
 """Share of delta with which independent flips may be taken for fixed ones."""
 

@@ -32,9 +32,21 @@ from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots
 
 _COARSE = (2.0**-6, 2.0**-12, 2.0**-18)
+"""Depths, in units of the size of the entries, to which the block is read until `rank` pivots stand out: six bits more
+each time, for a closer look at the block costs less than weak pivots."""
+
 _RANK_SHOWING = 2.0**-11
+"""Depth of the first look at a block of unknown rank, in the same unit. Pivots above eight times it, 2^-8, show; that a
+block is too small shows there already, and weaker directions are read once it is not."""
+
 _FIRST_BLOCK = 8
+"""Rows and columns of the first block, which doubles while it has full rank: smaller ones cost rounds, larger ones cost
+entries where the rank is low."""
+
 _CHECKED = 24
+"""Fresh entries, of two decisions each, that must lie where the cross puts them: a direction that was missed stays
+unseen only if it is small in all of them."""
+
 _BEYOND = 5.0
 """Times the size of its error by which a predicted entry may be off: among thousands none was beyond 3.4."""
 

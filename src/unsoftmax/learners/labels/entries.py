@@ -22,6 +22,9 @@ _SEARCH_SHARE = 0.5
 """Share of delta that the entries may use up."""
 
 _STRAGGLING = 0.1
+"""Share of the entries whose brackets may still be open when halving begins; waiting for the few largest would cost all
+others rounds."""
+
 EXPONENTS = 300
 """Doublings after which a number is given up as unbounded."""
 

@@ -19,6 +19,8 @@ from unsoftmax.solvers.bisection import Brackets
 from unsoftmax.spec import OracleSpec
 
 _ROUND_BYTES = 2**25
+"""Bytes of random vectors held at once, 32 MB: memory stays bounded, and a batch is long enough for fast arithmetic."""
+
 _LARGEST = 10**12
 """Random vectors beyond which a run would never end: about a month at a microsecond each."""
 

@@ -24,6 +24,8 @@ ALWAYS_SHARED = (
 )
 
 _SLACK = 100.0
+"""Stated relative error over the noise of the answers times the conditioning of the worst read. Two digits are left for
+the solves in between, which that product does not count."""
 
 
 def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **rest: Any) -> Outcome:

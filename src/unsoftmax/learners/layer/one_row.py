@@ -16,7 +16,13 @@ from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _FRESH = 2
+"""Fresh tokens held against the affine map: the first shows a bend or noise, the second gives its neighbour a direction
+to step in."""
+
 _AFFINE = 1e-3
+"""Largest scatter about the affine map, as a share of the answers' root mean square; beyond it noise hides which head
+wrote what, and the target is refused."""
+
 _LOUD = 1e3
 """Gaps this many roundings large are noise or a bend, and four more queries tell which."""
 

@@ -14,7 +14,13 @@ from unsoftmax.probes.scales import on_grid
 from unsoftmax.spec import OracleSpec
 
 _MARGIN = 10.0
+"""Margin by which a token wins its head, in standard deviations of the scores under random moves. A move takes more
+than half of it with probability 6e-7."""
+
 _HARD = 45.0
+"""Least score by which the winner must lead once moves have taken half of the margin: exp(-45) = 3e-20 leaves every
+other token without a digit of float64."""
+
 _WIDEST = 2.0**16
 """Tokens over the moves that range over their margins; beyond it moves drown in the grid that tokens need."""
 

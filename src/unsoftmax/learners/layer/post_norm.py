@@ -25,11 +25,18 @@ from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
 
 _COMBINED = 3
+"""Least number of combined moves that fix the scales of a head's directions. Each brings k equations and a scale of its
+own, so one would do by counting where k is large; the others are equations to spare."""
+
 _NARROW = 0.06
 """Reaches, relative to the tokens, below which a quarter more probes are spent on every range."""
 
-_MANY, _JUMP = 8, 4.0
-"""Directions of random moves differ less than by this factor from their median, if there are many."""
+_MANY = 8
+"""Moves from which on their median is trusted to tell a jump."""
+
+_JUMP = 4.0
+"""Size of a direction over the median from which on the move is taken to have left its pick. Random moves of one
+deviation differ by less."""
 
 
 def readout(shell: Shell) -> Readout:

@@ -38,10 +38,19 @@ _SHOWN = 4
 _DRAWS = 6
 """How often heads are told apart anew, from other tokens."""
 
-_NOISY, _NOISY_DRAWS = 1e-6, 3
-"""Noise, relative to the answers, that other tokens do not change, and the draws that are then spent."""
+_NOISY = 1e-6
+"""Noise over the answers from which on it is the answers' own, which drawing other tokens does not change."""
 
-_OPPOSITE, _SPARE = 4, 8
+_NOISY_DRAWS = 3
+"""Draws of tokens spent where noise is above that, in place of `_DRAWS`: more would cost queries and gain nothing."""
+
+_OPPOSITE = 4
+"""Displacements asked in both directions; the mean of each pair is the answer at the middle token, and four of them
+average its noise."""
+
+_SPARE = 8
+"""Random displacements at the same logits, which enter the data of the refinement alone: equations beyond its
+unknowns."""
 
 
 def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:

@@ -19,8 +19,12 @@ from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.subspace import Range, column_range, floor_for
 from unsoftmax.spec import OracleSpec
 
-_MANY, _JUMP = 8, 8.0
-"""Responses of random moves differ less than by this factor from their median, if there are many."""
+_MANY = 8
+"""Moves from which on their median is trusted to tell a jump."""
+
+_JUMP = 8.0
+"""Size of a response over the median from which on a move is taken to have left its pick. Responses of random moves of
+one deviation differ by less."""
 
 
 class Shared(Exception):

@@ -17,25 +17,74 @@ from unsoftmax.spec import OracleSpec
 TOKENS = 1024
 """Tokens of a scan: two of H heads pick the same one with probability about H^2 / 2 TOKENS."""
 
-_WIDEST, _WIDER = 0.25, 0.5
-"""Deviations, relative to the tokens, that are tried first: responses as they are, and directions."""
+_WIDEST = 0.25
+"""Deviation of moves that is tried first, relative to the tokens, where answers are responses as they are. Halved until
+moves leave the picks alone."""
+
+_WIDER = 0.5
+"""The same where answers show directions only: larger moves turn them more, and leave more digits."""
+
 _NARROWEST = 2.0**-8
+"""Deviation, relative to the tokens, at which halving ends: eight halvings of the tokens' own size, and moves that lose
+as many bits of every answer."""
+
 _PAIRS, _FEW = (1, 1, 2), (1, 2)
 """Pairs of opposite moves that must agree, one first: most moves that are too wide show at once. Directions take fewer,
 a head whose moves left the pick is asked again."""
-_FAIR, _WIDE = 0.01, 0.06
-"""Reaches, relative to the tokens, that no further scan is spent on: responses as they are, and directions."""
-_SIZE, _SHARE = 1e4, 0.4
-"""Typical coordinate of the tokens that are tried first, and the share of the norm limit that random tokens keep to."""
-_PROPORTIONAL, _LOUD = 1e-3, 1e3
-"""What counts as in proportion: so much of the answers, or so many times their noise. Heads that are about to settle
+_FAIR = 0.01
+"""Reach, relative to the tokens, that no further scan is spent on, where answers are responses as they are."""
+
+_WIDE = 0.06
+"""The same where answers show directions only, which need larger moves for as many digits."""
+
+_SIZE = 1e4
+"""Typical coordinate of the tokens that are tried first: scores are some 10^8 times those of tokens of order one, so
+that heads of usual size settle on one token."""
+
+_SHARE = 0.4
+"""Share of the norm limit that the norm of random tokens has as its root mean square: the rest is room for the longest
+of them and for their moves."""
+
+_PROPORTIONAL = 1e-3
+"""Gap, as a share of the answers, up to which answers are in proportion to the tokens. Heads that are about to settle
 are off by far more at a quarter of the length, where scores are a sixteenth."""
+
+_LOUD = 1e3
+"""The same gap in units of the answers' noise, where noise is the larger of the two."""
+
 _DRAWS = 10
+"""Sequences drawn before the scan is given up. Two of H heads share a token with probability H^2 / 2 `TOKENS`, so the
+first few nearly always do; the rest are for tokens made longer until heads settle."""
+
 _SURE = 3
+"""Scans that must agree on a number of heads that does not divide the outputs: one with two heads on one token is
+unlikely, three in a row are no accident."""
+
 UNKNOWN = -1.0
+"""The reach of picks that has not been measured. No reach is negative, and 0 says that none was found."""
+
 _TURN = 0.125
+"""Share by which the query token is lengthened to see a residual: a power of two, so that the longer token is as exact,
+and small enough that heads pick alike."""
+
 _SHORT = 2.0**-10
-_MOVE, _SMALL_MOVE, _LEVELS, _FINE = 2.0**-9, 2.0**-19, 32, 16
+"""Length of the query token over that of the others: short enough that no head picks it by its score with itself, and a
+power of two, which takes no digits."""
+
+_MOVE = 2.0**-9
+"""Largest move of a token in the scan, relative to the tokens: far below the margins between scores of long tokens, far
+above the rounding of the answers, whatever their format."""
+
+_SMALL_MOVE = 2.0**-19
+"""The same where answers show directions only and are good to 1e-12: a direction is linear in small moves alone."""
+
+_LEVELS = 32
+"""Largest coefficient of a move, a whole number: so many levels tell 1024 tokens apart in few columns, and five bits
+keep every move on the grid."""
+
+_FINE = 16
+"""Largest entry of the direction that all tokens move in, a whole number, for the same reason: four bits are random
+enough."""
 
 
 @dataclass(frozen=True, eq=False)

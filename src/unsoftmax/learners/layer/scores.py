@@ -24,6 +24,8 @@ _SHORTER = 0.5
 """Query tokens against displacements: shorter ones leave more digits to what the displacements write."""
 
 _REPAIRS = 12
+"""Rounds in which saturated sequences are asked again, a quarter as long each time: 4^-12 = 6e-8 in the end, and what
+saturates even then is refused."""
 
 
 @dataclass(eq=False)

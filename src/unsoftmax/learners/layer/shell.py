@@ -17,8 +17,15 @@ from unsoftmax.solvers.projective import null_vector, scales_of_points
 from unsoftmax.spec import OracleSpec
 
 _FAR = {"float64": 2.0**66, "float32": 2.0**33}
+"""Coordinates of the far tokens, some ten bits beyond the digits of the format: b vanishes beside M x, so x and -x
+answer beta plus and minus the same."""
+
 _PAIRS = 2
+"""Pairs x, -x of far tokens whose mean is beta: one is enough in exact numbers, the second averages its rounding."""
+
 _COMBINED = 3
+"""Random tokens beside the basis: each brings d equations for one scale, so they fix the scales of all basis tokens,
+and three leave equations to spare."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,9 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.circle import Circle
 
 _LONGEST = 0.3
+"""Longest step off the plane, in radians of the unit sphere, where no kink is near: a longer one leaves the cell by
+kinks that the circle does not show."""
+
 _CAUTION = 6.0
 """A step is this many times shorter than the distance to the nearest kink, weighted by the size of that kink."""
 

@@ -30,8 +30,11 @@ _DOUBTFUL = 12
 _ABOVE_ROUNDING = 100.0
 """Second differences this far above rounding are noise or curvature: a few more queries tell which."""
 
-_SMALLEST, _LARGEST = 1e-100, 1e100
-"""Sizes of answers whose squares, and squares of their differences, stay inside float64."""
+_SMALLEST = 1e-100
+"""Least size of answers whose squares, and squares of their differences, are normal numbers of float64."""
+
+_LARGEST = 1e100
+"""Largest size of answers whose squares, and sums of these, stay inside float64."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,12 @@ from unsoftmax.solvers.cells import (
 )
 
 _CIRCLES = 6
+"""Great circles at most. A neuron is missed by one circle only where its kink lies too close to another, so a few
+suffice; where six do not, the answers are no network's."""
+
 _POLISHES = 4
+"""Rounds of circles and polish at most; each polish makes answers sharper, and so shows neurons that were hidden."""
+
 _FRACTION = 0.08
 """Polish queries for each unknown: enough to determine the narrowest cells anew."""
 
@@ -34,10 +39,25 @@ _SPARE = 40
 """Candidates beyond the polish queries due. Where few are due, for one narrow cell, half of all would not show it."""
 
 _ITERATIONS = 50
+"""Conjugate-gradient steps of one correction: a correction is refined by the next polish, so it need not be solved to
+the end."""
+
 _AT_NOISE = 2e4
+"""Error of the net over the noise of one answer up to which no polish is asked for: at the 1e-16 of float64 that is
+2e-12 of the answers."""
+
 _SURPRISE = 10.0
+"""Gap of a fresh answer over its expected error from which on it shows a neuron that is missing. Ten deviations never
+happen by noise alone, and leave room for an error that is an estimate."""
+
 _HOPELESS = 1e-2
+"""Gap of a fresh answer, over the typical answer, beyond which cells are missing and a polish, linear in the error,
+would not converge."""
+
 _MARGIN = 1e-5
+"""Angle, in radians, that a half circle keeps from its two ends, where the line it stands for is at infinity: it ends
+at 10^5 times the unit, beyond the kinks of networks of usual size."""
+
 _COARSEST = 1e-3
 """Shortest step in units of sqrt(noise): 3e-11 in float64, a gradient of five digits, which the polish sharpens."""
 

@@ -18,13 +18,21 @@ from unsoftmax.solvers.sinusoids import Piece, agree, crossing, merged
 SIGMAS = 8.0
 """Answers farther than this many noise levels from a piece are not on it."""
 
-_NARROWEST, _CLOSEST, _FINEST = 1e-10, 1e-9, 1e-13
-"""Angles: a gap too narrow for another query, how near to a crossing one is asked, the shortest step of a new piece."""
+_NARROWEST = 1e-10
+"""Angle of a gap too narrow for another query."""
+
+_CLOSEST = 1e-9
+"""Angle to a crossing at which the next query is asked: ten of the narrowest gaps, so that it still leaves one."""
+
+_FINEST = 1e-13
+"""Shortest step of a new piece, an angle: a few hundred units of rounding, below which two points are one."""
 
 _CURVED = 24
 """Short arcs that are no sinusoids before the target is refused; a network shows a few where kinks are close."""
 
 _LOOKS = 2
+"""Times that a kink seen from afar is looked at again: pieces grow in between, and after the second look no more."""
+
 _BLURRED = 30.0
 """A piece that predicts a point this many times worse than its neighbour has no say about it."""
 
@@ -32,9 +40,14 @@ _SHORT = 0.25
 """A piece seen in less than this share of its cell gets one more point."""
 
 _MANY = 100
+"""Pieces of a circle from which on they may be those of a smooth function, and curvature is looked for in between."""
+
 _LOOKED_AT = 8
+"""Pieces looked at for curvature, at five queries each: `_SHARE` in curvature.py of them must bend, and three at
+least."""
+
 _SHARE = 0.02
-"""A circle of `_MANY` pieces is looked at for curvature in between, once that costs at most this share of it."""
+"""Share of a circle's cost, d queries a piece, up to which that look may cost; circles of fewer pieces go without."""
 
 
 _NOT_SINUSOIDAL = (

@@ -18,8 +18,11 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import cap_of, unbent
 from unsoftmax.solvers.shift_operator import rotation
 
-_LINEAR, _LINEAR_ROUNDED = 1e-5, 0.3
-"""Misfit of keys that are linear in the tokens, from exact and from rounded answers."""
+_LINEAR = 1e-5
+"""Relative misfit of keys that are linear in the tokens, from exact answers: what differences leave of their digits."""
+
+_LINEAR_ROUNDED = 0.3
+"""The same from rounded answers, in which keys are known to a digit or less and only another law misses by more."""
 
 
 def require_quiet(reader: Reader, what: str) -> None:

@@ -13,14 +13,26 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
 _TRIES = 8
-_LONG, _LENGTH = 0.95, 0.93
-"""Lengths of x and q, and of the empty tokens, as shares of the radius: the ball's edge is where scores differ most."""
+"""Draws of q, x and the table before the target is refused. A draw fails where two heads happen to weigh alike; eight
+failures are no accident."""
+
+_LONG = 0.95
+"""Lengths of x and q as a share of the radius: the ball's edge, less room for steps, is where scores differ most."""
+
+_LENGTH = 0.93
+"""Lengths of the empty tokens as a share of the radius: near the edge for the same reason, with room for their
+steps."""
 
 _SIDE = 4
 """Empty tokens on either side of the table at first; it grows until the rank shows and four cells are left over."""
 
-_STEP, _WIDE_STEP = 1e-6, 0.08
-"""Steps of differences as shares of the radius: one-sided from exact answers, central from rounded ones."""
+_STEP = 1e-6
+"""Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
+rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
+
+_WIDE_STEP = 0.08
+"""Step of central differences from rounded answers, as a share of the radius: its square is the error it makes, below
+that of the rounding over it."""
 
 
 @dataclass(frozen=True, eq=False)

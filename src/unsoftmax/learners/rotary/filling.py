@@ -22,6 +22,9 @@ from unsoftmax.solvers.mixing_newton import refine
 from unsoftmax.solvers.pencil import Clusters, annihilators
 
 _TRIES = 8
+"""Draws of q before the target is refused. A draw fails where two heads happen to have one eigenvalue; eight failures
+are no accident."""
+
 _STEP = 1e-7
 """Step of differences as a share of the radius: the square root of rounding, at exact answers."""
 

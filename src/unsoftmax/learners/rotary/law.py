@@ -10,8 +10,11 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.turns import Start, weights_before
 from unsoftmax.learners.rotary.weights import Reader
 
-_AFFINE, _AFFINE_ROUNDED = 1e-6, 3e-2
-"""Bend of the logs, relative to their spread, that the noise of exact and of rounded answers may leave."""
+_AFFINE = 1e-6
+"""Bend of the logs, relative to their spread, that the noise of exact answers may leave."""
+
+_AFFINE_ROUNDED = 3e-2
+"""The same for rounded answers; a cap or a norm that bends less is not told from none."""
 
 _NORMED = 0.05
 """Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""

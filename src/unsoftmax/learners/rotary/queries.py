@@ -21,16 +21,25 @@ from unsoftmax.solvers.shift_operator import rotation
 _ROOM = 0.8
 """Share of the dimensions up to which values and keys of all groups can be prescribed together."""
 
-_PART, _EDGE = 0.6, 0.95
-"""Lengths, as shares of the radius, of the two parts of a designed token, and of the longest token."""
+_PART = 0.6
+"""Length of each of the two parts of a designed token, as a share of the radius: together, at right angles, 0.85 of
+it."""
+
+_EDGE = 0.95
+"""Length of the longest token as a share of the radius: the ball's edge, less room for rounding to a grid."""
 
 _SCORE = 1.2
 """Typical score of a designed token: larger ones lose the digits of small weights, smaller ones their own."""
 
-_CANDIDATES, _KEPT = 150, 30
-"""Random blocks tried where tokens cannot be prescribed, and those kept for the choice at each query token."""
+_CANDIDATES = 150
+"""Random blocks tried where tokens cannot be prescribed; they cost arithmetic and no queries."""
+
+_KEPT = 30
+"""The best of these, kept for the choice at each query token, which looks at every one of them."""
 
 _REPAIRS = 6
+"""Rounds in which query tokens are halved where a weight is lost in the noise: 2^-6 of the length, and so of the
+scores, in the end."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,11 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 
-_LINEAR, _LINEAR_ROUNDED = 1e-7, 1e-2
-"""Part of the logs that a slope per step may leave unexplained, from exact and from rounded answers."""
+_LINEAR = 1e-7
+"""Part of the logs that a slope per step may leave unexplained, from exact answers; rotations leave far more."""
+
+_LINEAR_ROUNDED = 1e-2
+"""The same from rounded answers, whose noise alone leaves so much."""
 
 
 def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:

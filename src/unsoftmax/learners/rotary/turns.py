@@ -13,28 +13,49 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
 
-_READABLE, _READABLE_ROUNDED = 1e-4, 1e-2
-"""Least weight that exact and rounded answers tell well enough; below it the query tokens are shortened."""
+_READABLE = 1e-4
+"""Least weight that exact answers tell well enough: four digits are lost there. Below it the query tokens are
+shortened."""
+
+_READABLE_ROUNDED = 1e-2
+"""The same for rounded answers, which have fewer digits to lose."""
 
 _SHORTER = 0.6
+"""Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
+
 _FEW = 3
 """Query tokens that are asked first: most lengths that are too long show there."""
 
 _SHRINKS = 14
+"""Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
+
 _SAME_WEIGHT = 0.02
 """Change of the least weight, as query tokens are shortened, below which their length does not count."""
 
-_SAME_KEYS, _SAME_KEYS_ROUNDED = 1e-3, 0.5
-"""Angle between the key spaces of two heads below which they share keys."""
+_SAME_KEYS = 1e-3
+"""Angle, in radians, between the key spaces of two heads below which they share keys, from exact answers."""
 
-_STILL, _STILL_ROUNDED = 1e-6, 1e-4
-"""Turn per step below which a pair does not turn at all."""
+_SAME_KEYS_ROUNDED = 0.5
+"""The same from rounded answers; spaces of unrelated heads are near right angles."""
 
-_LADDER, _LADDER_ROUNDED = 1e-5, 1e-2
-"""Gap up to which frequencies are taken for one of the usual ladders."""
+_STILL = 1e-6
+"""Turn per step, in radians, below which a pair does not turn at all, from exact answers."""
 
-_OFF_CIRCLE, _OFF_CIRCLE_ROUNDED = 1e-3, 0.3
-"""Eigenvalues of rotations have modulus 1; farther off, one step of distance is no rotation."""
+_STILL_ROUNDED = 1e-4
+"""The same from rounded answers; slower turns are lost in their noise."""
+
+_LADDER = 1e-5
+"""Gap up to which frequencies are taken for one of the usual ladders, from exact answers."""
+
+_LADDER_ROUNDED = 1e-2
+"""The same from rounded answers, whose frequencies are known that well."""
+
+_OFF_CIRCLE = 1e-3
+"""Distance of an eigenvalue's modulus from 1, that of rotations, beyond which one step of distance is no rotation; from
+exact answers."""
+
+_OFF_CIRCLE_ROUNDED = 0.3
+"""The same from rounded answers, whose noise moves eigenvalues by so much."""
 
 
 @dataclass(frozen=True, eq=False)

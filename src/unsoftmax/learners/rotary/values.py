@@ -14,9 +14,14 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import score_roots
 
 _LONG = 0.95
+"""Lengths of the tokens that write, as a share of the radius: the ball's edge, where answers are largest over their
+noise, less room for rounding to a grid."""
 
-_NEW, _NEW_ROUNDED = 1e-7, 2e-2
-"""Part of P_h x outside the span of earlier ones that makes a new dimension, from exact and from rounded answers."""
+_NEW = 1e-7
+"""Part of P_h x outside the span of earlier ones that makes a new dimension, from exact answers."""
+
+_NEW_ROUNDED = 2e-2
+"""The same from rounded answers, whose noise alone leaves less."""
 
 
 @dataclass(frozen=True, eq=False)

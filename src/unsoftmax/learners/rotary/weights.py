@@ -11,8 +11,12 @@ from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.base import Array
 
-_VALUES, _LONG = 0.66, 0.95
-"""Lengths, as shares of the radius, of the part of a token that is written and of the whole token."""
+_VALUES = 0.66
+"""Length of the part of a token that is written, as a share of the radius: about 0.95 / sqrt(2), so that the part that
+only makes scores is as long."""
+
+_LONG = 0.95
+"""Length of the whole token as a share of the radius: the ball's edge, less room for rounding to a grid."""
 
 
 @dataclass(eq=False)

@@ -29,12 +29,19 @@ _TYPICAL_OFFSET = 1.5
 """Logit that c makes in the readings of c, as a root mean square: far above noise, far from saturation."""
 
 _PILOT = 6
+"""Pairs asked at each length tried for c: one that is nearly orthogonal to c says little, the largest of six says its
+size."""
+
 _LONGEST = 2.0**40
 """Tokens are lengthened up to this where c does not show; products of two stay far from overflow."""
 
 _SLACK = 300.0
+"""Stated error of W over eps sqrt(d), at tokens as long as wished: two to three digits for the solves in between and
+for c, which is read before W and enters every logit."""
+
 _FRESH = 24
-"""Fresh pairs from which the stated error is taken, and its floor over rounding."""
+"""Fresh pairs whose root mean square gap, times four, is the stated error under a tolerance: so many tell it to a
+seventh, 1 / sqrt(2 * 24)."""
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:

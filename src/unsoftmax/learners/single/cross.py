@@ -28,8 +28,12 @@ from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing
 from unsoftmax.spec import OracleSpec
 
 _CANDIDATES = 2
+"""Columns asked at once, the one that leaves the span most being kept: the second guards against a direction that
+happens to lie in it, and costs one query a column."""
+
 _CONFIRMATIONS = 6
-"""Columns asked at once, and fresh ones that must add nothing before the rank is believed."""
+"""Fresh columns that must add nothing before the rank is believed; a direction of W is overlooked only if it is
+orthogonal to all of them, up to noise."""
 
 _NOISE_CHECKS = 4
 """Fresh directions of the first token that tell noise from a target that is not linear in it."""

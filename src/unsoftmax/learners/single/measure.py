@@ -28,7 +28,12 @@ _ESTIMABLE = 12.0
 """Largest |t| that still tells its own size, also in float32."""
 
 _PILOT = 6
+"""Random pairs in each of the first looks at the size of the scores: enough to tell its power of ten."""
+
 _REFINED = 16
+"""Random pairs in the last look, whose root mean square is the size that tokens are scaled by: so many tell it to about
+a fifth, 1 / sqrt(2 * 16)."""
+
 PILOT_QUERIES = _PILOT + _REFINED
 """Fewest queries of `size_of_scores` where token norms are not limited."""
 

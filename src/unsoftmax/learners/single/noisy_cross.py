@@ -31,10 +31,15 @@ from unsoftmax.solvers.noisy_cross import (
 from unsoftmax.spec import OracleSpec
 
 _CONFIRMATIONS = 10
+"""Columns that the span must explain before the rank is believed. More would lower the size of what they all overlook,
+which is stated, at rank + 1 queries each."""
+
 _SIGNIFICANT = 4.0
 """Deviations by which a column must leave the span of those before to count as new."""
 
 _SURE = 3.0
+"""Stated error of W over its expected length, in deviations; the length of a vector of many independent errors exceeds
+its expectation by far less."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,11 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross
 
 _POOL = 96
+"""Tokens considered as equations: so many of the most visible and as many random ones. It bounds the pivoted QR, and is
+many times the usual rank."""
+
 _SPARE = 2
-"""Tokens considered as equations: so many of the most visible and as many random ones; and equations to spare."""
+"""Equations beyond the unknowns of a column or a key; their misfit shows an entry that was read wrongly."""
 
 _ROUNDS = 3
 """Each round reads what the one before made readable."""

@@ -15,8 +15,10 @@ _HIDDEN = -15.0
 """A key certainly this far below the query token changes answers by less than 1e-6 of the values' range."""
 
 _BLOCK = 64
+"""Columns looked at together: memory stays at 64 numbers a token."""
+
 _SHOWN = 5
-"""Columns looked at together, so that memory stays bounded, and ids named in a note."""
+"""Ids named in a note; the rest are counted."""
 
 
 def equal_values(reader: Reader) -> list[Array]:
