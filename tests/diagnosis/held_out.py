@@ -1,4 +1,4 @@
-"""Targets that the diagnosis was not written for, each with what is true of it: what confidences are earned on."""
+"""Targets kept apart from the other tests, each with what is true of it: what confidences are earned on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidences are earned: on targets that the diagnosis was not written for, a finding is right as often as it says."""
+"""Confidences are earned: on targets kept apart from the other tests, a finding is right as often as it says."""
 
 from __future__ import annotations
 

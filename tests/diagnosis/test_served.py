@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import unsoftmax as us
+from tests.diagnosis.targets import scores, softmax
 
 ROPE, SLOPES = us.models.Rope.ladder(8), us.models.Alibi(2.0 ** -np.arange(1.0, 5.0))
 
 KINDS = {
     "rotary": ({"positions": ROPE}, ("rms", "rotary", False, None)),
-    "rotary, biases": ({"positions": ROPE, "bias": True}, ("rms", "bias", False, None)),
+    "rotary, biases": ({"positions": ROPE, "bias": True}, ("rms", "rotary with a query bias", False, None)),
     "half of the rows turn": ({"positions": us.models.Rope.ladder(8, share=0.5)}, ("rms", "rotary", False, None)),
     "base 1e6": ({"positions": us.models.Rope.ladder(8, 1e6)}, ("rms", "rotary", False, None)),
-    "no norm": ({"positions": ROPE, "norm": None}, (None, "rotary", False, None)),
-    "ALiBi": ({"positions": SLOPES}, ("rms", "bias", False, None)),
+    "no norm": ({"positions": ROPE, "norm": None}, ("none", "rotary", False, None)),
+    "ALiBi": ({"positions": SLOPES}, ("rms", "alibi", False, None)),
     "sinks": ({"positions": ROPE, "sinks": True}, ("rms", "rotary", True, None)),
-    "sinks, no norm": ({"positions": ROPE, "sinks": True, "norm": None}, (None, "rotary", True, None)),
+    "sinks, no norm": ({"positions": ROPE, "sinks": True, "norm": None}, ("none", "rotary", True, None)),
     "window": ({"positions": ROPE, "window": 12}, ("rms", "rotary", False, 12)),
     "soft cap": ({"positions": ROPE, "softcap": 20.0}, ("rms", "rotary", False, None)),
     "QK-norm": ({"positions": ROPE, "qk_norm": True}, ("rms", "rotary", False, None)),
 }
+
+LAWS = {"soft cap": "capped", "QK-norm": "normed"}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -32,10 +36,48 @@ def test_kinds_are_named(name, seed):
     layer = us.models.AttentionLayer.random(32, 4, 8, seed=seed, **(usual | rest))
     found = us.diagnose(us.oracle(layer))
     values = {finding.name: finding.value for finding in found.findings}
-    named = found.learner if values["positions"] != "bias" else found.suggestions[0].learner
-    assert isinstance(named, us.learners.AttentionLayer)
+    assert isinstance(found.learner, us.learners.AttentionLayer)
     assert tuple(values[key] for key in ("norm", "positions", "sinks", "window")) == expected
+    if "sinks" not in name:
+        assert (values["heads"], values["value groups"]) == (4, 2)
+        assert values["score law"] == LAWS.get(name, "linear")
     assert found.usage.billed <= 190 + 4 * 32
+
+
+def biased(tables):
+    """Heads whose scores have a learned bias per distance."""
+    layer = us.models.AttentionLayer.random(32, 4, 4, seed=1)
+
+    def target(X):
+        far = np.arange(X.shape[1])[::-1]
+        parts = [softmax(scores(X, W) + table[far]) for W, table in zip(layer.W, tables, strict=True)]
+        return sum(np.einsum("bn,bnd->bd", a, X) @ P.T for a, P in zip(parts, layer.P, strict=True))
+
+    return target
+
+
+def mixed(X):
+    """Heads with and without rotary positions."""
+    usual = {"residual": False, "bias": False, "kv_groups": 1, "scale": 2.0}
+    turning = us.models.AttentionLayer.random(32, 2, 8, seed=1, positions=ROPE, **usual)
+    return turning(X) + us.models.AttentionLayer.random(32, 2, 8, seed=2, **usual)(X)
+
+
+def gated(X):
+    """A gate of the last token on what heads write."""
+    layer = us.models.AttentionLayer.random(32, 4, 8, seed=1, positions=ROPE, kv_groups=2, scale=2.0)
+    gate = np.random.default_rng(3).standard_normal((32, 32)) / 6
+    return layer(X) * expit(X[:, -1] @ gate)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [biased(np.random.default_rng(0).standard_normal((4, 2000))), mixed, gated],
+    ids=["learned tables", "heads with and without positions", "gates"],
+)
+def test_other_positions_stay_outside(target):
+    found = us.diagnose(us.oracle(target, 32, outputs=32))
+    assert (found.family, found.code, found.learner) == ("outside", "order", None)
 
 
 def test_positions_beside_a_layer_norm_stay_outside():

@@ -1,4 +1,4 @@
-"""How sure a finding is: how often one of its kind was right on targets that the diagnosis was not written for."""
+"""How sure a finding is: how often one of its kind was right on targets kept apart, on which it was partly mended."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     seen = yield from sequences(spec, norm, known, rng, row.shape in ("linear", "affine"))
     found += (row.finding, *seen.findings)
     if seen.ordered and seen.speaks != "first" and spec.outputs is not None and spec.domain.length_limit > 2:
-        return (yield from served(spec, found, rng))
+        return (yield from served(spec, found, rng, room))
     if seen.ordered:
         return ordered(spec, seen, found)
     if spec.outputs is not None:

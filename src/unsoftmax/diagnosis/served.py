@@ -1,42 +1,75 @@
-"""Vector answers in which order counts: positions, sinks, window and norm, by the layer learner's own questions."""
+"""Vector answers in which order counts: positions, sinks, window, heads and scores, by the learner's own steps."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax import learners
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.kind import FAR, Kind, find_kind
+from unsoftmax.learners.rotary.llama import Heads, read_heads
+from unsoftmax.learners.rotary.presets import PLANS
+from unsoftmax.learners.rotary.turns import Turns, read_turns
 from unsoftmax.spec import OracleSpec
 
 SERVED_QUERIES = 48
-"""Most queries: thirteen for the norm, thirteen for the kind, two for each of eleven halvings of a window."""
+"""Most queries for norm and kind: thirteen for the norm, thirteen for the kind, two for each of eleven halvings of a
+window. Heads are told apart with what is left of the allowance."""
 
 _ORDERS = {
     "none": "The order of two tokens does not matter: no positions.",
     "rotary": "Order matters only through the query token: rotary positions.",
     "bias": "Order matters for an empty query token too: ALiBi, or rotary positions with a query bias.",
+    "alibi": "Each step of distance lowers a head's scores by a slope of its own: ALiBi.",
+    "rotary with a query bias": "Order matters for an empty query token too, and through no slope: rotary positions "
+    "with a query bias.",
+}
+
+_LAWS = {
+    "linear": "Scores are linear in the tokens.",
+    "normed": "Scores do not follow the tokens' length: queries and keys are normed.",
+    "capped": "Scores bend as they grow: a soft cap.",
 }
 
 
-def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator) -> Asking[Diagnosis]:
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What the learner's steps showed as far as the allowance went; `turns` only where scores are linear and turn."""
+
+    norm: str | None
+    kind: Kind
+    heads: Heads | None = None
+    turns: Turns | None = None
+
+    @property
+    def positions(self) -> str:
+        if self.heads is None or self.kind.order != "bias":
+            return self.kind.order
+        return "alibi" if self.heads.reader.slopes is not None else "rotary with a query bias"
+
+
+def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int) -> Asking[Diagnosis]:
     """An attention layer with positions, or "outside" in the words of the learner that would refuse it."""
     try:
         norm = yield from find_norm(spec, rng)
         if norm not in (None, "rms"):
             raise ModelMismatch(f"positions beside a LayerNorm ({norm}-attention) are not learned")
         kind = yield from find_kind(spec, rng)
-    except ModelMismatch as refusal:
+        seen = yield from _heads(spec, norm, kind, rng, allowed - SERVED_QUERIES)
+    except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         words = f"No learner is chosen: the order of the other tokens changes the answer, and {refusal}"
         return Diagnosis("outside", None, found, (words,), code="order")
-    found += _findings(norm, kind)
-    if kind.order == "bias":
+    found += (*_kind_findings(norm, kind, seen.positions), *_head_findings(seen))
+    if seen.positions == "bias":
         words = (
             "No learner is chosen: the order of the other tokens changes the answer for an empty query token too, "
-            "which a few queries do not tell apart."
+            "which so few queries do not tell apart."
         )
         named = Suggestion(
             "ALiBi and rotary positions with a query bias are learned where tokens exist that no head writes",
@@ -46,7 +79,22 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
     return Diagnosis("attention layer", learners.AttentionLayer(), found)
 
 
-def _findings(norm: str | None, kind: Kind) -> tuple[Finding, ...]:
+def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Generator, allowed: int) -> Asking[Seen]:
+    """Heads, the law of their scores and one step of distance, as far as the allowance reaches."""
+    meter, plan = Meter(max(0, allowed)), PLANS["balanced"]
+    seen = Seen(norm, kind)
+    try:
+        heads = yield from limited(read_heads(spec, norm, kind, plan, rng), meter)
+        seen = Seen(norm, kind, heads)
+        if heads.law == "linear" and heads.reader.sinks is None:
+            turns = yield from limited(read_turns(heads.reader, heads.begun, heads.turning), meter)
+            seen = Seen(norm, kind, heads, turns)
+    except TooDearError:
+        pass
+    return seen
+
+
+def _kind_findings(norm: str | None, kind: Kind, positions: str) -> tuple[Finding, ...]:
     normed = "No normalisation is seen." if norm is None else "RMSNorm stands before attention."
     sinks = (
         "Copies of a token change the answer: sinks take a share." if kind.sinks else "Weights add up to 1: no sinks."
@@ -55,8 +103,25 @@ def _findings(norm: str | None, kind: Kind) -> tuple[Finding, ...]:
         f"No window shows up to {FAR} tokens." if kind.window is None else f"Tokens {kind.window} away are not seen."
     )
     return (
-        Finding("norm", norm, normed, 0.9),
-        Finding("positions", kind.order, _ORDERS[kind.order], 0.9),
-        Finding("sinks", kind.sinks, sinks, 0.9),
-        Finding("window", kind.window, window, 0.9),
+        Finding("norm", norm or "none", normed),
+        Finding("positions", positions, _ORDERS[positions]),
+        Finding("sinks", kind.sinks, sinks),
+        Finding("window", kind.window, window),
     )
+
+
+def _head_findings(seen: Seen) -> tuple[Finding, ...]:
+    if seen.heads is None:
+        return ()
+    values = seen.heads.reader.values
+    H, G = len(values.O), len(values.V)
+    shared = f"{H} heads share {G} value maps" if G < H else f"{H} heads have values of their own"
+    found = [
+        Finding("heads", H, f"{shared}, of {values.width} dimensions each."),
+        Finding("value groups", G, f"There are {G} value maps."),
+        Finding("score law", seen.heads.law, _LAWS[seen.heads.law]),
+    ]
+    if seen.turns is not None:
+        groups = len(set(seen.turns.group.tolist()))
+        found.append(Finding("key groups", groups, f"There are {groups} key maps."))
+    return tuple(found)

@@ -59,8 +59,12 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array) -> SumT
     return SumTable(rows, sums, worst)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _refined(a: Array, F: Array, cells: Array, whole: Array) -> tuple[Array, Array, float] | None:
-    """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual)."""
+    """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual).
+
+    Where there is no table, sums may run away: steps beyond all numbers are not taken.
+    """
     H, (nj, ni) = len(a), cells.max(axis=0) + 1
     free = np.linalg.svd(whole[None])[2][1:].T
     start = whole / (whole @ whole)

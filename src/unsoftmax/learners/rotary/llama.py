@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking, Program
@@ -11,7 +13,7 @@ from unsoftmax.learners.rotary.assembly import outcome
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
-from unsoftmax.learners.rotary.law import find_law
+from unsoftmax.learners.rotary.law import Law, find_law
 from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
@@ -24,15 +26,25 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
-Heads = tuple[Scene, Values, Array | None]
+Written = tuple[Scene, Values, Array | None]
 
 _FEWEST = 3
 """Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
 
 
-def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.random.Generator) -> Program:
-    """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
-    plan = PLANS[preset]
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """Heads told apart (`reader`), a block of tokens that all of them weigh, and the law their scores follow."""
+
+    reader: Reader
+    begun: Start
+    law: Law
+    turning: bool
+    """Positions turn queries and keys, as far as was seen: order counts, and no slope explains it."""
+
+
+def read_heads(spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
+    """All that is known before keys and queries; about d + 110 queries."""
     scene = yield from read_scene(spec, norm, kind.sinks, rng)
     scene, values, logits = yield from _heads(scene, kind, plan, rng)
     reader = Reader(scene, values, sinks=logits)
@@ -40,7 +52,14 @@ def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.
         reader.slopes = yield from read_slopes(reader, plan.slots(reader), rng)
     begun = yield from start(reader, plan, rng)
     law = yield from find_law(reader, begun)
-    turning, cap = kind.order != "none" and reader.slopes is None, None
+    return Heads(reader, begun, law, kind.order != "none" and reader.slopes is None)
+
+
+def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.random.Generator) -> Program:
+    """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
+    plan = PLANS[preset]
+    heads = yield from read_heads(spec, norm, kind, plan, rng)
+    reader, begun, law, turning, cap = heads.reader, heads.begun, heads.law, heads.turning, None
     if law == "normed":
         turns, keys, queries = yield from read_normed(reader, begun, plan, turning, rng)
         return outcome(reader, turns, keys, queries, kind, cap, spec)
@@ -52,7 +71,7 @@ def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.
     return outcome(reader, turns, keys, queries, kind, cap, spec)
 
 
-def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
+def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Written]:
     """The scene, what every head writes, and the logits of sinks where there are any."""
     if len(scene.empty) < _FEWEST:
         require_filling(scene, kind.order != "none")

@@ -19,20 +19,25 @@ _LINEAR_ROUNDED = 1e-2
 def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
     """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
 
-    Two queries. Under a slope, log alpha_i - log alpha_j changes by slope times the change of distances, whatever the
-    tokens are; a rotation acts on them. None if it is no slope.
+    Three queries. Under a slope, log alpha_i - log alpha_j changes by slope times the change of distances, whatever the
+    tokens are; a rotation acts on them. Turned around, two or three tokens agree with any bias per distance: moved two
+    steps away as they are, they agree with a slope alone. None if it is no slope.
     """
     block, zero = reader.block(m, rng), np.zeros((1, reader.scene.dim))
     z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
     weights = yield from reader.before_quiet(z, m, "pilot")
-    if weights.min() <= 0:
+    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, "pilot")
+    if min(weights.min(), away.min()) <= 0:
         raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
     there, back = np.log(weights[0]), np.log(weights[1])[:, ::-1]
     change = (there - back) - (there - back).mean(axis=1, keepdims=True)
     # Token i stands m - i away, and i + 1 away when the block is turned around.
     steps = np.arange(1, m + 1) - np.arange(m, 0, -1)
     slopes = change @ steps / (steps @ steps)
-    left = np.linalg.norm(change - np.outer(slopes, steps))
+    moved = np.log(away[0]) - there
+    left = max(
+        np.linalg.norm(change - np.outer(slopes, steps)), np.linalg.norm(moved - moved.mean(axis=1, keepdims=True))
+    )
     size = max(float(np.linalg.norm(change)), 1e-300)
     if left > (_LINEAR if reader.scene.exact else _LINEAR_ROUNDED) * size:
         return None
