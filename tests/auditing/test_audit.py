@@ -306,3 +306,19 @@ def test_someone_who_reads_the_logs_gets_a_copy(model) -> None:
 def test_large_targets_and_labels_have_no_reader() -> None:
     large = us.oracle(us.models.SingleHead.random(48, seed=0))
     assert "recorded traffic" not in {s.access for s in ladder(large.spec)}
+
+
+def test_fresh_noise_before_short_tokens_is_averaged_away() -> None:
+    head = us.models.SingleHead.random(4, norm=2.0, seed=0)
+    oracle = us.oracle(head)
+    every = us.auditing.ladder(oracle.spec)
+    rungs = [s for s in every if s.defence == "none" or (s.stochastic and "norm" in s.defence)]
+    found = us.audit(oracle, head, scenarios=rungs[:2])
+    noisy = found.cells[1]
+    assert (noisy.learner, noisy.leak) == ("Approximate", "close")
+    assert noisy.queries > found.cells[0].queries
+
+
+def test_a_limit_is_below_the_unknowns(result) -> None:
+    limit = next(text for text in result.recommendations if text.startswith("Limit to set: "))
+    assert int(limit.split()[3].replace(",", "")) == result.unknowns - 1

@@ -14,8 +14,8 @@ _DEARER, _SLOWER = 1.5, 2.0
 """From which factor on a defence is said to cost the attacker queries, or time."""
 
 
-def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
-    """Plain sentences, the most important first."""
+def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> Iterator[str]:
+    """Plain sentences, the most important first; `fewest` answers hold as many numbers as there are unknowns."""
     if cells and cells[0].leak == "unknown":
         yield from _out_of_scope(cells[0])
         return
@@ -37,6 +37,7 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
         f"in about {duration(base.hours)} at the assumed rate."
     )
     yield from (_reader(c) for c in read)
+    yield from _limits(base, fewest)
     leaking = [c for c in cells if c is not base and c.leak != "none"]
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
@@ -54,6 +55,20 @@ def recommendations(cells: Sequence[Cell], currency: str) -> Iterator[str]:
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
             "or do not expose the layer."
         )
+
+
+_MONTHS = 12
+"""Months over which a monthly limit is spread in the sentence about limits."""
+
+
+def _limits(base: Cell, fewest: int) -> Iterator[str]:
+    """What an owner can set: fewer answers than degrees of freedom leave weights undetermined, by any method."""
+    held = min(fewest, base.queries) - 1
+    if held < 1:
+        return
+    monthly = held // _MONTHS
+    spread = f"; {monthly:,} a month keep that up for a year" if monthly else ""
+    yield f"Limit to set: {held:,} queries per principal in all show fewer numbers than there are unknowns{spread}."
 
 
 def _reader(cell: Cell) -> str:

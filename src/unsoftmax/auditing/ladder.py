@@ -72,6 +72,11 @@ def capped_and_rounded(oracle: Oracle, max_norm: float, decimals: int) -> Oracle
     return Rounded(capped(oracle, max_norm), decimals=decimals)
 
 
+def capped_and_noisy(oracle: Oracle, max_norm: float, deviation: float) -> Oracle:
+    """Short tokens only, and fresh noise: without the cap, long tokens drown the noise."""
+    return Stochastic(capped(oracle, max_norm), deviation=deviation)
+
+
 def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
     """Short tokens only, and labels instead of values."""
     return Thresholded(capped(oracle, max_norm))
@@ -90,6 +95,10 @@ def ladder(spec: OracleSpec) -> list[Scenario]:
     if not ids and not labels:
         both = partial(capped_and_rounded, max_norm=1.0, decimals=3)
         rungs.append(Scenario(access, "token norm at most 1 and rounding to 3 decimals", both))
+        if spec.outputs is None and spec.dim <= LARGEST:
+            noisy = partial(capped_and_noisy, max_norm=1.0, deviation=1e-3)
+            words = "token norm at most 1 and random noise of deviation 0.001"
+            rungs.append(Scenario(access, words, noisy, stochastic=True))
     rungs += [
         Scenario(access, "sequences of at most 2 tokens", partial(capped, max_length=2)),
         Scenario(access, "sequences of 1 token", partial(capped, max_length=1)),

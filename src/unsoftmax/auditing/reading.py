@@ -23,7 +23,7 @@ RECORDED = "recorded traffic"
 """The access level."""
 
 LARGEST = 24
-"""Dimension up to which the rung is climbed: its fits take seconds, where the others take hundredths of one."""
+"""Dimension up to which the rung is climbed, and noise averaged: seconds, where other rungs take hundredths of one."""
 
 _RATIOS = (1.5, 2.5, 4.0)
 """Fitted records per degree of freedom, in turn until a fit arrives: heads up to hot ones are within."""

@@ -95,7 +95,7 @@ def audit(
         rate=terms.rate,
         currency=terms.currency,
         cells=tuple(cells),
-        recommendations=tuple(recommendations(cells, terms.currency)),
+        recommendations=tuple(recommendations(cells, terms.currency, -(-unknowns // (oracle.spec.outputs or 1)))),
         provenance=provenance,
         evidence=None if undefended is None else evidence_of(undefended, truth),
     )

@@ -11,6 +11,7 @@ from unsoftmax.models.base import Model
 from unsoftmax.report import charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
+from unsoftmax.report.matrix import matrix
 from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery
@@ -31,7 +32,7 @@ def write(html: str, path: str | Path) -> None:
 
 
 def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | None = None) -> str:
-    """Summary, ladder, frontier, heat maps, certificate, provenance, how to reproduce.
+    """Matrix, summary, ladder, frontier, heat maps, certificate, provenance, how to reproduce.
 
     All of it stands in a saved audit; `recovery` and `truth` replace its evidence.
     """
@@ -39,6 +40,7 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
     drawn = {"ladder": charts.ladder_chart(audit), "frontier": charts.frontier_chart(audit)}
     sections = [
         _figures(audit),
+        matrix(audit) if audit.in_scope else "",
         section("Summary", bullets([*audit.recommendations, *_asked(evidence)]) + paragraph(_WORDS, "soft")),
         section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
         section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),

@@ -41,6 +41,17 @@ td.title { min-width: 14rem; }
 .rough .verdict { color: var(--rough); }
 .unknown .verdict { color: var(--unknown); }
 .none .verdict, .holds .verdict { color: var(--none); }
+.matrix { table-layout: fixed; margin: 1rem 0; }
+.matrix th { font-weight: 600; }
+.matrix td { border: 2px solid var(--paper); background: var(--faint); border-radius: .4rem; min-width: 0; }
+.matrix td:last-child { min-width: 0; }
+.matrix td.empty, .matrix thead td { background: none; }
+.matrix td span { display: block; font-size: .8rem; color: var(--soft); font-variant-numeric: tabular-nums; }
+.matrix td.exact { border-top-color: var(--exact); } .matrix .exact b { color: var(--exact); }
+.matrix td.close { border-top-color: var(--close); } .matrix .close b { color: var(--close); }
+.matrix td.rough { border-top-color: var(--rough); } .matrix .rough b { color: var(--rough); }
+.matrix td.none { border-top-color: var(--none); } .matrix .none b { color: var(--none); }
+.matrix td.unknown { border-top-color: var(--unknown); } .matrix .unknown b { color: var(--unknown); }
 pre { background: var(--faint); padding: .75rem 1rem; border-radius: .5rem; overflow-x: auto; font-size: .85rem;
   white-space: pre-wrap; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .75rem; }
@@ -54,6 +65,11 @@ footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .75re
   td.wide:empty { display: none; }
   td.title { font-weight: 650; min-width: 0; }
   td[data-label]::before { content: attr(data-label) " "; color: var(--soft); font-weight: 400; }
+  .matrix tr { gap: .15rem .6rem; }
+  .matrix th { flex-basis: 100%; padding: 0; border: 0; }
+  .matrix td { flex: 1 1 8rem; padding: .2rem .4rem; }
+  .matrix td.empty { display: none; }
+  .matrix td[data-label]::before { display: block; font-size: .75rem; }
   .facts tr { gap: 0 .5rem; }
   .facts td:first-child { width: auto; }
 }

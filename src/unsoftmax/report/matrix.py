@@ -1,0 +1,75 @@
+"""The matrix at the top of an audit's page: what an attacker sees by what the owner puts in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from unsoftmax.results.audit import Audit, Cell, duration, error_of
+
+_KINDS = (
+    ("query budget", "query budget"),
+    ("per second", "rate limit"),
+    ("sequences of", "short sequences"),
+    ("token norm", "short tokens"),
+    ("noise", "noise"),
+    ("rounding", "fewer digits"),
+    ("arithmetic", "fewer digits"),
+)
+"""Words by which a defence belongs to a kind; one that has several of them belongs to the first."""
+
+_ORDER = ("no defence", "fewer digits", "noise", "short tokens", "short sequences", "rate limit", "query budget")
+"""Columns from left to right; others follow in the order of the ladder."""
+
+RECORDED = "recorded traffic"
+"""The access level whose bill is records, which cost a reader nothing."""
+
+_PROTECTS = {"exact": 0, "close": 1, "rough": 2, "unknown": 3, "none": 4}
+
+
+def kind_of(defence: str) -> str:
+    """Column of a defence: its kind, or its own name where no kind fits."""
+    if defence == "none":
+        return "no defence"
+    return next((kind for word, kind in _KINDS if word in defence), defence)
+
+
+def best_defended(cells: Sequence[Cell]) -> Cell:
+    """The cell that leaves the attacker least: the worst copy, then the longest way to it."""
+    return max(cells, key=lambda c: (_PROTECTS[c.leak], c.hours, min(error_of(c), 1e300)))
+
+
+def matrix(audit: Audit) -> str:
+    """Rows are access levels, columns kinds of defences; each cell is the defence of its kind that helped most."""
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in audit.cells:
+        found.setdefault((cell.access, kind_of(cell.defence)), []).append(cell)
+    rows = list(dict.fromkeys(access for access, _ in found))
+    seen = list(dict.fromkeys(kind for _, kind in found))
+    columns = [kind for kind in _ORDER if kind in seen] + [kind for kind in seen if kind not in _ORDER]
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = "".join(
+        f'<tr><th scope="row">{escape(access)}</th>'
+        + "".join(_cell(audit, name, found.get((access, name), ())) for name in columns)
+        + "</tr>"
+        for access in rows
+    )
+    caption = "What an attacker has in the end. Each cell is the defence of its kind that helped most."
+    return (
+        f'<table class="matrix"><caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _cell(audit: Audit, column: str, cells: Sequence[Cell]) -> str:
+    if not cells:
+        return '<td class="empty"></td>'
+    cell = best_defended(cells)
+    words = []
+    if cell.queries and cell.access == RECORDED:
+        words = [f"{cell.queries:,} records"]
+    elif cell.queries:
+        words = [f"{cell.queries:,} queries", duration(cell.hours)]
+        words += [f"{cell.price:,.2f} {audit.currency}"] if cell.price else []
+    lines = f"<b>{escape(cell.verdict)}</b>" + "".join(f"<span>{escape(w)}</span>" for w in words)
+    return f'<td class="{cell.leak}" data-label="{escape(column)}" title="{escape(cell.title)}">{lines}</td>'
