@@ -22,8 +22,11 @@ _LENGTH = 8.0
 """Root mean square of the vectors: an eps of 1e-5 inside the norm is then 1e-7 of it, and a residual 8 times as large
 as what the heads write takes one digit."""
 
-_FITS, _APART = 1e-3, 10.0
-"""Relative misfit up to which a norm explains the answers, and how much worse the other one must do."""
+_FITS = 1e-3
+"""Relative misfit up to which a norm explains the answers; a hundred times the relative noise, if that is more."""
+
+_APART = 10.0
+"""How many times worse the other norm must do before the better one is named."""
 
 NORM_QUERIES = 4 * _VECTORS
 """Queries of `norm_before`: x, y, x + y and -x of every pair."""

@@ -23,10 +23,13 @@ _LARGE = (2.0**12, 2.0**13)
 """Factors of the long vectors: two, a power of two apart, whose answers tell growth of degree one from a bounded
 answer."""
 
-_STRAIGHT, _BENT = 1e-6, 1e-3
-"""Curvature, relative to the answer and in units of the vector's length, below which a segment is straight whatever
-the noise, and above which it is bent: attention with a sink or with sigmoid weights was seen with 0.01 at least, and
-rounding leaves 1e-9."""
+_STRAIGHT = 1e-6
+"""Curvature, relative to the answer and in units of the vector's length, below which a segment is straight whatever the
+noise: rounding leaves 1e-9."""
+
+_BENT = 1e-3
+"""Curvature, in the same units, above which it is bent whatever the noise: attention with a sink or with sigmoid
+weights was seen with 0.01 at least."""
 
 
 @dataclass(frozen=True)

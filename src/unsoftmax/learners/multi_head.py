@@ -40,26 +40,62 @@ _VERDICT = (
 )
 
 _PLANES = 6
-_DEPENDENT = 1e-4
-_EQUAL = 1e-8
-_VANISHING = 1e-10
-_EXACT = 1e-13
-_CONFIRMED = 1e-4
-_ALIKE = 1e-3
-"""Values read twice must agree to the one; heads whose W b differ by less than the other are not parted by a fit."""
+"""Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
+angle."""
 
-_LARGEST_FIT, _SMALL_FIT = 2200, 450
-"""Unknowns that are fitted together where nothing else parts the heads, and where isolation did not come out."""
+_DEPENDENT = 1e-4
+"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
+would lose four digits."""
+
+_EQUAL = 1e-8
+"""Gap of two W, relative to the larger, within which they are one head, and of a merged v within which it is 0: half
+the digits of float64."""
+
+_VANISHING = 1e-10
+"""Largest score that tokens inside a norm limit give a fitted W which is taken for 0; noise beside the head's values
+raises it."""
+
+_EXACT = 1e-13
+"""Relative noise of an answer up to which it is float64 arithmetic: some 500 units of its rounding. Beyond, noise is
+reckoned with, and nothing is fitted in place of a failed isolation."""
+
+_CONFIRMED = 1e-4
+"""Values read again with one head alone must agree with those the jumps showed to this share: wrong scores change them
+far more."""
+
+_ALIKE = 1e-3
+"""Heads whose W b differ by less than this share of their size are not parted by a fit."""
+
+_LARGEST_FIT = 2200
+"""Unknowns up to which all heads are fitted together where nothing else parts them: a matter of time, which grows with
+their cube."""
+
+_SMALL_FIT = 450
+"""Unknowns up to which a fit is tried where isolation did not come out: a last resort, which should not take long."""
 
 _LINE = 16.0
+"""Largest token used in one dimension, whatever the norm limit: there every score is w x b, and tokens much longer
+would saturate all of them."""
+
 _SPARE = 2.5
+"""Queries of the polish per pair of heads and dimension: what isolated readings leave uncertain is how the heads share
+an answer, H (H - 1) d numbers."""
+
 _SPARE_NOISY = 1.6
+"""Queries of the polish per unknown where a tolerance is declared: more than one each, so that noise is averaged."""
+
 _RESERVE = 80
+"""Queries kept back from the polish for the verification, beside 6 for every head: single tokens, random sequences of
+all lengths, 32 ties and silence are 68."""
+
 _QUERIES = (1.0, 0.1, 0.01)
 """Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
 
-_FRESH, _FRESH_PER_HEAD = 120, 8
-"""Most queries of the verification (`verify.heads`), and of each head."""
+_FRESH = 120
+"""Most queries of the verification (`verify.heads`) beside those of each head."""
+
+_FRESH_PER_HEAD = 8
+"""Most queries of the verification for each head."""
 
 
 @dataclass(frozen=True)

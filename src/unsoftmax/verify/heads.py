@@ -21,18 +21,57 @@ from unsoftmax.verify import values as plain
 from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 8
+"""Fresh single tokens: they see only the sum of the values, which a few vectors show."""
+
 _PER_LENGTH = 4
+"""Fresh random sequences of each length of `verify.values`; what W is shows in the ties, so that these are few."""
+
 _TIES = 32
+"""Fresh near ties of all heads together, shared among them."""
+
 _TIES_PER_HEAD = 6
-_HIDDEN, _NARROW = 1e-6, 2e-9
+"""Near ties of each head at least, however many heads share `_TIES`: `_CONFIDENCE` counts on six gaps."""
+
+_HIDDEN = 1e-6
+"""Most of a gap on single tokens, relative to the values, that passes for the rounding of a narrower format than was
+declared: a dozen or so units of float32 rounding."""
+
+_NARROW = 2e-9
+"""Gaps on single tokens up to this, relative to the values, are no narrower format, whose rounding is at least 6e-8,
+but an error of the values found."""
+
 _FUNCTION = 1e-8
+"""Least bound of the gap of answers, relative to the values, in float64: half of its digits; noise, a tolerance or an
+error the learner claims widens it."""
+
 _SILENT = 4
+"""Fresh pairs of tokens at which silence, or a head with W = 0, is checked: one for each of the lengths 1, 1, 4 and 16
+of `_silence`."""
+
 _FAR = 1e9
+"""Length of tokens at which a head with W = 0 is asked, for other heads with entries up to 1: a score of 1e-8 there is
+a W of 1e-26."""
+
 _HEARD = 1e-12
+"""Least bound of a gap, relative to all values, where no head found has a value: thousands of units of float64
+rounding, and a head this weak is no head of float64 answers."""
+
 _SCORES = 1e-8
+"""Least bound of the relative error of a head's W, as near ties show it, and of the scores of a head whose W is 0: half
+the digits of float64."""
+
 _UNVERIFIABLE = 0.1
+"""A head whose bound, which grows with the rounding of the others, exceeds this relative error is reported as one that
+cannot be verified: not one digit of its W is seen."""
+
 _ROUNDING = 1e2
+"""Units of what rounding alone leaves, of an answer or of a head's W, that a gap may reach: the model's own errors add
+up over heads and dimensions."""
+
 _LAST_DIGITS = 30.0
+"""Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
+its entries."""
+
 _CONFIDENCE = 3.0
 """Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
 

@@ -20,15 +20,20 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.stated import implied, statements
 
 _PER_HEAD = 8
+"""Fresh pairs for each head, at which it alone is undecided; at least three of them must be clear of rounding."""
+
 _SILENT = 16
-"""Fresh pairs: some for each head, and some where every head that was found is off."""
+"""Fresh pairs at which every head found is off: a head that was missed is on in half of them."""
 
 _OFF = 45.0
 """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
 
 _SCORES = 1e-8
+"""Bound, in float64, of the gap of a score: half of its digits; other formats have 1e6 units of their rounding."""
+
 _QUIET = 1e-11
-"""Bounds in float64, of scores and of what is heard where nothing should be; other formats scale them."""
+"""Bound, in float64, of what is heard where all heads are off, relative to the network's answers; other formats have
+1e4 units of their rounding."""
 
 _ROUNDING = 1e2
 """Units of rounding, beside the loudest head, that the scores of a weak one may be off."""

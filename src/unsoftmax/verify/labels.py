@@ -21,14 +21,22 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _ONE_TOKEN = 24
+"""Fresh labels of single tokens beside the boundary: they see only the values."""
+
 _SEVERAL = 72
+"""Fresh labels of short sequences beside the boundary: three times as many, since they see the scores too. With all 96
+right, epsilon is 4.7 % at 99 % confidence."""
+
 _LENGTH = 4
-"""Labels asked of single tokens and of short sequences, and how long these are."""
+"""Tokens of these sequences, where the domain allows: one query token beside three."""
 
 _DRAWS = 12
 """Rounds of drawing sequences beside the boundary; most are found in the first two."""
 
 _CONFIDENCE = 0.99
+"""1 - delta of the PAC statement: the share of wrong labels is bounded from above with this probability
+(Clopper-Pearson)."""
+
 _FALSE_ALARM = 1e-4
 """How seldom declared flips alone may make a right model fail."""
 

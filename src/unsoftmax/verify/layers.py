@@ -17,10 +17,19 @@ from unsoftmax.verify.stated import errors_of, moves, statements
 from unsoftmax.verify.values import format_eps, representable, typical_norm
 
 _ONE_TOKEN = 4
+"""Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
+
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 _NEAR_TIES = 14
+"""Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
+
 _LENGTH = 4
+"""Tokens of a sequence with near ties: the last, and three that tie with it."""
+
 _SLACK = 1000.0
+"""Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
+projections, norms and weights alike."""
+
 _REACH = 10.0
 """Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter leaves."""
 

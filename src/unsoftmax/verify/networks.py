@@ -15,7 +15,13 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _SLACK = 100.0
+"""Units of rounding, times the root of the dimension, that a gap relative to the network's size may reach where the
+learner claims less: the sums of the target and of the model round differently."""
+
 _BESIDE = 1e-3
+"""Distance of a fresh vector from the kink it is put beside, in units of the radius: a kink that is off by more than
+this shows."""
+
 _FACTORS = 2.0 ** np.array([0, 6, 12, 20])
 """Sizes of fresh vectors for networks without biases: what starts far out, a bias or a ceiling, shows there."""
 

@@ -21,12 +21,19 @@ from unsoftmax.verify import values
 from unsoftmax.verify.tolerance import least_share
 
 _SLACK = 4.0
+"""Bound of the root mean square of gap over what the stated precision leaves on average: an average of a few numbers,
+not a limit."""
+
 _MEASURED = 2.0
-"""A measured deviation is no limit of single answers."""
+"""Bound of the largest gap over what is allowed where the precision was measured: a measured deviation is no limit of
+single answers."""
 
 _COARSE = 1e-4
+"""Noise, relative to the answer's size, above which its format may be float16, whose rounding is 5e-4."""
+
 _LARGEST_SHORT = 2.0**12
-"""Noise relative to the answer's size above which its format may be float16, and answers that fit into it well."""
+"""Answers up to here fit into float16, whose largest number is 65504, with a factor of 16 to spare for the sums
+inside."""
 
 _EXACT = 1 + 1e-6
 """An answer at the very end of its tolerance must pass, rounding of this file's own sums included."""

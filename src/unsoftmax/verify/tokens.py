@@ -21,31 +21,52 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 
 _ONE_TOKEN = 16
+"""Fresh single ids: they see only the values."""
+
 _PER_LENGTH = 12
+"""Fresh random sequences of each length, and repeated ones of each of theirs."""
+
 _LENGTHS = (2, 3, 5, 8, 13, 21, 34)
-"""Fresh sequences: single ids, and some of each length; Fibonacci numbers reach long ones with few lengths."""
+"""Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
 
 _TIES = 24
+"""Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random ones, since
+they are where an error of the scores shows most."""
+
 _TIE_LENGTHS = (2, 3, 6)
+"""Lengths of sequences whose scores nearly tie: there an error of the scores shows most."""
+
 _REPEATED_LENGTHS = (3, 4)
+"""Lengths of sequences in which the last token also stands elsewhere: [j, i, j] and [i, i, j, j]."""
+
 _FAINT_LENGTHS = (2, 3)
-"""Ties are where an error of the scores shows most; repetitions and faint tokens show gaps that ties do not reach."""
+"""Lengths of sequences with a faint token: two tokens, and three of which one is strong; they show gaps that ties do
+not reach."""
 
 _FAINTEST = -9.0
 """Scores of faint tokens lie down to this far below the largest: a weight of 1e-4 still moves the answer."""
 
 _FAR = 4
+"""Draws nearest to the wanted small weight, of which the one with the value farthest from the others is asked: more
+would be farther off that weight."""
+
 _LASTS = 8
+"""Last tokens drawn for each faint sequence, each with a pool of its own."""
+
 _POOL = 64
+"""Most ids drawn from which a tie, or for each last token a faint one, is picked."""
+
 _COPIES = 16
-"""Draws from which ties and faint tokens are picked, and the most copies of a token that a tie may need."""
+"""Most copies of a weak token by which it may tie with strong ones: they lift a score by log 16 = 2.8."""
 
 _HIDDEN_FLOAT32 = 1e-6
 """Gap of single ids that passes for a target that computes in float32 without saying so."""
 
 _SLACK = 100.0
+"""Units of rounding, relative to the largest value, that an answer may be off beyond the model's stated error."""
+
 _COARSEST = 0.05
-"""Bounds over rounding; and no stated error excuses a gap of more than this share of the values' spread."""
+"""No stated error excuses a gap of more than this share of the values' spread."""
 
 
 @runtime_checkable

@@ -23,16 +23,41 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 16
+"""Fresh single tokens: they see only the values, or the network alone."""
+
 _PER_LENGTH = 12
+"""Fresh random sequences of each length: three at each of the four sizes of tokens."""
+
 _PER_LENGTH_BEHIND_NETWORK = 8
-"""A model with a network is tested at one size of tokens, the others at four that take turns."""
+"""Fresh random sequences of each length for a model with a network, which is tested at one size of tokens."""
+
 _LENGTHS = (2, 3, 5, 8, 13, 21)
+"""Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
+
 _NEAR_TIES = 48
+"""Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
+weights."""
+
 _HIDDEN_FLOAT32 = 1e-5
+"""Relative gap of single tokens that passes for a target that computes in float32 without saying so: about 100 units of
+its eps."""
+
 _HIDDEN_ROUNDING = 1e-8
+"""Relative gap of single tokens that passes for rounding where the answers use all digits of float64: half of these
+digits."""
+
 _MOST_CLAIMED = 1e-6
+"""Most relative error that a learner may claim for itself where the answers use all digits of float64: more is no
+recovery of such a target."""
+
 _SIZES = (0.25, 1.0, 4.0, 16.0)
+"""Sizes of tokens, in units of those whose scores are of order one, that take turns: from nearly uniform weights to
+saturated ones."""
+
 _SLACK = 100.0
+"""Units of noise, times the root of the dimension for sequences, that a relative gap may reach: the scores' errors add
+up over the coordinates."""
+
 _NETWORK_SLACK = 3.0
 """A network's residual is stated relative to its answers at standard normal inputs; elsewhere these may be smaller."""
 

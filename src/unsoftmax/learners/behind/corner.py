@@ -36,8 +36,12 @@ _LOUD = 1e-8
 _HEARD = 1e-3
 """A corner's answers with all heads on, or half on, must be this loud and in proportion to this accuracy."""
 
-_ALONE, _BESIDE = 1e-6, 1e4
-"""How well a third number of copies must agree with one head: relative, and in units of noise."""
+_ALONE = 1e-6
+"""Relative gap by which a third number of copies may be off what one head alone answers: two heads that turn together
+are off by far more."""
+
+_BESIDE = 1e4
+"""What it may be off in units of the noise beside the loudest answers."""
 
 
 class Misled(ModelMismatch):

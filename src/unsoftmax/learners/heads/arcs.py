@@ -19,9 +19,21 @@ _STEP = 0.04
 """Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
 
 _SILENT = 3
+"""Pairs asked where z is orthogonal to all values found: one at the typical length, one 4 and one 16 times as long, for
+heads that are weaker."""
+
 _ERRORS = 1e3
+"""What may answer there, per length of z, in units of the values' largest error or of rounding, whichever is larger:
+the errors of all heads add up, and a head that is missing is far louder."""
+
 _WIDE = 0.7
+"""Place of the two points that read the arc's line in the plane, in halves of the arc from its middle: far apart for a
+well-posed line, and off the tails of the jumps at its ends."""
+
 _DEEPER = 2.0**10
+"""Arcs are read at a z longer than the circle's by this factor: the tails of the jumps fall exponentially with it, a
+power of two rounds nothing."""
+
 _CLEAR = 4e3
 """Score by which an arc's middle is away from its ends, however narrow it is: tails of a jump are no part of a line."""
 

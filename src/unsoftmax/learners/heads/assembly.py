@@ -18,6 +18,9 @@ from unsoftmax.learners.heads.three_tokens import (
 from unsoftmax.probes.base import Array
 
 _SWEEPS = 40
+"""Most sweeps in which all heads are solved again with each other's leaks taken off; leaks that have not settled by
+then do not."""
+
 _SETTLED = 1e-8
 """Sweeps that no longer improve below this have met rounding: large beside heads of small values."""
 

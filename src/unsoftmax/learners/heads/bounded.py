@@ -24,9 +24,23 @@ from unsoftmax.solvers.heads_fit import levenberg
 from unsoftmax.solvers.sigmoid_units import Units
 
 _ISOLATED_LOGIT = 1.0
+"""Root mean square of the logits aimed at when one head is read alone: near 1 a step in the logit still moves the
+answer most, and few entries saturate."""
+
 _DEPENDENT = 1e-4
+"""Smallest singular value of the normalised values below which a head is not isolated: its z would show one part in 1e4
+of v, four digits less."""
+
 _ROUNDS = 2
-_COMPLETIONS, _WORK = 30, 3000
+"""Rounds of random three-token queries, each half as many again as the entries that isolation did not see; the second
+is for a fit that the first left ambiguous."""
+
+_COMPLETIONS = 30
+"""Most random completions of the unseen entries that a fit is started from: each costs time, none a query."""
+
+_WORK = 3000
+"""Entries of W in all completions together: heads of many entries get fewer starts."""
+
 _FEW = 6
 """Starts of a fit that is a last resort."""
 

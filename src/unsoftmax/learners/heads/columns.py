@@ -16,8 +16,15 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 
 _CHECKS = 2
+"""Entries of a new column, beyond as many as the rank so far, that must be predicted before the rank is believed: two,
+since one may be right by chance."""
+
 _OVERSAMPLE = 1
+"""Columns and pivot rows read beyond the rank: one more softens a badly placed cross."""
+
 _PREDICTED = 1e-8
+"""Gap of a predicted entry, relative to the largest and times the growth of the prediction, that is none: half the
+digits of float64; coarser answers have 1e4 units of their noise."""
 
 
 class Table(Protocol):

@@ -21,14 +21,40 @@ _LINE = 5e3
 """Answers within this many units of noise of a line lie on it; further off they are part of a jump."""
 
 _GROW = 8.0
+"""Factor by which z grows per round until all heads are saturated: a power of two, which rounds nothing."""
+
 _DEEP = 2.0**40
-_SHORTER, _SHORTENINGS = 2.0**-12, 8
+"""Factor of z at which what doubling the copies shows must still be the same before it is a head with W = 0: a weak
+head saturates on the way."""
+
+_SHORTER = 2.0**-12
+"""Factor by which query tokens are shortened where copies show nothing, since all heads may be saturated from the
+start."""
+
+_SHORTENINGS = 8
+"""Most such shortenings, 2^-96 in all, before there is no head that scores."""
+
 _SIZES = 12
+"""Most orthogonal directions that show the size of the answers where the values cancel on single tokens."""
+
 _PIECES = 200
+"""Linear pieces on the half circle beyond which the answers are those of no sum of heads: every head adds one piece."""
+
 _SHARPEN = 32.0
+"""Factor by which z grows once the heads are saturated, and each time that several turn together: jumps are narrower by
+it."""
+
 _SHARPENINGS = 3
+"""How often a jump of several heads is sharpened, 3e4 times in all, before it is one that does not come apart."""
+
 _MIXED = 4
+"""Points in the middle of a jump that are not one head's before it is sharpened: one or two may lie in the tail of
+another jump."""
+
 _SHIFT = 1e-7
+"""Gap between the shift of the logit when the copies double and log 2 that is none, beside what the answers' error
+makes of it: half the digits of float64."""
+
 _TAIL = 0.02
 """A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
 

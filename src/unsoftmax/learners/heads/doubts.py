@@ -14,8 +14,10 @@ from unsoftmax.learners.heads.three_tokens import Shares
 from unsoftmax.probes.base import Array
 
 _SMALL = 1e-10
+"""A gap up to here, relative to the size of the answers, is not in doubt however small the others are."""
+
 _APART = 1e3
-"""A gap above the first and this many times the median of all columns is in doubt: they share the values' errors."""
+"""A gap above this many times the median of all columns is in doubt: they share the values' errors."""
 
 _ROUGHLY = 1e-8
 """Largest gap that may stay if longer tokens do not reduce it; verification has the last word."""

@@ -9,7 +9,11 @@ from unsoftmax.learners.heads.discovery import Circle, Unresolved
 from unsoftmax.probes.base import Array
 
 _DEEPER = 2.0**10
+"""z is longer than the circle's by this factor, so that all heads but the one with W = 0 are saturated in almost every
+direction; a power of two rounds nothing."""
+
 _REDRAWS = 12
+"""How often directions in which some head is still in transition are turned and asked again."""
 
 
 def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:

@@ -13,8 +13,16 @@ from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
 _CHECKS = 2
+"""Random single tokens at which answers must be linear; their gap is also the noise that is worked with."""
+
 _STRETCH = 16.0
+"""Least factor by which z is sent longer and b shorter: b is then 256 times smaller beside z at the same scores. A
+declared tolerance raises it, since longer z outscale additive noise."""
+
 _LINEAR = 1e-3
+"""Gap of a single token's answer to x.V, relative to its size, beyond which it is not linear, or values cancel:
+rounding of any format is below, a constant or a network far above."""
+
 _SMALLEST = 1e-100
 """Smallest size of answers whose squares stay in the number format; the largest is its inverse."""
 

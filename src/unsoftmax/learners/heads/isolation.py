@@ -17,8 +17,15 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 
 TYPICAL_LOGIT = 0.8
+"""Root mean square of the logits aimed at: large beside rounding, and few of normally distributed ones exceed
+READABLE."""
+
 READABLE = 6.0
+"""Largest |t| taken as it comes, a share of 0.25 %: beyond, z is shortened and the entry asked again."""
+
 _PILOT = 5
+"""Entries asked for each trial length of z: an odd number, most of which must be readable."""
+
 _DROWNING = 2.0**-5
 """Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
 

@@ -18,11 +18,18 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
 from unsoftmax.spec import OracleSpec
 
 _FOREIGN = 1e-5
+"""Share of the largest entry of W, or of v, that may stand where the lift has none: well above what turning back leaves
+of rounding, far below another class."""
+
 _BASES = 200
+"""Random bases tried until the first query token has a fair share of the key offset; they cost no query."""
+
 _FLAT = 1e-12
 """Share of the offset below which a W is what rounding leaves of 0."""
 
 _SHARE = 0.7, 2.0
+"""Least and largest size of the lifted coordinate of a query token beside the others: neither the offset nor W then
+drowns in the other."""
 
 
 def with_offsets(program: Callable[[OracleSpec, Array], Program], spec: OracleSpec, seed: int) -> Program:

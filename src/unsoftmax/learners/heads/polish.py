@@ -20,8 +20,13 @@ from unsoftmax.solvers.placement import choose, covariance, gains
 from unsoftmax.spec import OracleSpec
 
 _POOL = 2000
+"""Candidate sequences kept per generation, of three times as many drawn: time for the placement, not queries."""
+
 _GENERATIONS = 5
+"""Rounds in which the better half of the candidates is varied and the best of all are kept."""
+
 _COPIES = 12
+"""Most copies of a token in a new candidate; varied ones may have twice as many tokens in all."""
 
 
 def polished(

@@ -17,16 +17,24 @@ from unsoftmax.solvers.heads_fit import gauss_newton, levenberg
 from unsoftmax.solvers.rational import Poles, poles, ratios, shortest
 
 MOST_HEADS = 4
+"""Most heads that are counted: the poles of more are lost in float64, where every head takes two more ratios of one
+ill-posed interpolation."""
+
 _COUNTING = 2 * MOST_HEADS + 3
 """Ratios at which heads are counted: some more than their unknowns."""
 
-_TYPICAL = 0.5
 _TRIALS = 4
+"""Pairs at which heads are counted; all but one of them must agree, since two poles may nearly coincide at one."""
+
 _FIT = 1e-10
+"""Gap of the interpolation at the ratios to spare, relative to the answers, that is none: ill-posed sums of poles lose
+some digits of float64; coarser answers have 1e3 units of their noise."""
+
 _FLAT = 1e-11
 """Largest scores, at the length of z that was used, that are taken for 0."""
 
 _LARGEST_FIT = 2000
+"""Entries of W up to which all answers are fitted once more together: the time grows with their cube."""
 
 
 def tokens_needed(heads: int | None) -> int:

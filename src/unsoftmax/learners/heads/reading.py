@@ -23,9 +23,15 @@ from unsoftmax.probes.scales import on_grid
 _REPAIRS = 12
 """How often columns are asked again."""
 
-_ROUGHLY, _EXPLAINED = 1e-8, 1e-10
+_ROUGHLY = 1e-8
+"""What a check may be off, relative to the answers, while values are as the arcs show them."""
+
+_EXPLAINED = 1e-10
+"""What a check may be off once the values are known to the last digits."""
+
 _AMPLIFIED = 1e4
-"""What a check may be off: while values are as the arcs show them, and once they are known to the last digits."""
+"""What a check may be off in units of the values' error, while they are as the arcs show them: long tokens and leaks
+amplify it."""
 
 
 @dataclass(eq=False)

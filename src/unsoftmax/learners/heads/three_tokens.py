@@ -18,18 +18,40 @@ from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes
 
 _LONGER = 32.0
+"""Length of the second token's z beside the first's: the head's answer is then mostly its share of the second, which
+the first takes away."""
+
 _LENGTHEN = 4.0
-_COARSE, _SHORTEN = 1e-11, 0.6
+"""Factor by which the second z is lengthened, and turned, where a column did not come out: a second solution has less
+room."""
+
+_COARSE = 1e-11
+"""Relative noise from which on answers lose in a long second z what it gains."""
+
+_SHORTEN = 0.6
+"""Factor by which the second z is then shortened, and turned, instead."""
+
 _SHORT = 0.5
+"""Length of the first z in units of the isolated head's: bound directions may score more than the free ones it was set
+by."""
+
 _READABLE = 3.5
+"""Largest |score| of the first token that is read as it is, a share of 3 % between two; beyond, it is shortened."""
+
 _TIMID = 0.4
-"""Scores of the first token between which it is read as it is; below, it is lengthened again if it was shortened."""
+"""|score| of a shortened first token below which it is lengthened again: an error of the answer counts 1 / |z1|
+times."""
 
 _NO_STEP = 1e100
 """Entries of a step beyond which it says only that the equations are singular; products of it would overflow."""
 
 _SOLVED = 1e-9
+"""Residual per equation, relative to the tokens' length and all values, at which Newton's method has arrived; coarser
+answers have 1e4 units of their noise."""
+
 _STEP = 3.0
+"""Most that a Newton step may change a score: beyond, shares saturate and their slopes say nothing about where to
+go."""
 
 
 @dataclass(eq=False)

@@ -19,16 +19,33 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
 
 ATTEMPTS = 3
+"""Query tokens tried for a fit, each a quarter as long as the one before: heads that are saturated at the first are not
+at the third."""
+
 _PILOT = 8
+"""Random tokens asked for each trial length of the query token."""
+
 _MOST_HEADS = 12
+"""Most heads that a fit begins with: beyond, random starts seldom find their way."""
+
 _MORE = 2
 """Heads beyond those counted that a fit may begin with."""
 
 _STARTS = 10
+"""Random starts of a fit of two heads or more; one head takes three."""
+
 _EXPLAINED = 2e-13
+"""Root mean square that a fit may leave, relative to the largest answer: about 1000 units of float64 rounding. Declared
+noise raises it."""
+
 _LAST = 1e-3
-_FEW, _SMALL = 8, 12
-"""Dimensions the fit begins with, and up to how many it is done in all of them at once."""
+"""The last fit aims at this share of what it may leave: it has a good start, and goes on until rounding ends it."""
+
+_FEW = 8
+"""Dimensions the fit begins with where there are more than `_SMALL`; the others are added one by one."""
+
+_SMALL = 12
+"""Dimensions up to which the fit is done in all of them at once."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,11 @@ from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array
 
 SATURATED = 40.0
+"""Score, beyond the log of the values' ratio, at which a head is on or off: e^-40 = 4e-18 is below float64 rounding."""
+
 _PARALLEL = 1e-6
+"""Smallest singular value of the normalised key directions at which they can still be switched one by one: below, z
+would be a million times longer."""
 
 
 def separable(w: Array) -> bool:
