@@ -200,7 +200,8 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
     yield out("pooled layer", "pooled", vector(pooled(made), dim), **everyone)
     for cap in (5.0, 50.0):
         bounded = {"scores": "bounded", **LINEAR, **LAST}
-        yield out(f"cap {cap:g}", "bounded scores", scalar(capped(cap, dim, seed, False), dim), **bounded)
+        facts = {**NO_HEADS, **LINEAR, **LAST, "kernel": f"softcap {cap:g}", "normalised": True}
+        yield HeldOut(f"cap {cap:g} d={dim}", "kernel head", scalar(capped(cap, dim, seed, False), dim), facts)
         yield out(f"cap {cap:g} of a layer", "bounded scores", vector(capped(cap, dim, seed, True), dim), **bounded)
     normed = {"scores": "bounded", **LINEAR, **LAST}
     yield out("normed queries and keys", "", vector(normed_scores(dim, seed), dim), **normed)

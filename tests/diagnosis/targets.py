@@ -89,7 +89,8 @@ def outside() -> Iterator[Target]:
     """Targets in no class."""
     for seed, dim in ((0, 6), (1, 8), (2, 12)):
         for name, make in FOREIGN.items():
-            yield f"{name} d={dim}", "outside", lambda m=make, s=seed, d=dim: named(m(d, s), d)
+            family = "kernel head" if name == "sigmoid attention" else "outside"
+            yield f"{name} d={dim}", family, lambda m=make, s=seed, d=dim: named(m(d, s), d)
 
 
 def foreign_layers() -> Iterator[Target]:

@@ -87,7 +87,7 @@ def _candidates(spec: OracleSpec) -> tuple[Learner, ...]:
     heads = (learners.SingleHead(), learners.SingleHead(affine=True), learners.LowRank(), learners.Approximate())
     several = (learners.MultiHead(), learners.MultiHead(affine=True))
     networks = (learners.ReluNetwork(), learners.ReluNetwork(bias=True))
-    return (*heads, *several, *networks, learners.Transformer(), learners.AttentionBehind())
+    return (*heads, *several, *networks, learners.Transformer(), learners.AttentionBehind(), learners.KernelHead())
 
 
 def _cost(learner: Learner, spec: OracleSpec) -> tuple[int, int, str] | None:

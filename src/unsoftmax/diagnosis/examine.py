@@ -9,12 +9,13 @@ import numpy as np
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
+from unsoftmax.diagnosis.kernels import KERNEL_QUERIES, other_kernel
 from unsoftmax.diagnosis.layers import layer
 from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow, one_row
 from unsoftmax.diagnosis.sequences import Sequences, sequences
 from unsoftmax.diagnosis.served import served
-from unsoftmax.diagnosis.several import several_heads
+from unsoftmax.diagnosis.several import LAW_QUERIES, several_heads
 from unsoftmax.diagnosis.single import Trial, single_head
 from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.diagnosis.tokens import over_tokens
@@ -180,11 +181,19 @@ def attention(
     found += one.findings
     if one.learner is not None:
         return Diagnosis(one.family, one.learner, found, one.reasons)
-    many = yield from several_heads(spec, known, affine, seed, allowed - one.queries)
+    # Several heads leave room for another kernel where none of both is affine.
+    left = allowed - one.queries
+    many = yield from several_heads(spec, known, affine, seed, left if affine else left - KERNEL_QUERIES)
     found += many.findings
     if many.learner is not None:
         return Diagnosis(many.family, many.learner, found, many.reasons)
-    laws = yield from _laws(spec, known, seed, allowed - one.queries - many.queries)
+    left -= many.queries
+    if not affine:
+        kernel = yield from other_kernel(spec, known, seed, left - LAW_QUERIES)
+        found, left = found + kernel.findings, left - kernel.queries
+        if kernel.learner is not None:
+            return Diagnosis(kernel.family, kernel.learner, found)
+    laws = yield from _laws(spec, known, seed, left)
     found += laws
     if any(law.value == "bounded" for law in laws):
         return outside(found, "bounded scores", "scores stay bounded however long the tokens are, as no head's here do")
@@ -233,6 +242,10 @@ def network(
     if not trial.explains(known.relative_noise):
         words = "A softmax head before a network does not explain the answers."
         found += (Finding("attention behind a network", False, words, evidence=evidence),)
+        kernel = yield from other_kernel(spec, known, seed, allowed - trial.queries)
+        found += kernel.findings
+        if kernel.learner is not None:
+            return Diagnosis(kernel.family, kernel.learner, found)
         why = trial.reason or "fresh rays contradict what was learned on others"
         return outside(found, "network", f"attention before a network does not explain the answers: {why.rstrip('.')}")
     words = "A softmax head before a function of its output explains the answers."

@@ -13,9 +13,12 @@ from numpy.polynomial import chebyshev
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Array
 
+_FAR = -40.0
+"""Score below which log(1 + e^s) is e^s in float64: e^-40 is below half a unit of rounding."""
+
 _LOGS: dict[str, Callable[[Array, float], Array]] = {
     "exp": lambda s, _: s,
-    "softplus": lambda s, _: np.log(np.logaddexp(0.0, s)),
+    "softplus": lambda s, _: np.where(s < _FAR, s, np.log(np.logaddexp(0.0, np.maximum(s, _FAR)))),
     "1 + elu": lambda s, _: np.where(s > 0, np.log1p(np.maximum(s, 0.0)), s),
     "sigmoid": lambda s, _: -np.logaddexp(0.0, -s),
     "softcap": lambda s, c: c * np.tanh(s / c),

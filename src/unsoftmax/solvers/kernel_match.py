@@ -66,7 +66,7 @@ def _fit(
                 continue
         misfit = float(np.sqrt(np.mean(fit.fun**2)))
         if best is None or misfit < best.misfit:
-            best = Matched(name, float(fit.x[0]), float(np.exp(fit.x[1])) if capped else None, misfit)
+            best = Matched(name, float(fit.x[0]), float(np.exp(min(fit.x[1], 300.0))) if capped else None, misfit)
     return best if best is not None else Matched(name, slope, None, np.inf)
 
 
