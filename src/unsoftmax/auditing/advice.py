@@ -10,8 +10,11 @@ from unsoftmax.results.audit import Cell, duration, error_of
 OWN_LIMIT = "not within the budget you set"
 """How the reason of a cell begins that the user's own limit ended."""
 _BETTER = ("exact", "close", "rough", "none")
-_DEARER, _SLOWER = 1.5, 2.0
-"""From which factor on a defence is said to cost the attacker queries, or time."""
+_DEARER = 1.5
+"""Factor of queries, over the undefended target, from which on a defence is said to cost the attacker queries."""
+
+_SLOWER = 2.0
+"""Factor of hours, over the undefended target, from which on a defence is said to cost the attacker time."""
 
 
 def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> Iterator[str]:

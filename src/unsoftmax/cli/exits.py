@@ -11,18 +11,33 @@ import typer
 
 from unsoftmax import errors
 
-USAGE, NOT_RECOVERED, BUDGET, TARGET, TOO_CHEAP, DIFFERS, UNDECIDED, FALLEN, INTERRUPTED = (
-    2,
-    3,
-    4,
-    5,
-    10,
-    11,
-    12,
-    13,
-    130,
-)
-"""0 is success; 1 is left to crashes, and what lies above 2 is what scripts may want to tell apart."""
+USAGE = 2
+"""Exit code of a call or a file that cannot be used; argument parsers use 2 too, 0 is success and 1 is left to
+crashes."""
+
+NOT_RECOVERED = 3
+"""Exit code of a target that is outside the class, not identifiable, or not reachable inside its domain."""
+
+BUDGET = 4
+"""Exit code of a budget of queries that ran out."""
+
+TARGET = 5
+"""Exit code of a target that failed to answer."""
+
+TOO_CHEAP = 10
+"""Exit code of an audit that found an attack below the price asked for; its own from 10 on are verdicts, not errors."""
+
+DIFFERS = 11
+"""Exit code of a comparison that found another model than the reference."""
+
+UNDECIDED = 12
+"""Exit code of a comparison whose budget did not decide."""
+
+FALLEN = 13
+"""Exit code of experiments of which a claim does not hold."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 and the number of the signal, 2, as shells report it."""
 
 
 def code_of(error: errors.UnsoftmaxError) -> int:

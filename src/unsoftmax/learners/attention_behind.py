@@ -18,11 +18,17 @@ from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
-RAY_DIRECTIONS, RAY_CHECKS = 6, 16
-"""Queries of the verification (`verify.rays`): fresh directions, then sequences of several lengths along the best."""
+RAY_DIRECTIONS = 6
+"""Fresh directions that the verification (`verify.rays`) asks for, the best of which carries its checks."""
 
-_FRESH, _FRESH_PER_HEAD = 24, 16
-"""Queries of the verification of several heads (`verify.heads_behind`), and of each head."""
+RAY_CHECKS = 16
+"""Sequences of several lengths that it asks along that direction."""
+
+_FRESH = 24
+"""Queries of the verification of several heads (`verify.heads_behind`) that do not depend on their number."""
+
+_FRESH_PER_HEAD = 16
+"""Queries of that verification for each head, at most."""
 
 _NOISE_TO_ERROR = 1e3
 """Error of W over the gap by which answers fail to scale: the conditioning of the cross, seen on random W."""

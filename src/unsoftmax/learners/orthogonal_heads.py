@@ -39,8 +39,11 @@ _SILENT = 1e3
 _OUTSIDE = 1e-9
 """Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
 
-_FRESH, _FRESH_PER_HEAD = 120, 8
-"""Most queries of the verification (`verify.heads`), and of each head."""
+_FRESH = 120
+"""Most queries of the verification (`verify.heads`) that do not depend on the number of heads."""
+
+_FRESH_PER_HEAD = 8
+"""Most queries of that verification for each head."""
 
 
 @dataclass(frozen=True, eq=False)

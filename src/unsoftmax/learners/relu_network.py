@@ -24,8 +24,15 @@ from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.spec import OracleSpec
 
-FRESH, NEAR_KINKS, PAIRS = 6, 6, 2
-"""Queries of a network's verification (`verify.networks`): few, for each depends on about half of all neurons."""
+FRESH = 6
+"""Random vectors of a network's verification (`verify.networks`): few, for each depends on about half of all
+neurons."""
+
+NEAR_KINKS = 6
+"""Vectors beside kinks in that verification, where a neuron that is misplaced shows most."""
+
+PAIRS = 2
+"""Sequences of two tokens in that verification, where the target takes them: one of the two alone decides."""
 
 _LARGEST_OVER_TYPICAL = 25.0
 """Largest error over ten thousand inputs next to the root mean square over a dozen: tails and the dozen's own luck."""

@@ -13,8 +13,11 @@ from unsoftmax.models.base import Array
 from unsoftmax.models.multi_head import same
 from unsoftmax.models.positions import Rope
 
-_LAST, _LENGTH = 16, 33
-"""Sequences, and tokens of each: distances up to 32, where the slower half of the usual rotations shows too."""
+_LAST = 16
+"""Random sequences on which the scores of two layers are compared."""
+
+_LENGTH = 33
+"""Tokens of each: distances up to 32, where the slower half of the usual rotations shows too."""
 
 DISTANCES = (0, 1, 2, 16)
 """Distances at which the score matrices of layers with positions are compared."""
