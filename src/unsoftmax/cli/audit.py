@@ -38,6 +38,7 @@ def audit(
         Path | None, typer.Option(help="Write the audit as JSON here; `unsoftmax report` makes the page of it.")
     ] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF for code-scanning pages here.")] = None,
+    cyclonedx: Annotated[Path | None, typer.Option(help="Write a CycloneDX 1.6 attestation here.")] = None,
     fail_if_cost_below: Annotated[
         float | None,
         typer.Option(
@@ -80,7 +81,8 @@ def audit(
     with exits.one_sentence(debug, as_json):
         options = settings.merged(
             config, learner=learner, truth=truth, price=price, rate=rate, budget=budget, max_cost=max_cost,
-            folder=folder, report=report, output=output, sarif=sarif, fail_if_cost_below=fail_if_cost_below, seed=seed,
+            folder=folder, report=report, output=output, sarif=sarif, cyclonedx=cyclonedx,
+            fail_if_cost_below=fail_if_cost_below, seed=seed,
             workers=workers, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
             max_batch=max_batch, part=part, position=position, link=link, send_rate=send_rate, token_env=token_env,
             api=api, model=model, wire=wire,
@@ -89,7 +91,7 @@ def audit(
             raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")
         if options["rate"] == 0:
             raise InvalidArgument("`--rate` must be positive: queries per second an attacker can ask (got 0).")
-        settings.writable(options, "report", "output", "sarif", target=target)
+        settings.writable(options, "report", "output", "sarif", "cyclonedx", target=target)
         terms = auditing.Terms(price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0)
         attack = settings.learner_named(options["learner"])
         oracle, true_model = targets.resolve(target, **settings.oracle_options(options, "send_rate"))
@@ -115,12 +117,14 @@ def audit(
 
 def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
     """Write the files that were asked for, and print what follows from the audit."""
-    from unsoftmax.report import audit_page, sarif, write
+    from unsoftmax.report import audit_attestation, audit_page, sarif, write
 
     if options["output"]:
         result.save(options["output"])
     if options["sarif"]:
         write(sarif(result), options["sarif"])
+    if options["cyclonedx"]:
+        write(audit_attestation(result), options["cyclonedx"])
     if options["report"]:
         write(audit_page(result), options["report"])
     if as_json:
@@ -128,7 +132,7 @@ def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
         return
     about = [f"Asked: {result.evidence.asked}."] if result.evidence is not None and result.evidence.asked else []
     typer.echo(exits.plain("\n".join(["", *result.recommendations, *about])))
-    for name in ("report", "output", "sarif"):
+    for name in ("report", "output", "sarif", "cyclonedx"):
         if options[name]:
             typer.echo(f"{name}: {options[name]}")
 

@@ -43,6 +43,7 @@ def compare(
     output: Annotated[Path | None, typer.Option(help="Save the comparison here (.safetensors).")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF for code-scanning pages here.")] = None,
+    cyclonedx: Annotated[Path | None, typer.Option(help="Write a CycloneDX 1.6 attestation here.")] = None,
     dim: settings.Dim = None,
     tolerance: settings.Tolerance = None,
     max_norm: settings.MaxNorm = None,
@@ -74,12 +75,13 @@ def compare(
     with exits.one_sentence(debug, as_json):
         options = settings.merged(
             config, alpha=alpha, smallest=smallest, arithmetic=arithmetic, explain=explain, monitor=monitor, seed=seed,
-            budget=budget, ledger=ledger, workers=workers, output=output, report=report, sarif=sarif, dim=dim,
+            budget=budget, ledger=ledger, workers=workers, output=output, report=report, sarif=sarif,
+            cyclonedx=cyclonedx, dim=dim,
             tolerance=tolerance, max_norm=max_norm, max_length=max_length, max_batch=max_batch, rate=rate,
             token_env=token_env,
             api=api, model=model, wire=wire,
         )  # fmt: skip
-        settings.writable(options, "output", "report", "sarif", "ledger", "monitor")
+        settings.writable(options, "output", "report", "sarif", "cyclonedx", "ledger", "monitor")
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         asked, held = targets.resolve(reference, **_for_reference(reference, options))
         known: Any = asked if held is None else held
@@ -106,12 +108,14 @@ def _for_reference(reference: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
     """Write the files that were asked for, say the sentence, and end with the code of the verdict."""
-    from unsoftmax.report import comparison_page, comparison_sarif, write
+    from unsoftmax.report import comparison_attestation, comparison_page, comparison_sarif, write
 
     if options["output"]:
         result.save(options["output"])
     if options["sarif"]:
         write(comparison_sarif(result), options["sarif"])
+    if options["cyclonedx"]:
+        write(comparison_attestation(result), options["cyclonedx"])
     if options["report"]:
         write(comparison_page(result), options["report"])
     if as_json:
@@ -120,7 +124,7 @@ def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
         typer.echo(exits.plain(f"{result.verdict}: {result.sentence} ({result.usage.billed} queries)"))
         for note in result.notes:
             typer.echo(exits.plain(f"note: {note}"))
-        for name in ("report", "output", "sarif"):
+        for name in ("report", "output", "sarif", "cyclonedx"):
             if options[name]:
                 typer.echo(f"{name}: {options[name]}")
     if result.differs is not False:

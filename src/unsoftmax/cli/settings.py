@@ -88,6 +88,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
             "report",
             "folder",
             "sarif",
+            "cyclonedx",
             "token_env",
             "truth",
             "part",
@@ -181,7 +182,7 @@ def budget_of(options: dict[str, Any]) -> int | Budget | None:
     return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])
 
 
-_SILENT = ("output", "sarif", "folder", "ledger", "workers", "fail_if_cost_below", "monitor", "report")
+_SILENT = ("output", "sarif", "cyclonedx", "folder", "ledger", "workers", "fail_if_cost_below", "monitor", "report")
 """Options that do not change the result; `report` comes last."""
 
 
