@@ -13,9 +13,13 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 
 _NORMS = (1e2, 1e4, 1e6)
+"""Norms of tokens that are tried where no limit is declared; farther than this no learner goes."""
+
 _LENGTHS = (16, 64, 256)
+"""Lengths of sequences that are tried where no limit is declared; farther than this no learner goes."""
+
 QUERIES = len(_NORMS) + len(_LENGTHS)
-"""Each step is a sequence that services refuse for a reason of their own; farther than this no learner goes."""
+"""Queries of the input limits: one for each step, since a service may refuse each for a reason of its own."""
 
 
 def input_limits(stack: Stack) -> Iterator[Finding]:

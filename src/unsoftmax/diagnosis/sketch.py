@@ -30,8 +30,10 @@ _NOISE = 6.0
 """Deviations of the measured noise that a gap may have without speaking against the sketch."""
 
 _LENGTHS = (2, 5, 12, 24)
+"""Lengths of random sequences, long ones among them: what differs from softmax often shows only there."""
+
 _PER_LENGTH = 3
-"""Random sequences, long ones among them: what differs from softmax often shows only there."""
+"""Random sequences of each length: few, since a sketch is tried for every class."""
 
 
 class TooDearError(Exception):

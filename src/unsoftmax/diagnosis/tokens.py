@@ -23,8 +23,10 @@ _ALLOWED = 360
 """Most queries of the sketch: twelve ids with their repairs took 280 at most."""
 
 _LENGTHS = (2, 3, 5, 9)
+"""Lengths of fresh sequences of ids; the longer ones show what pairs do not."""
+
 _PER_LENGTH = 6
-"""Fresh sequences of each length; the longer ones show what pairs do not."""
+"""Fresh sequences of each length."""
 
 _OFF = 0.05
 """Share of the values' spread by which fresh answers may be off: rounding to two decimals stays below, and no other way

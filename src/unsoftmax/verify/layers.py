@@ -20,6 +20,9 @@ _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
 
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
+"""Random sequences of each length: two of the short ones, and one of lengths at which windows or caches of a served
+model would show."""
+
 _NEAR_TIES = 14
 """Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
 

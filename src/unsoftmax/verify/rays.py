@@ -22,6 +22,8 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.stated import implied, statements
 
 _LENGTHS = (2, 3, 5, 9)
+"""Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not."""
+
 _SLACK = 100.0
 """Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""
 

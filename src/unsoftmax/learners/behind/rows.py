@@ -31,6 +31,8 @@ _PILOT = 8
 """Entries from which the size of the scores is set."""
 
 _SHIFTS = ((1, 1), (1, 64), (64, 1))
+"""Copies of the two tokens: first as they come, then with 64 of one or of the other, which shifts a far logit by log 64
+= 4.2 to either side."""
 
 
 @dataclass(eq=False)

@@ -29,6 +29,9 @@ _SPARE_QUERIES = 3
 """Queries beyond the unknowns: they check the solution."""
 
 _COPIES = np.array([[1, 1], [1, 3], [3, 1]])
+"""Copies of the two tokens of a pair, taking turns: three ratios let one direction show three different shares of every
+head."""
+
 _LOGIT = 1.3
 """Typical logit of the pairs; near 1 a step in the logit moves the answer most."""
 
