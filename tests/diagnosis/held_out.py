@@ -211,8 +211,9 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
     few = best_three(dim, seed)
     yield out("best three", "", vector(few, dim), **LINEAR, **LAST, **{"short tokens": False})
     yield out("slopes", "order", vector(slopes(dim, seed), dim), order=True, **{"answering position": None}, **LINEAR)
-    yield out("encoder layer, norms behind", "", lambda: encoder(dim, seed, False), **LAST)
-    yield out("encoder layer, norms before", "", lambda: encoder(dim, seed, True), **LAST)
+    yield out("encoder layer, norms behind", "norm behind", lambda: encoder(dim, seed, False), **LAST)
+    before = NO_HEADS | LAST | {"networks": True, "frozen contexts": True}
+    yield HeldOut(f"encoder layer, norms before d={dim}", "attention stack", lambda: encoder(dim, seed, True), before)
     within = {"one row": "bounded", **LAST}
     yield out("tanh", "row", scalar(lambda X: np.tanh(plain(X)), dim), **within)
     yield out("sigmoid", "row", scalar(lambda X: expit(plain(X)), dim), **within)

@@ -79,7 +79,7 @@ def _candidates(spec: OracleSpec) -> tuple[Learner, ...]:
     if spec.vocabulary is not None:
         return (learners.TokenHead(),)
     if spec.outputs is not None:
-        return (learners.AttentionLayer(),)
+        return (learners.AttentionLayer(), learners.AttentionStack())
     if spec.kind == "membership":
         return (learners.Membership(),)
     if spec.link is not None:

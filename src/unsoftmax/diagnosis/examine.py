@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
+from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.kernels import KERNEL_QUERIES, other_kernel
 from unsoftmax.diagnosis.layers import layer
@@ -17,7 +18,7 @@ from unsoftmax.diagnosis.sequences import Sequences, sequences
 from unsoftmax.diagnosis.served import served
 from unsoftmax.diagnosis.several import LAW_QUERIES, several_heads
 from unsoftmax.diagnosis.single import Trial, single_head
-from unsoftmax.diagnosis.sketch import sketch
+from unsoftmax.diagnosis.sketch import Meter, limited, sketch
 from unsoftmax.diagnosis.tokens import over_tokens
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
@@ -83,7 +84,7 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     seen = yield from sequences(spec, norm, known, rng, row.shape in ("linear", "affine"))
     found += (row.finding, *seen.findings)
     if seen.ordered and seen.speaks != "first" and spec.outputs is not None and spec.domain.length_limit > 2:
-        return (yield from served(spec, found, rng, room))
+        return (yield from _positioned(spec, row, found, rng, room))
     if seen.ordered:
         return ordered(spec, seen, found)
     if spec.outputs is not None:
@@ -111,6 +112,19 @@ def _unreadable(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) ->
         because = "every sequence asked so far got the same answer; a constant shows no parameters"
         return outside(found, "constant", because)
     return None
+
+
+def _positioned(
+    spec: OracleSpec, row: OneRow, found: tuple[Finding, ...], rng: np.random.Generator, room: int
+) -> Asking[Diagnosis]:
+    """Order counts: a layer with positions, or a stack under a causal mask."""
+    meter = Meter(room)
+    layer_of = yield from limited(served(spec, found, rng, room), meter)
+    if layer_of.learner is None and row.shape not in ("linear", "affine"):
+        stack = yield from depth(spec, found, rng, room - meter.used)
+        if stack is not None:
+            return stack
+    return layer_of
 
 
 def ordered(spec: OracleSpec, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:

@@ -11,7 +11,7 @@ from unsoftmax.results.recovery import Usage
 
 CODES = (
     "noise", "zero", "constant", "labels", "order", "first position", "pooled", "no attention", "row", "network", "law",
-    "bounded scores", "heads", "tokens", "outputs",
+    "bounded scores", "heads", "tokens", "outputs", "norm behind",
 )  # fmt: skip
 """Why no learner was chosen: the trait that no class has, or that could not be seen."""
 

@@ -6,14 +6,22 @@ import numpy as np
 
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.mixing import alike, mixing
-from unsoftmax.diagnosis.norms import norm_before
+from unsoftmax.diagnosis.norms import NORM_QUERIES, affine_behind, norm_before, norm_last
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.spec import OracleSpec
+
+_HIDDEN = (
+    "a norm is the last thing before the answer and more than an affine function stands before it: norms behind "
+    "several layers or a network (post-norm, as in BERT), or a final norm, hide the length of what heads write, by "
+    "which stacks are read"
+)
+"""Why such targets are refused."""
 
 
 def layer(
@@ -37,7 +45,12 @@ def layer(
     if row.shape in ("linear", "affine"):
         return (yield from _plain(spec, norm, known, found, rng, allowed))
     if row.shape in ("bounded", "normalised"):
-        return (yield from _normed(spec, known, row, found, rng))
+        return (yield from _normed(spec, known, row, found, rng, allowed))
+    if row.shape == "squashed":
+        return (yield from _squashed(spec, known, found, rng))
+    stack = yield from depth(spec, found, rng, allowed)
+    if stack is not None:
+        return stack
     words = "a single vector is answered neither affinely nor normalised, as no layer here does"
     return _outside(found, "row", words)
 
@@ -63,7 +76,12 @@ def _plain(
 
 
 def _normed(
-    spec: OracleSpec, known: Answers, row: OneRow, found: tuple[Finding, ...], rng: np.random.Generator
+    spec: OracleSpec,
+    known: Answers,
+    row: OneRow,
+    found: tuple[Finding, ...],
+    rng: np.random.Generator,
+    allowed: int,
 ) -> Asking[Diagnosis]:
     """The length of a vector does not matter, at least not of a long one: a norm before the heads, or behind them."""
     before = yield from norm_before(spec, known, rng)
@@ -73,12 +91,30 @@ def _normed(
         found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
         return Diagnosis("attention layer", learners.AttentionLayer(norm="rms"), found)
     if kind == "none" and row.shape == "normalised" and row.beside:
+        stack = yield from depth(spec, found, rng, allowed - NORM_QUERIES)
+        if stack is not None:
+            return stack
         words = "what stands beside the residual is no linear function behind a norm: a network, or several layers"
         return _outside(found, "network", words)
     place = "pre" if kind == "layer" or (kind is None and row.shape == "normalised") else "post"
+    affine = (yield from affine_behind(spec, known, rng)) if place == "post" else None
+    found += () if affine is None else (affine,)
+    if affine is not None and not affine.value:
+        return _outside(found, "norm behind", _HIDDEN)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
     found += (Finding("norm", place, words),)
     return Diagnosis("attention layer", learners.AttentionLayer(norm="auto"), found)
+
+
+def _squashed(
+    spec: OracleSpec, known: Answers, found: tuple[Finding, ...], rng: np.random.Generator
+) -> Asking[Diagnosis]:
+    """Long vectors are answered within bounds, about no centre: a norm stands behind the layers, or something else."""
+    last = yield from norm_last(spec, known, rng)
+    found += (last,)
+    if last.value:
+        return _outside(found, "norm behind", _HIDDEN)
+    return _outside(found, "row", "a single vector is answered neither affinely nor normalised, as no layer here does")
 
 
 def _outside(found: tuple[Finding, ...], code: str, because: str) -> Diagnosis:

@@ -70,3 +70,46 @@ def _misfit(tokens: Array, answer: Array, centred: bool) -> float:
     left = (gz - centre) * size[2] - (gx - centre) * size[0] - (gy - centre) * size[1]
     whole = np.linalg.norm((gx - centre) * size[0], axis=1) + np.linalg.norm((gy - centre) * size[1], axis=1)
     return float(np.median(np.linalg.norm(left, axis=1) / np.maximum(whole, 1e-300)))
+
+
+_DRAWS = 3
+_FAR = 2.0**20
+"""How much longer the vectors are that show the norm's shift: what is added to them is then below float32."""
+
+BEHIND_QUERIES = 6 * _DRAWS
+
+
+def affine_behind(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
+    """Whether single vectors are answered by the norm of an affine function of them, as a layer with its norm behind.
+
+    Then the answers to x, y, z and x + y - z, the norm's shift taken off, are linearly dependent. None where vectors
+    may not be long enough to show the shift, the middle of opposite ones.
+    """
+    if 4 * _FAR * np.sqrt(spec.dim) > spec.domain.norm_limit or (spec.outputs or 0) <= 4:
+        return None
+    x = sphere(rng, (_DRAWS, 3, spec.dim)) * np.sqrt(spec.dim)
+    x = np.concatenate([x, x[:, :1] + x[:, 1:2] - x[:, 2:], _FAR * x[:, :1], -_FAR * x[:, :1]], axis=1)
+    y = (yield Probes(x.reshape(-1, 1, spec.dim), phase=PHASE)).reshape(_DRAWS, 6, -1)
+    s = np.linalg.svd(y[:, :4] - y[:, 4:].mean(axis=1, keepdims=True), compute_uv=False)
+    left = float(np.median(s[:, -1] / s[:, 0]))
+    holds = left <= max(_FITS, 100 * known.relative_noise)
+    words = "Single vectors are answered by the norm of an affine function of them."
+    if not holds:
+        words = "Single vectors are answered by a norm, and by no affine function before it."
+    return Finding("affine before the norm", holds, words, evidence={"left": left})
+
+
+_SPARE = 2
+"""Vectors beyond the outputs, so that answers in general position span everything."""
+
+
+def norm_last(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding]:
+    """Whether a LayerNorm is the last thing: then all answers lie in one hyperplane, whatever stands before it."""
+    assert spec.outputs is not None
+    length = min(np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    y = yield Probes(sphere(rng, (spec.outputs + _SPARE, 1, spec.dim)) * length, phase=PHASE)
+    s = np.linalg.svd(y - y.mean(axis=0), compute_uv=False)
+    least, next_one = float(s[-1] / s[0]), float(s[-2] / s[0])
+    flat = least <= known.tolerance(known.size) < next_one / _APART
+    words = "All answers lie in one plane, as behind a LayerNorm." if flat else "The answers span all dimensions."
+    return Finding("norm last", flat, words, evidence={"least": least, "second least": next_one})

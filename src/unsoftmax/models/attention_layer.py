@@ -139,7 +139,7 @@ class AttentionLayer(Model):
     @property
     def accepts_counts(self) -> bool:  # type: ignore[override]
         """Copies are a matter of their number only where order does not matter."""
-        return not self.ordered and self.weighing.usual
+        return not self.ordered and self.features is None and self.weighing.usual
 
     @property
     def P(self) -> Array:
