@@ -322,3 +322,23 @@ def test_fresh_noise_before_short_tokens_is_averaged_away() -> None:
 def test_a_limit_is_below_the_unknowns(result) -> None:
     limit = next(text for text in result.recommendations if text.startswith("Limit to set: "))
     assert int(limit.split()[3].replace(",", "")) == result.unknowns - 1
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (us.models.SingleHead.random(4, norm=2.0, seed=0), ["input gradients", "attention maps"]),
+        (us.models.MultiHead.random(4, 2, norm=2.0, seed=0), ["attention maps"]),
+    ],
+    ids=["single", "multi"],
+)
+def test_explanations_are_rows_that_count_for_no_price(model, names) -> None:
+    oracle = us.oracle(model)
+    rungs = us.auditing.ladder(oracle.spec, model)
+    shown = [s for s in rungs if s.access in ("input gradients", "attention maps")]
+    assert [s.access for s in shown] == names
+    found = us.audit(oracle, model, scenarios=[rungs[0], *shown], terms=us.auditing.Terms(price_per_query=1.0))
+    assert all(cell.leak == "exact" and not cell.offered for cell in found.cells[1:])
+    assert found.cheapest == found.cells[0].price
+    assert sum(text.startswith("If answers came with") for text in found.recommendations) == len(names)
+    assert not [s for s in us.auditing.ladder(oracle.spec) if s.access in names]

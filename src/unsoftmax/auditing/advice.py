@@ -23,7 +23,8 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         yield from _out_of_scope(cells[0])
         return
     read = [c for c in cells if c.access == RECORDED]
-    cells = [c for c in cells if c.access != RECORDED]
+    explained = [c for c in cells if not c.offered and c.leak != "none"]
+    cells = [c for c in cells if c.access != RECORDED and c.offered]
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
     limited = [c for c in cells if c.reason.startswith(OWN_LIMIT)]
     held = next((c for c in limited if c.defence == "none"), None)
@@ -40,6 +41,9 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         f"in about {duration(base.hours)} at the assumed rate."
     )
     yield from (_reader(c) for c in read)
+    for cell in explained:
+        spent = f"{cell.queries:,} queries{_money(cell, currency)}"
+        yield f"If answers came with {cell.access}, {spent} would give {_copy(cell)}."
     yield from _limits(base, fewest)
     leaking = [c for c in cells if c is not base and c.leak != "none"]
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]

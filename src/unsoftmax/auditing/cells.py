@@ -33,7 +33,7 @@ from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import recover
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _OUT_OF_SCOPE = (Status.MISMATCH.value, Status.NOT_IDENTIFIABLE.value)
 """Endings that say that no learner here speaks of this target, not that it is safe."""
@@ -245,6 +245,8 @@ def attack(base: Learner, spec: OracleSpec, stochastic: bool = False) -> Learner
     Noise that is fresh each time averages out; where tokens may be long, one pass drowns it anyway.
     """
     single = isinstance(base, learners.SingleHead | learners.LowRank | learners.Approximate)
+    if spec.kind in EXPLAINED and isinstance(base, learners.Approximate):
+        return learners.SingleHead()
     if spec.kind == "membership":
         if isinstance(base, learners.Membership):
             return base

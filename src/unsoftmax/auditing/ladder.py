@@ -6,11 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from unsoftmax.adapters.callable import oracle as make
 from unsoftmax.auditing.reading import LARGEST, RECORDED
+from unsoftmax.models.base import Model
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.spec import Domain, OracleSpec
+from unsoftmax.spec import Domain, Kind, OracleSpec
 
 LABEL_ACCURACY = 1e-6
 """Accuracy that attacks through labels aim at: what counts as an exact copy."""
@@ -77,13 +81,19 @@ def capped_and_noisy(oracle: Oracle, max_norm: float, deviation: float) -> Oracl
     return Stochastic(capped(oracle, max_norm), deviation=deviation)
 
 
+def explained(oracle: Oracle, model: Model, kind: Kind) -> Oracle:
+    """What the true model would show if it explained its answers, inside the target's own limits."""
+    own = oracle.spec.domain
+    return make(model, kind=kind, max_norm=own.max_norm, max_length=own.max_length, name=oracle.spec.name)
+
+
 def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
     """Short tokens only, and labels instead of values."""
     return Thresholded(capped(oracle, max_norm))
 
 
-def ladder(spec: OracleSpec) -> list[Scenario]:
-    """The scenarios that make sense for this target, undefended first."""
+def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
+    """The scenarios that make sense for this target, undefended first; explanations need the true model."""
     labels = spec.kind == "membership"
     ids = spec.vocabulary is not None
     access = "token ids" if ids else "labels only" if labels else "vector answers" if spec.outputs else "values"
@@ -110,9 +120,21 @@ def ladder(spec: OracleSpec) -> list[Scenario]:
             Scenario("labels only", "none", Thresholded),
             Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
         ]
+        rungs += _explained(spec, truth)
         if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
             rungs.append(Scenario(RECORDED, "none", same))
     return rungs
+
+
+def _explained(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
+    """Explanations that the true model can give; the gradient of a sum of heads does not part them."""
+    plain = spec.kind == "value" and spec.link is None and spec.dtype == "float64" and not spec.domain.forbidden
+    single = isinstance(truth, SingleHead | LowRankHead)
+    if truth is None or not plain or not (single or isinstance(truth, MultiHead)):
+        return []
+    kinds: dict[str, Kind] = {"input gradients": "gradient"} if single else {}
+    kinds["attention maps"] = "attention"
+    return [Scenario(name, "none", partial(explained, model=truth, kind=kind)) for name, kind in kinds.items()]
 
 
 def _blurred(access: str, ids: bool) -> list[Scenario]:

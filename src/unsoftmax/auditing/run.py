@@ -71,7 +71,7 @@ def audit(
     home = None if folder is None else Path(folder)
     if home is not None:
         bind(home, _binding(oracle, learner, truth, seed, limits))
-    rungs = list(scenarios if scenarios is not None else ladder(oracle.spec))
+    rungs = list(scenarios if scenarios is not None else ladder(oracle.spec, truth))
     if not rungs:
         raise InvalidArgument("`scenarios` must hold at least one scenario (got none).")
     base = learner if learner is not None else _diagnosed(oracle, seed, home)

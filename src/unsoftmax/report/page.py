@@ -103,10 +103,11 @@ _FRONTIER = "Error of the copy against what it took; the stair joins the ways in
 
 
 def _figures(audit: Audit) -> str:
-    usable = [c for c in audit.cells if c.leak in ("exact", "close")]
+    offered = [c for c in audit.cells if c.offered]
+    usable = [c for c in offered if c.leak in ("exact", "close")]
     if not audit.in_scope:
         return figures({"Ways in that leak": "not known", "The target": "out of scope"})
-    shown = {"Ways in that leak": f"{len(usable)} of {len(audit.cells)}", "Degrees of freedom": f"{audit.unknowns:,}"}
+    shown = {"Ways in that leak": f"{len(usable)} of {len(offered)}", "Degrees of freedom": f"{audit.unknowns:,}"}
     if usable:
         cell = min(usable, key=lambda c: (c.price, c.queries))
         shown["Queries for a close copy"] = f"{cell.queries:,}"

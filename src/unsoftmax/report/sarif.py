@@ -67,7 +67,7 @@ def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
     )
     return {
         **_place(audit, cell),
-        "level": _LEVEL[cell.leak],
+        "level": _LEVEL[cell.leak] if cell.offered else "note",
         "message": {"text": text},
         "properties": {"queries": cell.queries, "price": cell.price, "error": error_of(cell)},
     }

@@ -25,6 +25,9 @@ CLOSE = 1e-2
 ROUGH = 0.5
 """Relative error up to which a copy counts as rough: half, and a copy of weights 0 would be off by 1."""
 
+EXPLANATIONS = ("input gradients", "attention maps")
+"""Access levels that the target does not offer as it was audited: what explanations of its answers would give away."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -50,6 +53,11 @@ class Cell:
     @property
     def name(self) -> str:
         return f"{self.access}, {self.defence}"
+
+    @property
+    def offered(self) -> bool:
+        """Whether the target as it was audited can be asked this way."""
+        return self.access not in EXPLANATIONS
 
     @property
     def title(self) -> str:
@@ -88,8 +96,8 @@ class Audit:
 
     @property
     def cheapest(self) -> float | None:
-        """Lowest price of a close or exact copy; None if no cell gave one."""
-        prices = [cell.price for cell in self.cells if cell.leak in ("exact", "close")]
+        """Lowest price of a close or exact copy by a way in that is offered; None if no cell gave one."""
+        prices = [cell.price for cell in self.cells if cell.offered and cell.leak in ("exact", "close")]
         return min(prices, default=None)
 
     @property
@@ -97,7 +105,8 @@ class Audit:
         """Cells that no other beats in both queries and error, cheapest first."""
         best: list[Cell] = []
         for cell in sorted(
-            (c for c in self.cells if c.leak not in ("none", "unknown")), key=lambda c: (c.queries, error_of(c))
+            (c for c in self.cells if c.offered and c.leak not in ("none", "unknown")),
+            key=lambda c: (c.queries, error_of(c)),
         ):
             if not best or error_of(cell) < error_of(best[-1]):
                 best.append(cell)
