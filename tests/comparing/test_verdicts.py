@@ -168,6 +168,19 @@ def test_lora_on_a_matrix_of_a_layer(matrix: str) -> None:
     assert np.linalg.norm(result.changes[matrix] - change) <= 1e-7 * np.linalg.norm(change)
 
 
+@pytest.mark.parametrize("heads", [1, 3])
+def test_other_heads_are_not_called_changed_values(heads: int) -> None:
+    shipped = us.models.MultiHead.random(12, heads, norm=2.0, seed=0)
+    other = us.compare(us.oracle(us.models.MultiHead.random(12, heads, norm=2.0, seed=1)), shipped)
+    assert other.verdict == "different"
+    assert not other.changes
+    v = np.array(shipped.v)
+    v[0, 3] += 0.3
+    both = us.compare(us.oracle(us.models.MultiHead(1.001 * shipped.W, v)), shipped)
+    assert both.verdict in ("dense", "different")
+    assert not both.changes
+
+
 def test_changed_values_are_told_from_changed_scores() -> None:
     rng = np.random.default_rng(6)
     v = np.array(HEADS.v)

@@ -31,8 +31,11 @@ _FRESH = 12
 """Fresh sequences on which they are verified."""
 _OTHER = 0.3
 """Relative difference of single-token answers beyond which it is another model."""
-_EXPLAINED = 0.1
-"""Part of the differences (as amplitude) that recovered values may leave."""
+_CUT = 1e-12
+"""Singular values of the least squares below this part of the largest are rounding."""
+_EXPLAINED = 100.0
+"""Standard deviations that recovered values may leave on fresh pairs: values alone left up to 4, scores changed by 1e-3
+of their size beside them 1e9 and more."""
 
 
 def changed_values(state: Evidence) -> Asking[Finding | None]:
@@ -44,7 +47,7 @@ def changed_values(state: Evidence) -> Asking[Finding | None]:
         return None
     entries = yield from _entries(state)
     if entries:
-        said = _by_head(state, entries)
+        said = yield from _by_head(state, entries)
         if said is not None:
             return said
     solved = state.heads.count * state.heads.dim <= _SOLVED
@@ -66,12 +69,8 @@ def _solved(state: Evidence) -> Asking[Finding | None]:
         X = state.plan.asked.on_grid(sphere(rng, (n, 2, heads.dim)) * state.plan.norm)
         yield from state.ask(X, "delta")
     A, r = _equations(state, np.arange(heads.dim))
-    found = np.linalg.lstsq(A, r, rcond=1e-12)[0]
-    X = state.plan.asked.on_grid(sphere(rng, (_FRESH, 2, heads.dim)) * state.plan.norm)
-    yield from state.ask(X, "verify")
-    B, s = _equations(state, np.arange(heads.dim), last=1)
-    left, before = float(np.sqrt(np.mean((s - B @ found) ** 2))), float(np.sqrt(np.mean(s**2)))
-    if left > max(_EXPLAINED * before, 10.0):
+    found = np.linalg.lstsq(A, r, rcond=_CUT)[0]
+    if not (yield from _verified(state, np.arange(heads.dim), A, found)):
         return None
     change = found.reshape(heads.count, heads.dim)
     sizes = np.linalg.norm(change, axis=1)
@@ -118,14 +117,23 @@ def _entries(state: Evidence) -> Asking[dict[int, float] | None]:
         return None
 
 
-def _by_head(state: Evidence, entries: dict[int, float]) -> Finding | None:
+def _verified(state: Evidence, index: Array, A: Array, found: Array) -> Asking[bool]:
+    """Whether changes of v explain fresh pairs to rounding: single tokens, which they fit, say nothing of scores."""
+    X = state.plan.asked.on_grid(sphere(state.rng, (_FRESH, 2, state.heads.dim)) * state.plan.norm)
+    yield from state.ask(X, "verify")
+    B, s = _equations(state, index, last=1)
+    inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=_CUT), axis=1)
+    z = (s - B @ found) / np.sqrt(1 + inherited**2)
+    return bool(np.sqrt(np.mean(z**2)) <= _EXPLAINED)
+
+
+def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | None]:
     """Attribute entries to heads by least squares on everything asked; None if that does not explain the answers."""
     heads = state.heads
     index = sorted(entries)
     A, r = _equations(state, np.array(index))
-    found = np.linalg.lstsq(A, r, rcond=1e-10)[0]
-    left, before = float(np.sqrt(np.mean((r - A @ found) ** 2))), float(np.sqrt(np.mean(r**2)))
-    if left > max(_EXPLAINED * before, 5.0):
+    found = np.linalg.lstsq(A, r, rcond=_CUT)[0]
+    if not (yield from _verified(state, np.array(index), A, found)):
         return None
     change = np.zeros((heads.count, heads.dim))
     change[:, index] = found.reshape(heads.count, len(index))
