@@ -20,7 +20,7 @@ from scripts.kernels import available, environment
 from tests.contracts.registry import collect
 
 _TARGETS, _TARGETS_LARGE = 3, 150
-"""Seeds of each configuration; with 37 of these the large run tries 5,550 targets under every kind."""
+"""Seeds of each configuration; with 37 of these the large run makes 5,550 runs under every kind."""
 
 _LARGEST_CASE = "Membership-paper"
 """Theorem B.1 asks 74,000 sequences for each target: one seed says as much as all."""
