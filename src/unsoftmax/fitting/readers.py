@@ -1,4 +1,4 @@
-"""Logs from files: the fields of `Log` out of .npz, Parquet, JSON lines, or a ledger that kept its tokens.
+"""Logs from files: the fields of `Log` out of .npz, Parquet or JSON lines.
 
 .npz      arrays tokens (or ids), answers, and lengths, table, tolerance, dtype where they are needed
 Parquet   one row per record: column tokens (list of lists of numbers) or ids (list of integers), column answer
