@@ -60,8 +60,8 @@ _EXACT = 1e-13
 reckoned with, and nothing is fitted in place of a failed isolation."""
 
 _CONFIRMED = 1e-4
-"""Values read again with one head alone must agree with those the jumps showed to this share: wrong scores change them
-far more."""
+"""Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken for
+wrong scores."""
 
 _ALIKE = 1e-3
 """Heads whose W b differ by less than this share of their size are not parted by a fit."""

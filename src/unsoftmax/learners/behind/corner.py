@@ -37,8 +37,8 @@ _HEARD = 1e-3
 """A corner's answers with all heads on, or half on, must be this loud and in proportion to this accuracy."""
 
 _ALONE = 1e-6
-"""Relative gap by which a third number of copies may be off what one head alone answers: two heads that turn together
-are off by far more."""
+"""Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for two
+heads that turn together."""
 
 _BESIDE = 1e4
 """What it may be off in units of the noise beside the loudest answers."""

@@ -24,7 +24,7 @@ heads that are weaker."""
 
 _ERRORS = 1e3
 """What may answer there, per length of z, in units of the values' largest error or of rounding, whichever is larger:
-the errors of all heads add up, and a head that is missing is far louder."""
+the errors of all heads add up. A louder answer is taken for a missing head."""
 
 _WIDE = 0.7
 """Place of the two points that read the arc's line in the plane, in halves of the arc from its middle: far apart for a

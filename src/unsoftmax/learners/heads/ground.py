@@ -20,8 +20,8 @@ _STRETCH = 16.0
 declared tolerance raises it, since longer z outscale additive noise."""
 
 _LINEAR = 1e-3
-"""Gap of a single token's answer to x.V, relative to its size, beyond which it is not linear, or values cancel:
-rounding of any format is below, a constant or a network far above."""
+"""Gap of a single token's answer to x.V, relative to its size, beyond which it is not linear, or values cancel: above
+the rounding of float16, 5e-4, and of finer formats."""
 
 _SMALLEST = 1e-100
 """Smallest size of answers whose squares stay in the number format; the largest is its inverse."""

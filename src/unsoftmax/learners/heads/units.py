@@ -26,7 +26,7 @@ _PILOT = 8
 """Random tokens asked for each trial length of the query token."""
 
 _MOST_HEADS = 12
-"""Most heads that a fit begins with: beyond, random starts seldom find their way."""
+"""Most heads that a fit begins with: it bounds the time of a search that tries every number of heads up to it."""
 
 _MORE = 2
 """Heads beyond those counted that a fit may begin with."""
