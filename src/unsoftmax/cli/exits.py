@@ -25,7 +25,8 @@ TARGET = 5
 """Exit code of a target that failed to answer."""
 
 TOO_CHEAP = 10
-"""Exit code of an audit that found an attack below the price asked for; its own from 10 on are verdicts, not errors."""
+"""Exit code of an audit that found a close copy below the price required. Codes from 10 to 13 are verdicts, not
+errors."""
 
 DIFFERS = 11
 """Exit code of a comparison that found another model than the reference."""

@@ -26,8 +26,8 @@ from unsoftmax.solvers.cells import (
 )
 
 _CIRCLES = 6
-"""Great circles at most. A neuron is missed by one circle only where its kink lies too close to another, so a few
-suffice; where six do not, the answers are no network's."""
+"""Great circles at most. A circle misses a neuron only where its kink lies too close to another, so a few suffice; what
+six leave is refused by the fresh answers."""
 
 _POLISHES = 4
 """Rounds of circles and polish at most; each polish makes answers sharper, and so shows neurons that were hidden."""
@@ -39,8 +39,8 @@ _SPARE = 40
 """Candidates beyond the polish queries due. Where few are due, for one narrow cell, half of all would not show it."""
 
 _ITERATIONS = 50
-"""Conjugate-gradient steps of one correction: a correction is refined by the next polish, so it need not be solved to
-the end."""
+"""Steps of the iterative solve of one correction at most: it trades digits of that correction for time, and the next
+polish starts from what it left."""
 
 _AT_NOISE = 2e4
 """Error of the net over the noise of one answer up to which no polish is asked for: at the 1e-16 of float64 that is

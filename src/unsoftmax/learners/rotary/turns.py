@@ -36,7 +36,8 @@ _SAME_KEYS = 1e-3
 """Angle, in radians, between the key spaces of two heads below which they share keys, from exact answers."""
 
 _SAME_KEYS_ROUNDED = 0.5
-"""The same from rounded answers; spaces of unrelated heads are near right angles."""
+"""The same from rounded answers, whose noise tilts the spaces found; it trades heads that share keys and are not seen
+to against heads that only nearly do."""
 
 _STILL = 1e-6
 """Turn per step, in radians, below which a pair does not turn at all, from exact answers."""
@@ -55,7 +56,7 @@ _OFF_CIRCLE = 1e-3
 exact answers."""
 
 _OFF_CIRCLE_ROUNDED = 0.3
-"""The same from rounded answers, whose noise moves eigenvalues by so much."""
+"""The same from rounded answers, whose noise moves the eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)

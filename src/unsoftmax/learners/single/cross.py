@@ -28,8 +28,8 @@ from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing
 from unsoftmax.spec import OracleSpec
 
 _CANDIDATES = 2
-"""Columns asked at once, the one that leaves the span most being kept: the second guards against a direction that
-happens to lie in it, and costs one query a column."""
+"""Columns tested at once before one is added: the second guards against a direction that happens to lie in the span of
+those before, at the price of its test."""
 
 _CONFIRMATIONS = 6
 """Fresh columns that must add nothing before the rank is believed; a direction of W is overlooked only if it is
