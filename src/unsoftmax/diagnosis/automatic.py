@@ -97,7 +97,9 @@ def _cost(learner: Learner, spec: OracleSpec) -> tuple[int, int, str] | None:
     except (InvalidArgument, DomainError):
         return None
     least, most = verification.interval(forecast, spec)
-    return forecast.minimum + least, (forecast.maximum or forecast.minimum) + most, forecast.supposing
+    # A bill without an upper end adds none: it is left out of the range in words.
+    words = forecast.supposing if forecast.maximum is not None else f"another learner than {type(learner).__name__}"
+    return forecast.minimum + least, (forecast.maximum or forecast.minimum) + most, words
 
 
 def _dearer(diagnosis: Diagnosis, spec: OracleSpec, refusal: BudgetExceeded) -> BudgetExceeded:

@@ -27,11 +27,17 @@ from unsoftmax.spec import OracleSpec
 _STEP = 2.0**-4
 """First length of delta over the tokens' own; the second follows from the share that it shows."""
 
-_SHARE, _WITHIN = 0.01, 3.0
-"""Share of E beside P delta that is aimed at, and how far off it may be: its square is what higher orders add."""
+_SHARE = 0.01
+"""Share of E beside P delta that is aimed at: its square is what higher orders add."""
 
-_LEAST, _MOST = 2.0**-16, 0.5
-"""Bounds of the second length: rounding, and neighbours that are none."""
+_WITHIN = 3.0
+"""Factor by which the share may be off before delta is chosen again."""
+
+_LEAST = 2.0**-16
+"""Least second length of delta over the tokens' own: below, E is lost in rounding."""
+
+_MOST = 0.5
+"""Largest second length: beyond, q + delta is no neighbour of q."""
 
 _OFF = 0.03
 """How far the laws may be off, relative to E, as for the mixing law of one layer."""

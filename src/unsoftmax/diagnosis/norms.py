@@ -73,10 +73,10 @@ def _misfit(tokens: Array, answer: Array, centred: bool) -> float:
 
 
 _DRAWS = 3
+"""Draws of four vectors, whose median decides."""
+
 _FAR = 2.0**20
 """How much longer the vectors are that show the norm's shift: what is added to them is then below float32."""
-
-BEHIND_QUERIES = 6 * _DRAWS
 
 
 def affine_behind(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
