@@ -263,3 +263,8 @@ def test_a_module_without_values_is_refused():
 
 def test_a_layer_with_a_norm_comes_out_in_eval_mode():
     assert not us.models.AttentionLayer.random(8, 2, norm="pre", seed=1).to_torch().training
+
+
+def test_a_module_given_as_a_plain_function_is_refused_with_its_adapter() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="torch_module"):
+        us.oracle(torch.nn.Linear(4, 1), 4)

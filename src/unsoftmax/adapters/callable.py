@@ -109,6 +109,11 @@ def oracle(
     `part`: the entry of the dict or tuple that fn returns. `position`: where the query token is put, and of answers for
     every position (batch, N, outputs) the one that is taken; None: fn answers for the last token by itself.
     """
+    if any(base.__module__ == "torch.nn.modules.module" for base in type(fn).__mro__):
+        raise InvalidArgument(
+            f"{type(fn).__name__} is a PyTorch module and takes tensors; wrap it with "
+            "us.adapters.torch_module(module, dim), or pass a function of arrays that calls it."
+        )
     if not callable(fn):
         raise InvalidArgument(
             f"the target must be callable (got {type(fn).__name__}); pass a function (batch, N, d) -> (batch,)."
