@@ -168,3 +168,12 @@ def test_answers_of_another_shape_are_refused_by_name(kind: str, answer) -> None
 def test_what_does_not_go_with_an_explanation_is_refused(arguments: dict) -> None:
     with pytest.raises(us.errors.InvalidArgument, match="must be omitted"):
         us.oracle(us.models.SingleHead.random(4, seed=0), kind="gradient", **arguments)
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+def test_rounding_wraps_an_explanation(kind: str) -> None:
+    target = us.models.SingleHead.random(8, norm=2.0, seed=0)
+    oracle = us.oracles.Rounded(us.oracle(target, kind=kind), decimals=8)
+    assert oracle.spec.kind == kind
+    recovery = us.recover(oracle, us.learners.SingleHead())
+    assert us.models.distance(recovery.model, target) <= stated(recovery) < 1

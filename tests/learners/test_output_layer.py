@@ -184,3 +184,36 @@ def test_gamma_at_width_64(seed: int) -> None:
     recovery = us.recover(us.logit_oracle(model, 500), us.learners.OutputLayer(gauge="rotation"))
     assert recovery.usage.billed - recovery.usage.phases["verify"] <= 1.2 * 64 * 65 / 2
     assert np.abs(recovery.model.gamma(model.U) / model.gamma - 1).max() <= 1e-6
+
+
+@pytest.mark.parametrize("bend", [lambda l: 0.05 * np.tanh(l), lambda l: 0.01 * np.sin(3 * l), np.abs], ids=str)
+def test_something_that_is_not_linear_behind_the_logits_is_refused(bend) -> None:
+    model = Practice(16, 300)
+    oracle = us.logit_oracle(lambda ids: model(ids) + bend(model(ids)), 300)
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(oracle, us.learners.OutputLayer())
+
+
+def test_undeclared_noise_is_asked_to_be_declared() -> None:
+    model, rng = Practice(16, 300), np.random.default_rng(0)
+    seeds = rng.standard_normal((1000, 300))
+
+    def noisy(ids: np.ndarray) -> np.ndarray:
+        return model(ids) + 1e-4 * seeds[ids.sum(axis=1) % 1000]
+
+    with pytest.raises(us.errors.ModelMismatch, match="tolerance="):
+        us.recover(us.logit_oracle(noisy, 300), us.learners.OutputLayer())
+    recovery = us.recover(us.logit_oracle(noisy, 300, tolerance=5e-4), us.learners.OutputLayer())
+    assert us.models.distance(recovery.model, truth(model)) <= angle(recovery)
+
+
+def test_the_cost_is_stated_before_anything_is_asked() -> None:
+    model = Practice(20, 150)
+    for oracle in (
+        us.logit_oracle(model, 150),
+        us.logit_oracle(model.chosen, 150, shows="chosen", top=20),
+        us.logit_oracle(lambda ids: model.top(ids, 140), 150, shows="top", top=140),
+    ):
+        stated = us.estimate(oracle, us.learners.OutputLayer())
+        billed = us.recover(oracle, us.learners.OutputLayer()).usage.billed
+        assert stated.lower <= billed <= stated.upper

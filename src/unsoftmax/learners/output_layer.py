@@ -14,7 +14,8 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.parameters import check_parameters
-from unsoftmax.learners.output.likeliest import FIRST, from_tops
+from unsoftmax.learners.output.likeliest import FIRST, MOST, from_tops
+from unsoftmax.learners.output.prompts import PROMPTS, TOPS
 from unsoftmax.learners.output.reading import Table, centre
 from unsoftmax.learners.output.width import BLOCK, ROW_SPACE, Width, grow
 from unsoftmax.models.output_layer import OutputLayer as Layer
@@ -23,6 +24,9 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.ellipsoid import Ellipsoid, fit_ellipsoid
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
+
+_WIDEST = 8192
+"""Hidden width up to which the cost is stated: wider ones than those of the largest models served."""
 
 _ROUND = 256
 """Prompts of a round once the width is known: only their coordinates are kept, so the round is what is in memory."""
@@ -46,11 +50,19 @@ class OutputLayer:
         check_parameters(self)
         self._check(spec)
         if spec.shows == "top":
-            return Forecast(least_extra=FIRST, verification=0)
-        per_prompt = 1
+            return Forecast(ranges={"main": (FIRST, MOST)}, verification=0, most_verification=TOPS)
+        V = spec.vocabulary or 0
+        widest = min(V, _WIDEST)
+        per_prompt, fresh = 1, PROMPTS
         if spec.shows == "chosen":
-            per_prompt = theory.output_layer_requests_per_prompt(spec.vocabulary or 0, spec.outputs or 2)
-        return Forecast(least_extra=2 * BLOCK * per_prompt, verification=0)
+            per_prompt = theory.output_layer_requests_per_prompt(V, spec.outputs or 2)
+            fresh = PROMPTS * per_prompt
+        # A cap is looked for whenever the prompts have doubled: a capped model takes up to twice as many.
+        ranges = {"main": (2 * BLOCK * per_prompt, 2 * (widest + 2 * BLOCK) * per_prompt)}
+        if self.gauge == "rotation":
+            ranges["ellipsoid"] = (0, theory.output_layer_rotation_requests(widest))
+        supposing = "" if V <= _WIDEST else f"hidden states of at most {_WIDEST} dimensions"
+        return Forecast(ranges=ranges, supposing=supposing, verification=0, most_verification=fresh)
 
     def _check(self, spec: OracleSpec) -> None:
         if spec.shows is None:

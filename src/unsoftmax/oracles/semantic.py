@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, Kind, OracleSpec
 
 
 def digests(probes: Probes) -> list[bytes]:
@@ -27,6 +27,11 @@ def digests(probes: Probes) -> list[bytes]:
             state.update(counts[i])
         keys.append(state.digest())
     return keys
+
+
+def noisy(spec: OracleSpec) -> Kind:
+    """The kind of a spec once its answers carry noise: what an answer holds stays the same."""
+    return spec.kind if spec.kind in EXPLAINED else "approximate"
 
 
 def _require_no_link(oracle: Oracle, wrapper: str) -> None:
@@ -57,7 +62,7 @@ class Perturbed:
     @property
     def spec(self) -> OracleSpec:
         inner = self.inner.spec
-        return replace(inner, kind="approximate", tolerance=inner.tolerance + self.tolerance)
+        return replace(inner, kind=noisy(inner), tolerance=inner.tolerance + self.tolerance)
 
     def __call__(self, probes: Probes) -> Array:
         keys = digests(probes)  # before the target, which may work in place
@@ -86,7 +91,7 @@ class Stochastic:
 
     @property
     def spec(self) -> OracleSpec:
-        return replace(self.inner.spec, kind="approximate")
+        return replace(self.inner.spec, kind=noisy(self.inner.spec))
 
     def __call__(self, probes: Probes) -> Array:
         keys = digests(probes)  # before the target, which may work in place
@@ -119,7 +124,7 @@ class Rounded:
         inner = self.inner.spec
         # Rounding to significant digits has no absolute bound: the learner has to measure it.
         extra = 0.0 if self.decimals is None else 0.5 * 10.0**-self.decimals
-        return replace(inner, kind="approximate", tolerance=inner.tolerance + extra)
+        return replace(inner, kind=noisy(inner), tolerance=inner.tolerance + extra)
 
     def __call__(self, probes: Probes) -> Array:
         y = self.inner(probes)

@@ -206,8 +206,10 @@ def _tensor(text: str) -> Array:
     """A tensor as torch saved it, in base64; nothing but a tensor is read."""
     import pickle
 
-    import torch
-
+    try:
+        import torch
+    except ImportError as error:
+        raise InvalidArgument("prompt embeds are not enabled on this server: it has no torch.") from error
     try:
         return np.asarray(torch.load(io.BytesIO(base64.b64decode(text, validate=True)), weights_only=True).numpy())
     except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError) as error:

@@ -6,7 +6,7 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.output.likeliest import common_block
-from unsoftmax.learners.output.prompts import random_prompts
+from unsoftmax.learners.output.prompts import PROMPTS, TOPS, random_prompts
 from unsoftmax.learners.output.reading import centre, read
 from unsoftmax.learners.output.width import ROW_SPACE
 from unsoftmax.models.output_layer import OutputLayer
@@ -15,12 +15,6 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.solvers.ellipsoid import Ellipsoid
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
-
-PROMPTS = 8
-"""Fresh prompts: each is V - d numbers that the row space must explain."""
-
-TOPS = 256
-"""Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
 
 _COLUMNS = 64
 """Tokens beyond twice the width that a fresh prompt is asked about where they must be chosen."""

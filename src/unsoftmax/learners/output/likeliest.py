@@ -20,6 +20,10 @@ _DOUBLINGS = 5
 """2048 prompts at most: a block grows slower than the prompts, so one that is too narrow then stays so."""
 
 
+MOST = FIRST * 2**_DOUBLINGS
+"""Prompts asked at most."""
+
+
 def from_tops(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Width, Array]]:
     """The width and the tokens (m,) it is seen on, from the top-k of random prompts."""
     k = (spec.outputs or 2) // 2

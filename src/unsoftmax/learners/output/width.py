@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre
 from unsoftmax.probes.base import Array
@@ -21,6 +23,17 @@ ROW_SPACE = "angle of the row space"
 
 _SKETCH = 3
 """Columns looked at for each row when only the rank is asked for: a rank is the same in three times as many columns."""
+
+_NOISE = 4.0
+"""Noise over what was declared or seen in decimals: an entry's standard deviation is below its largest error."""
+
+_ARITHMETIC = 1e3
+"""Roundings of an answer's own format that the arithmetic before it may leave: weights and activations of 8 bits behind
+float32 answers left 450, sums of 576 products in float32 leave 20."""
+
+_CAP = 1e-7
+"""Part of the largest answer that a cap known to its own digits leaves: caps are found to 1e-9 and better, and other
+functions in the place of a cap left a thousandth and more."""
 
 _NEW = 0.5
 """Part of a new row that lies outside the rows before it, below which the rank is worth computing."""
@@ -58,27 +71,48 @@ def grow(table: Table) -> Asking[Width]:
             rows = centre(table.rows) if centred else table.rows
             found = rank_of(np.linalg.svd(rows, compute_uv=False), rows.shape[1], BLOCK)
             if found is not None:
-                return _straight(Width(rows, found, centred, None))
+                return _straight(Width(rows, found, centred, None), table)
         if not centred and len(rows) >= caps_from:
             caps_from = 2 * len(rows)
             capped = _capped(rows)
-            if capped is not None:
+            if capped is not None and _explained(capped, table):
                 return capped
 
 
-def _straight(width: Width) -> Width:
+def _straight(width: Width, table: Table) -> Width:
     """The width, if what is left beside it is noise; of the logits before their cap, if it is bent by one."""
     share = curved(_sketch(width.rows), width.found.rank)
-    if share <= _CURVED:
+    explained = _explained(width, table)
+    if share <= _CURVED and explained:
         return width
     capped = None if width.centred else _capped(width.rows)
-    if capped is not None and capped.found.gap > width.found.gap:
+    if capped is not None and capped.found.gap > width.found.gap and _explained(capped, table):
         return capped
+    if share <= _CURVED:
+        raise ModelMismatch(
+            f"the logits are nearly of rank {width.found.rank}, but what is left is more than the digits of the "
+            "answers explain: something that is not linear stands behind the unembedding, or the answers are noisy; "
+            "then declare tolerance=."
+        )
     raise ModelMismatch(
         f"the logits are nearly of rank {width.found.rank}, but {100 * share:.0f} % of what is left is a smooth "
         "function of them: something that is not linear stands behind the unembedding (a cap on log-probabilities, "
         "a second output layer). Logits before it would show the width."
     )
+
+
+def _explained(width: Width, table: Table) -> bool:
+    """Whether rounding, as the digits of the answers show it or as it was declared, explains what is left."""
+    n, m = width.rows.shape
+    entry = width.found.noise / (math.sqrt(n) + math.sqrt(m))
+    said = table.spec.tolerance + decimal_error(table.rows)
+    unit = max(table.spec.eps, rounding_unit(table.rows))
+    largest = float(np.abs(table.rows).max())
+    if width.softcap is None:
+        return entry <= _NOISE * (said + _ARITHMETIC * unit * largest)
+    # Undoing a cap enlarges the errors of the largest answers, and the cap itself is known to some digits only.
+    steep = 1 / (1 - (largest / width.softcap) ** 2)
+    return entry <= _NOISE * steep * (said + (_ARITHMETIC * unit + _CAP) * largest)
 
 
 def _no_width(table: Table) -> NotIdentifiable:
