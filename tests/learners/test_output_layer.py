@@ -186,7 +186,9 @@ def test_gamma_at_width_64(seed: int) -> None:
     assert np.abs(recovery.model.gamma(model.U) / model.gamma - 1).max() <= 1e-6
 
 
-@pytest.mark.parametrize("bend", [lambda l: 0.05 * np.tanh(l), lambda l: 0.01 * np.sin(3 * l), np.abs], ids=str)
+@pytest.mark.parametrize(
+    "bend", [lambda l: 0.05 * np.tanh(l), lambda l: 0.01 * np.sin(3 * l), np.abs], ids=["tanh", "sine", "kink"]
+)
 def test_something_that_is_not_linear_behind_the_logits_is_refused(bend) -> None:
     model = Practice(16, 300)
     oracle = us.logit_oracle(lambda ids: model(ids) + bend(model(ids)), 300)
