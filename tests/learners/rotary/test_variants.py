@@ -50,7 +50,10 @@ def test_heads_that_fill_the_space(rest):
     target = layer(d=32, H=4, G=4, dh=8, seed=5, **rest)
     recovery = recovered(target, "balanced")
     assert recovery.model.residual == target.residual
-    assert worst(target, recovery.model) <= 1e-6
+    # Heads are told apart by a small difference of scores here: single draws lose digits, and say so.
+    assert worst(target, recovery.model) <= 1e-3
+    bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, target) <= bound
 
 
 REFUSED = {
