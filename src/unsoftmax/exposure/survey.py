@@ -8,12 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from unsoftmax.adapters.remote.transport import Transport, Unanswered, transport
+from unsoftmax.adapters.remote.transport import LOOPBACK, Transport, Unanswered, transport
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.exposure.doors import Door, doors
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Servers on this machine are one's own."""
 
 _MANY = 1000
 """Log-probabilities asked for at once: no service shows so many by default, and one that does shows all."""
@@ -71,7 +68,7 @@ def exposure(
     ("http://host:8000"); a key is read from `token_variable`, and every door is tried without it as well.
     """
     root = url.rstrip("/").removesuffix("/v1")
-    if not allowed and (urlsplit(root).hostname or "") not in _LOOPBACK:
+    if not allowed and (urlsplit(root).hostname or "") not in LOOPBACK:
         raise InvalidArgument(
             f"{root} is not on this machine: knocking at its doors is for servers you own or may test. If that is so, "
             "pass allowed=True (--i-may-test-this on the command line)."

@@ -27,7 +27,7 @@ log = logging.getLogger("unsoftmax")
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """States of a server that may pass."""
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts to which a token may travel in the open: this machine."""
 
 _LONG_WAIT = 5.0
@@ -247,7 +247,7 @@ def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
     if parts.username or parts.password:
         raise InvalidArgument("`url` must not hold a password: ledgers and reports name it; use token_variable=.")
     exposed = parts.scheme == "http" or not verify_tls
-    if os.environ.get(token_variable) and exposed and parts.hostname not in _LOOPBACK:
+    if os.environ.get(token_variable) and exposed and parts.hostname not in LOOPBACK:
         raise InvalidArgument(
             f"the token in {token_variable} is sent only over verified TLS; use https://, or unset the variable."
         )
