@@ -18,6 +18,8 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
+from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, sent_norms
 from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 8
@@ -78,7 +80,7 @@ _CONFIDENCE = 3.0
 
 def minimum(spec: OracleSpec) -> int:
     """Fresh queries of a model without heads; every head adds its ties."""
-    return _ONE_TOKEN + _PER_LENGTH * len(plain.lengths(spec))
+    return _ONE_TOKEN + plain.random_queries(spec, _PER_LENGTH)
 
 
 def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
@@ -87,16 +89,20 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     if not (model.heads or model.constant):
         return Certificate(((yield from _nothing(spec, rng)),))
     scale = plain.typical_norm(model, spec, rng)
-    one = plain.representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     y = yield Probes(one, phase="verify")
     sizes = [_size(model, one)]
     one_gap = float((np.abs(model(one) - y) / sizes[0]).max())
     answers, gaps = [y], []
     for length in plain.lengths(spec):
-        tokens = plain.representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
         y = yield Probes(tokens, phase="verify")
         answers.append(y)
         gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
+    far, farthest = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng), 0.0
+    for tokens in far:
+        y = yield Probes(tokens, phase="verify")
+        farthest = max(farthest, float((np.abs(model(tokens) - y) / _size(model, tokens)).max()))
     # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
     declared = max(plain.format_eps(np.concatenate(answers)), spec.eps)
     hidden = float((np.maximum(np.abs(model(one) - answers[0]) - 2 * spec.tolerance, 0) / sizes[0]).max())
@@ -109,7 +115,9 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     ]
     if gaps:
         worst = float(np.concatenate(gaps).max())
-        found.append(Claim("random sequences", bound, worst, statement="gap relative to the tokens' values"))
+        statement = f"gap relative to the tokens' values, tokens of norm {scale:.2g}"
+        found.append(Claim("random sequences", bound, worst, statement=statement))
+    found += long_claim("gap relative to the tokens' values", bound, farthest, model, far)
     if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
         found.append((yield from _silence(model, spec, rng, scale, noise)))
     if spec.domain.length_limit >= 3 and model.heads:
@@ -121,8 +129,9 @@ def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
     """f = 0: there is no value that rounding could be relative to, so answers are held against the tokens' lengths."""
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
     largest = 0.0
-    for length, number in [(1, _ONE_TOKEN), *((n, _PER_LENGTH) for n in plain.lengths(spec))]:
-        y = yield Probes(plain.representable(sphere(rng, (number, length, spec.dim)) * norm), phase="verify")
+    short = dict.fromkeys(plain.lengths(spec), _PER_LENGTH)
+    for length, number in ({1: _ONE_TOKEN} | short | long_sequences(spec, _PER_LENGTH)).items():
+        y = yield Probes(representable(sphere(rng, (number, length, spec.dim)) * norm), phase="verify")
         largest = max(largest, float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) / norm)
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
     return Claim("no head", DUST, largest, statement=statement)
@@ -154,7 +163,7 @@ def _ties(
     """One claim per head whose scores can be seen."""
     number = max(_TIES_PER_HEAD, math.ceil(_TIES / model.heads))
     tokens = np.concatenate([head_ties(model, h, number, spec, rng) for h in range(model.heads)])
-    tokens = plain.representable(tokens)
+    tokens = representable(tokens)
     y = yield Probes(tokens, phase="verify")
     found = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
     gap = np.abs(model(tokens) - y).reshape(model.heads, number)
@@ -202,7 +211,7 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
     z *= length / np.linalg.norm(z, axis=1, keepdims=True)
     q = sphere(rng, (_SILENT, spec.dim)) * length
-    tokens = plain.representable(np.stack([z + q, q], axis=1))
+    tokens = representable(np.stack([z + q, q], axis=1))
     y = yield Probes(tokens, phase="verify")
     gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - _LAST_DIGITS * noise * _size(model, tokens), 0)
     # sigma(t) - 1/2 is t/4.

@@ -30,6 +30,10 @@ right, epsilon is 4.7 % at 99 % confidence."""
 _LENGTH = 4
 """Tokens of these sequences, where the domain allows: one query token beside three."""
 
+_LONG = {34: 8, 300: 8}
+"""How many of these sequences are longer, where the domain allows: a rule that starts at some length shows there. With
+eight labels each a function that has nothing to do with the model agrees in one case of 256."""
+
 _DRAWS = 12
 """Rounds of drawing sequences beside the boundary; most are found in the first two."""
 
@@ -52,15 +56,13 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     errors = _claimed(model, claims)
     flip = next((c.bound for c in claims if c.name == FLIPS), 0.0)
     wrong = near = 0
-    for count, length in ((_ONE_TOKEN, 1), (_SEVERAL, int(min(_LENGTH, spec.domain.length_limit)))):
-        if length == 1 and count == _SEVERAL:
-            continue
+    for length, count in _counts(spec).items():
         tokens = near_boundary(model, spec, rng, count, length, errors)
         y = yield Probes(tokens, phase="verify")
         f = np.asarray(model(tokens))
         wrong += int(np.sum((y > 0.5) != (f > 0)))
         near += int(np.sum(np.abs(f) <= 2.2 * _margin(model, tokens, errors, spec)))
-    n = queries(spec)
+    n, lengths = queries(spec), ", ".join(map(str, _counts(spec)))
     allowed = _most_flips(n, flip) if flip else 0
     above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, _CONFIDENCE))
     epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
@@ -71,13 +73,22 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
                 allowed / n,
                 wrong / n,
                 statement=(
-                    f"share of {n} fresh sequences ({near} of them within twice the claimed errors of f = 0) whose "
+                    f"share of {n} fresh sequences of {lengths} tokens ({near} of them within twice the claimed errors of f = 0) whose "
                     f"label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
                     f"delta = {1 - _CONFIDENCE:.2g}"
                 ),
             ),
         )
     )
+
+
+def _counts(spec: OracleSpec) -> dict[int, int]:
+    """How many sequences of each length are asked."""
+    limit = spec.domain.length_limit
+    if limit < 2:
+        return {1: _ONE_TOKEN}
+    longer = {length: count for length, count in _LONG.items() if length <= limit}
+    return {1: _ONE_TOKEN, int(min(_LENGTH, limit)): _SEVERAL - sum(longer.values()), **longer}
 
 
 def _claimed(model: Model, claims: tuple[Claim, ...]) -> tuple[float, float]:

@@ -13,8 +13,10 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.stated import errors_of, moves, statements
-from unsoftmax.verify.values import format_eps, representable, typical_norm
+from unsoftmax.verify.values import format_eps, typical_norm
 
 _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
@@ -100,7 +102,7 @@ def _statement(name: str, sizes: tuple[float, float], spec: OracleSpec) -> str:
 
 def token_norms(model: Model, spec: OracleSpec, rng: np.random.Generator) -> tuple[float, float]:
     """Token norms to verify at: where scores are of order one, and what users send: the declared limit, or sqrt d."""
-    natural = min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    natural = natural_norm(spec)
     if isinstance(model, AttentionLayer) and model.norm in ("pre", "rms"):
         return natural, natural
     return typical_norm(model, spec, rng), natural

@@ -21,8 +21,9 @@ from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.stated import implied, statements
 
-_LENGTHS = (2, 3, 5, 9)
-"""Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not."""
+_LENGTHS = (2, 3, 5, 9, 34, 300)
+"""Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not; windows and rules that
+start at some length show in the longest."""
 
 _SLACK = 100.0
 """Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""

@@ -18,7 +18,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.values import representable
+from unsoftmax.verify.gaps import representable
 
 FROZEN = 14
 """Frozen contexts, heads taking turns in nearly tying."""

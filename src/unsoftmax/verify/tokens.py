@@ -29,6 +29,10 @@ _PER_LENGTH = 12
 _LENGTHS = (2, 3, 5, 8, 13, 21, 34)
 """Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
 
+_LONGEST = 300
+"""Half of the sequences of the last length are this long, or as long as the domain allows: a window, a cache or a rule
+that starts at some length shows there."""
+
 _TIES = 24
 """Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random ones, since
 they are where an error of the scores shows most."""
@@ -85,14 +89,23 @@ def queries(spec: OracleSpec) -> int:
     return _ONE_TOKEN + _PER_LENGTH * (len(fit) + len(repeated)) + _TIES * (len(ties) + len(faint))
 
 
+def _lengths(spec: OracleSpec) -> list[tuple[int, int]]:
+    """Lengths of random sequences and how many of each."""
+    limit = spec.domain.length_limit
+    found = [(n, _PER_LENGTH) for n in _LENGTHS if n <= limit]
+    if limit >= _LENGTHS[-1]:
+        half = _PER_LENGTH // 2
+        found[-1:] = [(_LENGTHS[-1], half), (int(min(_LONGEST, limit)), half)]
+    return found
+
+
 def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
     """Ask fresh sequences of ids and compare; nothing is raised but for a model that does not speak of ids."""
     head = _head(model)
     rng = np.random.default_rng([seed, 0x70C3])
     known = head.known
-    lengths = [head.length or n for n in _LENGTHS if n <= spec.domain.length_limit]
     rounds = [("one token", Probes(rng.choice(known, (_ONE_TOKEN, 1)), phase="verify"))]
-    rounds += [("random", Probes(rng.choice(known, (_PER_LENGTH, n)), phase="verify")) for n in lengths]
+    rounds += [("random", Probes(rng.choice(known, (k, head.length or n)), phase="verify")) for n, k in _lengths(spec)]
     rounds += [
         ("near ties", near_ties(head, spec, head.length or n, rng))
         for n in _TIE_LENGTHS

@@ -20,6 +20,16 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import amplification, by_size, inside, representable, residual
+from unsoftmax.verify.sent import (
+    LONG,
+    in_words,
+    long_claim,
+    long_rounds,
+    long_sequences,
+    norms_in_words,
+    sent_norms,
+)
 from unsoftmax.verify.stated import implied, statements
 
 _ONE_TOKEN = 16
@@ -31,8 +41,8 @@ _PER_LENGTH = 12
 _PER_LENGTH_BEHIND_NETWORK = 8
 """Fresh random sequences of each length for a model with a network, which is tested at one size of tokens."""
 
-_LENGTHS = (2, 3, 5, 8, 13, 21)
-"""Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
+_LENGTHS = (2, 3, 5, 8, 13)
+"""Lengths of random sequences, Fibonacci numbers; `verify.sent` goes on to long ones."""
 
 _NEAR_TIES = 48
 """Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
@@ -64,11 +74,16 @@ _NETWORK_SLACK = 3.0
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return _ONE_TOKEN + _PER_LENGTH * len(lengths(spec)) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+    return _ONE_TOKEN + random_queries(spec, _PER_LENGTH) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+
+
+def random_queries(spec: OracleSpec, per_length: int) -> int:
+    """Fresh random sequences of all lengths, `per_length` of each short one and as many long ones."""
+    return per_length * len(lengths(spec)) + sum(long_sequences(spec, per_length).values())
 
 
 def lengths(spec: OracleSpec) -> list[int]:
-    """Lengths of random sequences that the domain allows."""
+    """Lengths of short random sequences that the domain allows."""
     return [n for n in _LENGTHS if n <= spec.domain.length_limit]
 
 
@@ -78,9 +93,13 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     scale = typical_norm(model, spec, rng)
     network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
-    seen = yield from _compared(model, spec, _sizes(scale, spec, network=network > 0), per_length, rng)
+    sizes = _sizes(scale, spec, network=network > 0)
+    seen = yield from _compared(model, spec, sizes, per_length, rng)
+    norms = [scale] if network else sent_norms(scale, spec)
+    far = long_rounds(spec, norms, per_length, rng)
+    answers = yield from _asked(far)
 
-    written = format_eps(seen.answers)
+    written = format_eps(np.concatenate([seen.answers, answers]))
     noise = max(written, spec.eps)
     # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
     exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
@@ -93,7 +112,17 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
     single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
     stated = statements(model, seen.errors, f"{_NEAR_TIES} fresh sequences with near ties")
-    return Certificate((*stated, *_claims(seen, single, bound, per_length, lengths(spec))))
+    found = _claims(seen, single, bound, f"{per_length} fresh sequences of each length {_said(spec)}", sizes)
+    gap = by_size(np.concatenate([model(tokens) for tokens in far]), answers, len(norms)) if far else 0.0
+    return Certificate((*stated, *found, *long_claim("max relative gap", bound, gap, model, far)))
+
+
+def _asked(rounds: list[Array]) -> Asking[Array]:
+    """The answers (n,) to all rounds."""
+    found = [np.zeros(0)]
+    for tokens in rounds:
+        found.append((yield Probes(tokens, phase="verify")).ravel())
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,39 +145,42 @@ def _compared(
     one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * _spread(sizes, _ONE_TOKEN), spec)
     y = yield Probes(one, phase="verify")
     answers = [y.ravel()]
-    one_token = _by_size(model(one), y, len(sizes))
+    one_token = by_size(model(one), y, len(sizes))
     longer: list[float] = []
     for length in lengths(spec):
         tokens = representable(sphere(rng, (per_length, length, spec.dim)) * _spread(sizes, per_length), spec)
         y = yield Probes(tokens, phase="verify")
         answers.append(y.ravel())
-        longer.append(_by_size(model(tokens), y, len(sizes), _amplification(model, tokens)))
+        longer.append(by_size(model(tokens), y, len(sizes), amplification(model, tokens)))
     ties: float | None = None
     errors: dict[str, float] = {}
     if spec.domain.length_limit >= 2:
         tokens = representable(near_ties(model, spec, rng), spec)
         y = yield Probes(tokens, phase="verify")
         answers.append(y.ravel())
-        ties = _residual(model(tokens), y, _amplification(model, tokens))
+        ties = residual(model(tokens), y, amplification(model, tokens))
         errors = implied(model, lambda other: other(tokens), model(tokens) - y, rng)
     tolerance = _relative_tolerance(model(one), spec)
     return _Seen(one_token, max(longer, default=None), ties, np.concatenate(answers), tolerance, errors)
 
 
-def _claims(seen: _Seen, single: float, bound: float, per_length: int, tested: list[int]) -> Iterator[Claim]:
-    """What was seen against the bounds, for single tokens and for sequences of the lengths `tested`."""
+def _said(spec: OracleSpec) -> str:
+    return ", ".join(map(str, lengths(spec)))
+
+
+def _claims(seen: _Seen, single: float, bound: float, tested: str, sizes: list[float]) -> Iterator[Claim]:
+    """What was seen against the bounds, for single tokens and for the sequences `tested`, tokens of norms `sizes`."""
     yield Claim(
         "one-token answers", single, seen.one_token, statement=f"max relative gap on {_ONE_TOKEN} fresh vectors"
     )
     if seen.random is not None:
-        shown = ", ".join(map(str, tested))
-        statement = f"max relative gap on {per_length} fresh sequences of each length {shown}"
+        statement = f"max relative gap per score on {tested}, tokens of norm {norms_in_words(sizes)}"
         yield Claim("random sequences", bound, seen.random, statement=statement)
     if seen.ties is not None:
         share = 100 * math.log(100) / len(seen.answers)
         statement = (
-            f"max relative gap on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with 99 % "
-            f"confidence at most {share:.1f} % of sequences so drawn disagree by more"
+            f"max relative gap per score on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with "
+            f"99 % confidence at most {share:.1f} % of sequences so drawn disagree by more"
         )
         yield Claim("near ties", bound, seen.ties, statement=statement)
 
@@ -168,22 +200,18 @@ def _spread(sizes: list[float], batch: int) -> Array:
     return np.resize(np.array(sizes), batch)[:, None, None]
 
 
-def _by_size(predicted: Array, answered: Array, sizes: int, amplification: Array | None = None) -> float:
-    """Largest residual over the sizes, each relative to the answers at that size."""
-    weight = np.ones(len(predicted)) if amplification is None else amplification
-    return max(_residual(predicted[k::sizes], answered[k::sizes], weight[k::sizes]) for k in range(sizes))
-
-
 def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[tuple[str, str, list[Array]]]:
-    """The three kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
+    """The kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
     scale = typical_norm(model, spec, rng)
     one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale, spec)
     yield "one-token answers", f"on {_ONE_TOKEN} fresh vectors", [one]
     if spec.domain.length_limit < 2:
         return
     longer = [representable(sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale, spec) for n in lengths(spec)]
-    names = ", ".join(map(str, lengths(spec)))
-    yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {names}", longer
+    yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {_said(spec)}", longer
+    far = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng)
+    if far:
+        yield LONG, f"on {in_words(far)}", far
     ties = representable(near_ties(model, spec, rng), spec)
     yield "near ties", f"on {_NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
 
@@ -234,34 +262,6 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
         return math.inf
     rate = float(np.sqrt(np.mean(model(sphere(rng, (32, 1, spec.dim))) ** 2))) * math.sqrt(spec.dim)
     return READABLE[spec.link] / rate if rate else math.inf
-
-
-def inside(tokens: Array, limit: float) -> Array:
-    """Tokens (batch, N, d), those longer than the limit shortened to it."""
-    norms = np.linalg.norm(tokens, axis=2, keepdims=True)
-    return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
-
-
-def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:
-    """Tokens the target sees exactly, hidden casts included, so that the model is compared and not a cast."""
-    return tokens.astype("float16" if spec is not None and spec.dtype == "float16" else "float32").astype(np.float64)
-
-
-def _residual(predicted: Array, answered: Array, amplification: Array | float = 1.0) -> float:
-    """Largest gap relative to the root mean square of the larger of the two, over each sequence's amplification."""
-    size = max(float(np.sqrt(np.mean(predicted**2))), float(np.sqrt(np.mean(answered**2))))
-    gap = np.abs(predicted - answered)
-    gap = gap.max(axis=1) if gap.ndim == 2 else gap
-    return float((gap / amplification).max()) / size if size else 0.0
-
-
-def _amplification(model: Model, tokens: Array) -> Array:
-    """How much a relative error in the scores can move each answer, (batch,): scores grow with |W| |x| |q|."""
-    q = tokens[:, -1]
-    size = np.linalg.norm(model.key_directions(q), axis=-1).max(axis=0, initial=0.0)
-    rate = (size / np.maximum(np.linalg.norm(q, axis=1), 1e-300)).max()
-    largest = np.linalg.norm(tokens, axis=2).max(axis=1)
-    return np.asarray(1 + rate * largest * np.linalg.norm(q, axis=1))
 
 
 def _claimed(claims: tuple[Claim, ...], name: str) -> float:

@@ -1,0 +1,43 @@
+"""Gaps of answers, what they are relative to, and tokens that model and target see alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array
+from unsoftmax.spec import OracleSpec
+
+
+def inside(tokens: Array, limit: float) -> Array:
+    """Tokens (batch, N, d), those longer than the limit shortened to it."""
+    norms = np.linalg.norm(tokens, axis=2, keepdims=True)
+    return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
+
+
+def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:
+    """Tokens the target sees exactly, hidden casts included, so that the model is compared and not a cast."""
+    return tokens.astype("float16" if spec is not None and spec.dtype == "float16" else "float32").astype(np.float64)
+
+
+def residual(predicted: Array, answered: Array, reach: Array | float = 1.0) -> float:
+    """Largest gap relative to the root mean square of the larger of the two, over each sequence's reach."""
+    size = max(float(np.sqrt(np.mean(predicted**2))), float(np.sqrt(np.mean(answered**2))))
+    gap = np.abs(predicted - answered)
+    gap = gap.max(axis=1) if gap.ndim == 2 else gap
+    return float((gap / reach).max()) / size if size else 0.0
+
+
+def amplification(model: Model, tokens: Array) -> Array:
+    """How much a relative error in the scores can move each answer, (batch,): scores grow with |W| |x| |q|."""
+    q = tokens[:, -1]
+    size = np.linalg.norm(model.key_directions(q), axis=-1).max(axis=0, initial=0.0)
+    rate = (size / np.maximum(np.linalg.norm(q, axis=1), 1e-300)).max()
+    largest = np.linalg.norm(tokens, axis=2).max(axis=1)
+    return np.asarray(1 + rate * largest * np.linalg.norm(q, axis=1))
+
+
+def by_size(predicted: Array, answered: Array, sizes: int, reach: Array | None = None) -> float:
+    """Largest residual over the sizes, each relative to the answers at that size."""
+    weight = np.ones(len(predicted)) if reach is None else reach
+    return max(residual(predicted[k::sizes], answered[k::sizes], weight[k::sizes]) for k in range(sizes))

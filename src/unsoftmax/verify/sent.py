@@ -1,0 +1,82 @@
+"""Sequences as users send them: long ones, with tokens of norm 1 to sqrt d, or of the declared limit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.models.base import Model
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.recovery import Claim
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import amplification, representable
+
+LONG = "long sequences"
+"""Name of the claim about them."""
+
+_LONG = {21: 0.5, 34: 0.25, 300: 0.25}
+"""Lengths, each with its share of the sequences that a short length gets: a window, a cache or a rule that starts at
+some length shows in longer sequences alone. Few suffice, since it shows in each of them."""
+
+_SATURATED = 16.0
+"""Longest tokens over those whose scores are of order one: scores of 256 pick one token, and longer tokens would show
+the rounding of the scores instead of the model."""
+
+
+def long_sequences(spec: OracleSpec, per_length: int) -> dict[int, int]:
+    """How many sequences of each length past 20 the domain allows, `per_length` together; its longest if below 300."""
+    limit = spec.domain.length_limit
+    found: dict[int, int] = {}
+    for length, share in _LONG.items() if limit >= min(_LONG) else ():
+        allowed = int(min(length, limit))
+        found[allowed] = found.get(allowed, 0) + round(share * per_length)
+    return found
+
+
+def natural_norm(spec: OracleSpec) -> float:
+    """Norm of the longest tokens that users send: sqrt d (coordinates of order one), within the declared limit."""
+    return min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+
+
+def sent_norms(scale: float, spec: OracleSpec) -> list[float]:
+    """Token norms 1 and sqrt d, inside the domain and where weights are not all 0 or 1; `scale`: scores of order one.
+
+    Behind a link and under a tolerance the answers of one size are compared: that of `scale`.
+    """
+    if spec.link is not None or spec.tolerance > 0:
+        return [scale]
+    most = min(natural_norm(spec), _SATURATED * scale)
+    return list(dict.fromkeys((min(1.0, most), most)))
+
+
+def long_rounds(spec: OracleSpec, norms: list[float], per_length: int, rng: np.random.Generator) -> list[Array]:
+    """Tokens (batch, N, d) of every round of long sequences, the norms taking turns over all of them."""
+    counts = long_sequences(spec, per_length)
+    starts = np.cumsum([0, *counts.values()])
+    turns = np.resize(np.array(norms), starts[-1])[:, None, None]
+    return [
+        representable(sphere(rng, (number, length, spec.dim)) * turns[start : start + number], spec)
+        for start, (length, number) in zip(starts, counts.items(), strict=False)
+    ]
+
+
+def long_claim(what: str, bound: float, gap: float, model: Model, rounds: list[Array]) -> list[Claim]:
+    """The gap as it is, not per score: what a user of the copy would see. Errors of scores grow with the scores."""
+    if not rounds:
+        return []
+    reach = max(float(amplification(model, tokens).max()) for tokens in rounds)
+    return [Claim(LONG, min(bound * reach, 0.1), gap, statement=f"{what} on {in_words(rounds)}")]
+
+
+def in_words(rounds: list[Array]) -> str:
+    """Number, lengths and token norms of sequences, for the statement of a claim."""
+    lengths = ", ".join(str(tokens.shape[1]) for tokens in rounds)
+    norms = sorted(float(norm) for tokens in rounds for norm in np.linalg.norm(tokens[:, -1], axis=1))
+    number = sum(len(tokens) for tokens in rounds)
+    return f"{number} fresh sequences of lengths {lengths}, tokens of norm {norms_in_words(norms)}"
+
+
+def norms_in_words(norms: list[float]) -> str:
+    return " and ".join(dict.fromkeys(f"{norm:.2g}" for norm in norms))
