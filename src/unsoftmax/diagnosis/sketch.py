@@ -15,10 +15,11 @@ import numpy as np
 from unsoftmax import verify
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Learner
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
-from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.base import Array, Probes, Request
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.values import near_ties
 
@@ -126,16 +127,12 @@ class Meter:
 
 def limited(program: Asking[T], meter: Meter) -> Asking[T]:
     """Bill every request to the diagnosis and refuse the one that would exceed what is allowed."""
-    try:
-        request = next(program)
-        while True:
-            if meter.used + len(request) > meter.allowed:
-                raise TooDearError(f"more than {meter.allowed} queries would be needed")
-            meter.used += len(request)
-            y = yield replace(request, phase="diagnosis")
-            request = program.send(y)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        program.close()
+
+    def ask(request: Request) -> Asking[Array]:
+        if meter.used + len(request) > meter.allowed:
+            raise TooDearError(f"more than {meter.allowed} queries would be needed")
+        meter.used += len(request)
+        y = yield replace(request, phase="diagnosis")
+        return y
+
+    return driven(program, ask)

@@ -12,8 +12,9 @@ from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.models.base import Model
-from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.base import Array, Probes, Request
 from unsoftmax.spec import Domain, OracleSpec
 
 _IDS = 12
@@ -96,13 +97,10 @@ def _tried(spec: OracleSpec, seed: int) -> Asking[float]:
 
 def _renamed(program: Asking[float], ids: Array) -> Asking[float]:
     """A program over 0..n-1 as one over these ids."""
-    try:
-        request = next(program)
-        while True:
-            asked = request[0 : len(request)]
-            y = yield replace(asked, tokens=ids[asked.tokens], phase=PHASE)
-            request = program.send(y)
-    except StopIteration as stop:
-        return float(stop.value)
-    finally:
-        program.close()
+
+    def ask(request: Request) -> Asking[Array]:
+        asked = request[0 : len(request)]
+        y = yield replace(asked, tokens=ids[asked.tokens], phase=PHASE)
+        return y
+
+    return driven(program, ask)

@@ -9,11 +9,11 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import Forecast, Outcome, Precision, Program
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import MEASURING, confirmed, known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import read_pairs
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.single import approximate_paper
 from unsoftmax.learners.single.averaging import Averaging
 from unsoftmax.learners.single.averaging_cost import averageable, most_queries, planned_blocks
@@ -56,21 +56,16 @@ class Approximate:
     margin: float | None = None
     accuracy: float | None = None
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if self.method not in ("optimal", "paper"):
-            raise InvalidArgument(f"`method` must be 'optimal' or 'paper' (got {self.method!r}).")
+        check(self, spec)
         for name in ("W_bound", "margin", "accuracy"):
             value = getattr(self, name)
             if value is not None and not 0 < value < np.inf:
                 raise InvalidArgument(
                     f"`{name}` must be positive and finite (got {value}); omit it if it is not known."
                 )
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "Approximate learns from one real number per sequence of vectors; use AttentionLayer for vector "
-                "answers, Membership for labels, TokenHead for token ids."
-            )
         require_pairs(spec, "Approximate")
         d = spec.dim
         if self.method == "paper":

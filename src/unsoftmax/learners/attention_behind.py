@@ -9,9 +9,9 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import Scores, read_scores
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
@@ -47,8 +47,10 @@ class AttentionBehind:
 
     heads: int | None = 1
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         if self.heads not in (1, None):
             raise InvalidArgument(f"`heads` must be 1, or None to find them (got {self.heads!r}).")
         require_rays(spec, "AttentionBehind")
@@ -94,9 +96,7 @@ def require_several(spec: OracleSpec, learner: str) -> None:
 
 
 def require_rays(spec: OracleSpec, learner: str) -> None:
-    """Rays need long tokens, pairs of them, and one real number for an answer."""
-    if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-        raise InvalidArgument(f"{learner} learns from one real number per sequence of vectors.")
+    """Rays need long tokens and pairs of them."""
     if spec.dtype == "float16":
         raise InvalidArgument(f"{learner} follows rays further than float16 can count; use float32 or float64.")
     require_pairs(spec, learner)

@@ -9,8 +9,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
@@ -50,16 +50,13 @@ class AttentionLayer:
     norm: Literal["auto", "pre", "post", "rms"] | None = "auto"
     positions: Literal["auto"] | None = "auto"
 
+    accepts = ("vectors",)
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         preset_named(chosen(self.preset, coarse=True))
         if self.norm not in ("auto", None, "pre", "post", "rms"):
             raise InvalidArgument(f"`norm` must be 'auto', None, 'pre', 'post' or 'rms' (got {self.norm!r}).")
-        if spec.outputs is None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "AttentionLayer learns from vectors: declare outputs= on the oracle; use MultiHead or SingleHead for "
-                "one real number per sequence, Membership for labels, TokenHead for token ids."
-            )
         if spec.dtype == "float16":
             raise InvalidArgument("AttentionLayer needs the digits of float32 at least (got float16).")
         if spec.domain.length_limit < _SHORTEST:

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
+from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.stack.apart import Apart, tell_apart
 from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.far import Far, find_far
@@ -54,13 +54,10 @@ class AttentionStack:
     final_norm: Literal["auto"] | bool = "auto"
     polish: bool = True
 
+    accepts = ("vectors",)
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if spec.outputs is None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "AttentionStack learns from vectors, since heads are told apart by where they write: declare outputs= "
-                "on the oracle (all numbers of the last token)."
-            )
+        check(self, spec)
         if spec.outputs != spec.dim:
             raise InvalidArgument(
                 f"AttentionStack learns layers with residuals, whose answers are as wide as tokens (got {spec.outputs} "

@@ -12,8 +12,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
@@ -56,12 +56,12 @@ class KernelHead:
 
     kernel: str | None = None
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         if self.kernel is not None and self.kernel not in LEARNED:
             raise InvalidArgument(f"`kernel` must be one of {', '.join(LEARNED)} or None (got {self.kernel!r}).")
-        if spec.outputs is not None or spec.kind not in ("value", "approximate") or spec.vocabulary is not None:
-            raise InvalidArgument("KernelHead learns from one real number per sequence of vectors.")
         d = spec.dim
         phases = {"values": d, "table": NODES + 2, "main": theory.kernel_head_queries(d) - d - NODES - 2}
         return Forecast(phases, extra=2 + _PILOT * _ROUNDS + 64 + phases["main"] // 10, least_extra=2 + _PILOT)

@@ -9,10 +9,10 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
+from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.costs import SCORES, scores_range
 from unsoftmax.learners.core.noise import undeclared_noise
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.explained.served import low_rank_forecast, low_rank_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.cross import cross
@@ -45,8 +45,10 @@ class LowRank:
     measurements: int | None = None
     affine: bool = False
 
+    accepts = EXPLAINING
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         if spec.kind in EXPLAINED:
             self._check_explained(spec)
             return low_rank_forecast(spec, self.rank)
@@ -70,13 +72,6 @@ class LowRank:
             )
 
     def _forecast(self, spec: OracleSpec) -> Forecast:
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "LowRank learns from one real number per sequence of vectors; use AttentionLayer for vector "
-                "answers, Membership for labels, TokenHead for token ids."
-            )
-        if self.method not in ("cross", "nuclear", "altmin"):
-            raise InvalidArgument(f"`method` must be 'cross', 'nuclear' or 'altmin' (got {self.method!r}).")
         require_pairs(spec, "LowRank")
         d = spec.dim
         if self.rank is not None and not 1 <= self.rank <= d:

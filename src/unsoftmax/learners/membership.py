@@ -10,9 +10,9 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import SCORES
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.labels.asking import (
     FLIPS,
     ROUNDS,
@@ -68,8 +68,10 @@ class Membership:
     eps_v: float | None = None
     fixed_flips: bool = False
 
+    accepts = ("labels",)
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         self._check(spec)
         if self.method == "paper":
             return self._paper(spec.dim).forecast(spec)
@@ -206,13 +208,6 @@ class Membership:
         return Outcome(Head(np.zeros((d, d)), direction.v), notes=(note,), claims=claims)
 
     def _check(self, spec: OracleSpec) -> None:
-        if spec.kind != "membership" or spec.outputs is not None or spec.vocabulary is not None:
-            raise InvalidArgument(
-                'Membership learns from labels of sequences of vectors; declare the oracle with kind="membership", '
-                "or use SingleHead, which needs d + d^2 queries, where the target shows values."
-            )
-        if self.method not in ("bisection", "paper"):
-            raise InvalidArgument(f"`method` must be 'bisection' or 'paper' (got {self.method!r}).")
         r = self.rank
         if not (r is None or r == "full" or (isinstance(r, (int, np.integer)) and 1 <= r <= spec.dim)):
             raise InvalidArgument(

@@ -9,9 +9,9 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
+from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.learners.explained import attention
 from unsoftmax.learners.explained.served import heads_forecast
@@ -117,10 +117,10 @@ class MultiHead:
     polish: bool = False
     affine: bool = False
 
+    accepts = EXPLAINING
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if self.method not in ("saturation", "rational"):
-            raise InvalidArgument(f"`method` must be 'saturation' or 'rational' (got {self.method!r}).")
+        check(self, spec)
         if self.heads is not None and self.heads < 0:
             raise InvalidArgument(f"`heads` must not be negative (got {self.heads}); pass heads=None to find them.")
         if self.rank is not None and not 1 <= self.rank <= spec.dim:
@@ -129,10 +129,6 @@ class MultiHead:
             )
         if spec.kind in EXPLAINED:
             return heads_forecast(spec, self.heads) if self._maps(spec) else self.forecast(as_values(spec))
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "MultiHead learns from one real number per sequence of vectors; use AttentionLayer for vector answers."
-            )
         if spec.domain.length_limit < 3:
             raise DomainError(
                 f"MultiHead needs sequences of three tokens and max_length is {spec.domain.max_length}; "

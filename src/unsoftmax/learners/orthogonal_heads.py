@@ -10,8 +10,9 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.approximate import Approximate
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.single.measure import faintest
@@ -19,7 +20,7 @@ from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.probes.base import Array
+from unsoftmax.probes.base import Array, Request
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.block_diagonal import Blocks, finest_blocks
@@ -58,10 +59,10 @@ class OrthogonalHeads:
 
     bases: Sequence[Array] | None = None
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument("OrthogonalHeads learns from one real number per sequence of vectors.")
+        check(self, spec)
         require_pairs(spec, "OrthogonalHeads")
         if self.bases is None:
             if spec.domain.max_norm is not None:
@@ -101,17 +102,17 @@ class OrthogonalHeads:
         # Answers within a tolerance are outscaled, or used as well as they can be.
         inner = Approximate() if spec.tolerance > 0 else SingleHead()
         programs = [in_subspace(inner.program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases]
+        asked = [next(program) for program in programs]
         values = []
-        for program in programs:
-            y = yield next(program)
-            values.append(y)
+        for request in asked:
+            values.append((yield request))
         largest = max((float(np.abs(y).max()) for y in values), default=0.0)
-        for h, (program, y, basis) in enumerate(zip(programs, values, bases, strict=True)):
+        for h, (program, first, y, basis) in enumerate(zip(programs, asked, values, bases, strict=True)):
             if np.abs(y).max() <= max(_SILENT * spec.eps * largest, 4 * spec.tolerance):
                 program.close()
                 notes.append(f"subspace {h + 1} answers nothing: its v is 0, the head is dropped.")
                 continue
-            outcome = yield from _resumed(program, y)
+            outcome = yield from _resumed(program, first, y)
             head = outcome.model
             assert isinstance(head, Head)
             scored = float(np.linalg.norm(head.W)) > faintest(spec)
@@ -151,17 +152,13 @@ def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:
     return Heads(np.concatenate([model.W, flat]), np.vstack([model.v, rest]))
 
 
-def _resumed(program: Program, answer: Array) -> Program:
+def _resumed(program: Program, first: Request, answer: Array) -> Program:
     """The rest of a program whose first question was answered elsewhere."""
-    try:
-        request = program.send(answer)
-        while True:
-            request = program.send((yield request))
-    except StopIteration as stop:
-        outcome: Outcome = stop.value
-        return outcome
-    finally:
-        program.close()
+
+    def ask(request: Request) -> Asking[Array]:
+        return answer if request is first else (yield request)
+
+    return driven(program, ask, first)
 
 
 def _require_orthonormal(bases: Sequence[Array], d: int) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
+from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.output.likeliest import FIRST, MOST, from_tops
 from unsoftmax.learners.output.prompts import PROMPTS, TOPS
 from unsoftmax.learners.output.reading import Table, centre
@@ -46,8 +46,10 @@ class OutputLayer:
 
     gauge: Literal["linear", "rotation"] = "linear"
 
+    accepts = ("logits",)
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         self._check(spec)
         if spec.shows == "top":
             return Forecast(ranges={"main": (FIRST, MOST)}, verification=0, most_verification=TOPS)
@@ -65,11 +67,6 @@ class OutputLayer:
         return Forecast(ranges=ranges, supposing=supposing, verification=0, most_verification=fresh)
 
     def _check(self, spec: OracleSpec) -> None:
-        if spec.shows is None:
-            raise InvalidArgument(
-                "OutputLayer learns from what a language model says of the next token; make the oracle with "
-                "us.logit_oracle(fn, vocabulary)."
-            )
         if self.gauge == "rotation" and spec.shows in ("chosen", "top"):
             raise InvalidArgument(
                 f'gauge="rotation" needs all logits or log-probabilities of a prompt in one answer (got shows='

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import DomainError, InvalidArgument
+from unsoftmax.errors import DomainError
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import WIDE, network_range
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
 from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_unexplained
@@ -53,12 +53,10 @@ class ReluNetwork:
 
     bias: bool = False
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "ReluNetwork learns from one real number per vector; it needs a scalar value oracle over vectors."
-            )
+        check(self, spec)
         if self.bias and spec.domain.max_norm is not None:
             raise DomainError(
                 f"ReluNetwork(bias=True) follows straight lines to where no kink is left and max_norm is "

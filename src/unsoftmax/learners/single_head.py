@@ -11,8 +11,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
+from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
@@ -56,19 +56,16 @@ class SingleHead:
     affine: bool = False
     W_bound: float | None = None
 
+    accepts = EXPLAINING
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         if self.probes not in ("householder", "coordinate"):
             raise InvalidArgument(f"`probes` must be 'householder' or 'coordinate' (got {self.probes!r}).")
         if spec.kind in EXPLAINED:
             if self.affine or self.probes == "coordinate" or self.W_bound is not None:
                 raise InvalidArgument(f'kind="{spec.kind}" is learned by SingleHead() without further arguments.')
             return single_forecast(spec)
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument(
-                "SingleHead learns from one real number per sequence of vectors; use AttentionLayer for vector "
-                "answers, Membership for labels, TokenHead for token ids."
-            )
         if self.W_bound is not None and not (0 < self.W_bound < math.inf and self.probes == "householder"):
             raise InvalidArgument(
                 f'`W_bound` must be a positive number and needs probes="householder" (got {self.W_bound!r} with '

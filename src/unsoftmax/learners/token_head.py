@@ -10,8 +10,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
+from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.tokens.arrangement import last_values
 from unsoftmax.learners.tokens.cross import read_cross
 from unsoftmax.learners.tokens.embedded import embedded
@@ -59,8 +59,10 @@ class TokenHead:
     embeddings: Array | None = field(default=None, compare=False, repr=False)
     positions: Literal["none", "fixed"] = "none"
 
+    accepts = ("ids",)
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
+        check(self, spec)
         self._check(spec)
         n = len(self._asked(spec).allowed)
         phases = {"values": n}
@@ -83,14 +85,7 @@ class TokenHead:
         return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
 
     def _check(self, spec: OracleSpec) -> None:
-        if spec.vocabulary is None or spec.outputs is not None or spec.kind == "membership":
-            raise InvalidArgument(
-                "TokenHead learns from one real number per sequence of token ids; make the oracle with "
-                "us.token_oracle(fn, vocabulary)."
-            )
-        if self.positions not in ("none", "fixed"):
-            raise InvalidArgument(f"`positions` must be 'none' or 'fixed' (got {self.positions!r}).")
-        if self.rank is not None and not (_whole(self.rank) and 0 <= self.rank <= spec.vocabulary):
+        if self.rank is not None and not (_whole(self.rank) and 0 <= self.rank <= (spec.vocabulary or 0)):
             raise InvalidArgument(
                 f"`rank` must be an integer between 0 and the vocabulary (got {self.rank!r} for {spec.vocabulary}); "
                 "pass rank=None to discover it."

@@ -14,6 +14,7 @@ from unsoftmax.learners.behind.ffn_input import Wiring, read_wiring
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.split import split_network
+from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import (
     HEADS,
@@ -26,7 +27,6 @@ from unsoftmax.learners.core.costs import (
     scores_range,
     widest,
 )
-from unsoftmax.learners.core.parameters import check_parameters
 from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
 from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
@@ -66,10 +66,10 @@ class Transformer:
     heads: int | None = 1
     network: ReluNetwork | None = None
 
+    accepts = SCALARS
+
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check_parameters(self)
-        if self.method not in ("ray", "odd"):
-            raise InvalidArgument(f"`method` must be 'ray' or 'odd' (got {self.method!r}).")
+        check(self, spec)
         if self.heads not in (1, None) or (self.heads is None and self.method == "odd"):
             raise InvalidArgument(
                 f'`heads` must be 1, or None to find them by method="ray" (got {self.heads!r}, {self.method!r}).'
@@ -83,8 +83,6 @@ class Transformer:
             require_rays(spec, "Transformer")
             ranges = self._network_ranges(spec.dim) | {"scores": scores_range(spec.dim)}
             return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", verification=_FRESH)
-        if spec.outputs is not None or spec.kind == "membership" or spec.vocabulary is not None:
-            raise InvalidArgument("Transformer learns from one real number per sequence of vectors.")
         require_pairs(spec, "Transformer")
         if self.method == "ray":
             ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + _PILOTS)}

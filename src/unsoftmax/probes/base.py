@@ -7,8 +7,8 @@ lazy: they know their size and build any slice on demand, so memory stays bounde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,13 +55,20 @@ class Probes:
 
     def __getitem__(self, rows: slice) -> Probes:
         start, _, _ = rows.indices(len(self))
-        counts = None if self.counts is None else self.counts[rows]
-        return Probes(self.tokens[rows], counts, self.phase, self.offset + start, again=self.again)
+        return self.like(self.tokens[rows], None if self.counts is None else self.counts[rows], self.offset + start)
 
     def take(self, index: Array) -> Probes:
         """The sequences at `index` (an integer or boolean array), in that order."""
-        counts = None if self.counts is None else self.counts[index]
-        return Probes(self.tokens[index], counts, self.phase, self.offset, again=self.again)
+        return self.like(self.tokens[index], None if self.counts is None else self.counts[index], self.offset)
+
+    def like(self, tokens: Array, counts: Array | None, offset: int) -> Probes:
+        """Other sequences of the same phase and with the same flags."""
+        return replace(self, tokens=tokens, counts=counts, offset=offset)
+
+    def rewritten(self, rewrite: Callable[[Probes], Probes], copies: int = 1) -> Probes:
+        """Every sequence as the `copies` consecutive ones that `rewrite` makes of it; phase and flags stay."""
+        made = rewrite(self)
+        return replace(self.like(made.tokens, made.counts, self.offset * copies), ahead=self.ahead * copies)
 
     @property
     def lengths(self) -> Array:
@@ -100,7 +107,22 @@ class LazyProbes:
         if step != 1:
             raise InvalidArgument("lazy probes can only be cut into contiguous slices (step 1).")
         made = self.build(start, max(start, stop))
-        return Probes(made.tokens, made.counts, self.phase, start)
+        return Probes(made.tokens, made.counts, self.phase, start, self.saturable, made.again)
+
+    def rewritten(self, rewrite: Callable[[Probes], Probes], copies: int = 1) -> LazyProbes:
+        """As `Probes.rewritten`, slice by slice."""
+
+        def build(start: int, stop: int) -> Probes:
+            first, last = start // copies, -(-stop // copies)
+            return rewrite(self[first:last])[start - first * copies : stop - first * copies]
+
+        # Rewritten sequences may be a little longer or wider than theirs; a chunk only needs the order.
+        row_bytes = max(rewrite(self[:1]).row_bytes, 1)
+        return replace(self, size=len(self) * copies, row_bytes=row_bytes, build=build, ahead=self.ahead * copies)
+
+
+Request = Probes | LazyProbes
+"""What a program yields: the sequences of one round."""
 
 
 def one_row(x: Array, *, phase: str = "values", saturable: bool = False) -> Probes:
@@ -112,9 +134,41 @@ PART_BYTES = 2**22
 """Bytes of a lazy design that are held at once while its answers are reread."""
 
 
-def parts(request: Probes | LazyProbes) -> Iterator[Probes]:
+def parts(request: Request) -> Iterator[Probes]:
     """A design in pieces that fit in memory, in order."""
     if isinstance(request, Probes):
         return iter([request])
     rows = max(1, PART_BYTES // request.row_bytes)
     return (request[start : start + rows] for start in range(0, len(request), rows))
+
+
+def joined(requests: Sequence[Request]) -> Request:
+    """Requests of one phase and row size one after the other; lazy as soon as one of them is."""
+    if len(requests) == 1:
+        return requests[0]
+    ahead = sum(request.ahead for request in requests)
+    eager = [request for request in requests if isinstance(request, Probes)]
+    if len(eager) == len(requests):
+        return replace(concatenated(eager), ahead=ahead)
+    ends = np.cumsum([len(request) for request in requests])
+
+    def build(start: int, stop: int) -> Probes:
+        cut = []
+        for request, end in zip(requests, ends, strict=True):
+            first = int(end) - len(request)
+            if start < end and stop > first:
+                cut.append(request[max(start - first, 0) : min(stop - first, len(request))])
+        return concatenated(cut)
+
+    head = requests[0]
+    return LazyProbes(int(ends[-1]), head.row_bytes, build, head.phase, head.saturable, ahead)
+
+
+def concatenated(probes: Sequence[Probes]) -> Probes:
+    """Sequences of equal shape one after the other, with the flags of the first."""
+    tokens = np.concatenate([part.tokens for part in probes])
+    counts = None
+    if any(part.counts is not None for part in probes):
+        ones = [np.ones(p.tokens.shape[:2], dtype=np.int64) if p.counts is None else p.counts for p in probes]
+        counts = np.concatenate(ones)
+    return probes[0].like(tokens, counts, 0)

@@ -19,10 +19,11 @@ from unsoftmax.errors import (
 )
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.base import Asking, Learner, Outcome, configuration
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.probes.base import parts
+from unsoftmax.probes.base import Array, Request, parts
 from unsoftmax.results.recovery import Certificate, Recovery, Status, asked, plain
 from unsoftmax.results.scope import Scope
 from unsoftmax.run.engine import ProgressCallback, run
@@ -135,17 +136,14 @@ class Attempt:
 
     def _scoped(self, program: Asking[T]) -> Asking[T]:
         """The program as it is, while the inputs it asks become part of the scope."""
-        request = next(program)
-        try:
-            while True:
-                for part in parts(request):
-                    self.scope = self.scope.with_probes(part.tokens, part.lengths)
-                request = program.send((yield request))
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        finally:
-            program.close()
+
+        def ask(request: Request) -> Asking[Array]:
+            for part in parts(request):
+                self.scope = self.scope.with_probes(part.tokens, part.lengths)
+            y = yield request
+            return y
+
+        return driven(program, ask)
 
     def _learned(self, outcome: Outcome) -> None:
         self.model = outcome.model

@@ -3,7 +3,9 @@
 base         what a learner, a program, an outcome and a forecast are
 costs        what steps that depend on the target take, at least and at most
 parameters   hyper-parameters of the wrong kind are refused before a query
+acceptance   what a learner learns from, declared on its class
 reductions   the paper's reductions: functions from program to program
+driver       the one way to run a program inside another
 lockstep     several programs as one, their rounds merged
 noise        how noisy is the oracle: a measurement before anything is read off an answer
 links        programs behind an output link that cannot show every f

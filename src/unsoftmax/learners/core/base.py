@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeVar
 
 from unsoftmax.inversion import Noise
 from unsoftmax.models.base import Model
-from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.base import Array, Request
 from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
-Asking = Generator[Probes | LazyProbes, Array, T]
+Asking = Generator[Request, Array, T]
 """A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.links import READABLE
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.base import Array, LazyProbes, Probes, Request, concatenated, one_row
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -27,31 +28,29 @@ def asking_both_signs(program: Asking[T]) -> Asking[T]:
     A head without offsets is odd, f(-X) = -f(X): negation leaves every score alone. What has no answer is asked
     negated, as phase "repair"; where neither sign has one, f is 0.
     """
-    request = next(program)
-    while True:
+
+    def ask(request: Request) -> Asking[Array]:
         answers = yield replace(request, saturable=True)
         lost = np.flatnonzero(~np.isfinite(answers))
         if len(lost):
             mirrored = yield _negated(request, lost)
             answers = answers.copy()
             answers[lost] = np.where(np.isfinite(mirrored), -mirrored, 0.0)
-        try:
-            request = program.send(answers)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
+        return answers
+
+    return driven(program, ask)
 
 
-def _negated(request: Probes | LazyProbes, rows: Array) -> LazyProbes:
+def _negated(request: Request, rows: Array) -> LazyProbes:
     def build(start: int, stop: int) -> Probes:
-        parts = [_at(request, rows[k : min(k + _ROWS, stop)]) for k in range(start, stop, _ROWS)]
-        counts = None if any(p.counts is None for p in parts) else np.concatenate([p.counts for p in parts])
-        return Probes(-np.concatenate([p.tokens for p in parts]), counts)
+        cut = [_at(request, rows[k : min(k + _ROWS, stop)]) for k in range(start, stop, _ROWS)]
+        asked = concatenated(cut)
+        return asked.like(-asked.tokens, asked.counts, 0)
 
     return LazyProbes(len(rows), request.row_bytes, build, "repair", saturable=True)
 
 
-def _at(request: Probes | LazyProbes, rows: Array) -> Probes:
+def _at(request: Request, rows: Array) -> Probes:
     """The sequences at increasing `rows` of a request that may be lazy."""
     first, last = int(rows[0]), int(rows[-1])
     return request[first : last + 1].take(rows - first)

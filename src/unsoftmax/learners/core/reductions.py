@@ -14,51 +14,40 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.probes.base import Array, LazyProbes, Probes, parts
+from unsoftmax.learners.core.driver import driven
+from unsoftmax.probes.base import Array, Probes, Request, parts
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
 
-Request = Probes | LazyProbes
 Rewrite = Callable[[Probes], Probes]
 Reread = Callable[[Array, Request], Array]
 
 
 def reduced(program: Asking[T], rewrite: Rewrite, reread: Reread | None = None, *, copies: int = 1) -> Asking[T]:
     """Run `program` with every request rewritten, n sequences to n * copies, and its answers reread."""
-    try:
-        request = next(program)
-        while True:
-            y = yield _rewritten(request, rewrite, copies)
-            request = program.send(y if reread is None else reread(y, request))
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        program.close()
+
+    def ask(request: Request) -> Asking[Array]:
+        y = yield request.rewritten(rewrite, copies)
+        return y if reread is None else reread(y, request)
+
+    return driven(program, ask)
 
 
-def _rewritten(request: Request, rewrite: Rewrite, copies: int) -> Request:
-    if isinstance(request, Probes):
-        made = rewrite(request)
-        return Probes(made.tokens, made.counts, request.phase, request.offset * copies)
+def watched(program: Asking[T], seen: Callable[[Request, Array], None]) -> Asking[T]:
+    """The program as it is; every request is shown to `seen` with its answers."""
 
-    def build(start: int, stop: int) -> Probes:
-        first, last = start // copies, -(-stop // copies)
-        return rewrite(request[first:last])[start - first * copies : stop - first * copies]
+    def ask(request: Request) -> Asking[Array]:
+        y = yield request
+        seen(request, y)
+        return y
 
-    # Rewritten sequences may be a little longer or wider than the ones they come from; a chunk only needs the order.
-    return LazyProbes(len(request) * copies, max(rewrite(request[:1]).row_bytes, 1), build, request.phase)
+    return driven(program, ask)
 
 
 def overheard(program: Asking[T], kept: list[Array]) -> Asking[T]:
     """The program as it is; the answers of every round are kept as well."""
-
-    def keep(y: Array, _: Request) -> Array:
-        kept.append(y)
-        return y
-
-    return reduced(program, lambda probes: probes, keep)
+    return watched(program, lambda _, y: kept.append(y))
 
 
 def one_token(program: Asking[T], *, zero_query: bool = False) -> Asking[T]:
@@ -150,17 +139,13 @@ def representable(program: Asking[T], dtype: str) -> Asking[T]:
 
 def announced(program: Asking[T], ahead: int) -> Asking[T]:
     """The same program, which says before its first request that at least `ahead` queries are still to come."""
-    try:
-        request = next(program)
-        answers = yield replace(request, ahead=max(request.ahead, ahead))
-        while True:
-            request = program.send(answers)
-            answers = yield request
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        program.close()
+    left = [ahead]
+
+    def ask(request: Request) -> Asking[Array]:
+        y = yield replace(request, ahead=max(request.ahead, left.pop() if left else 0))
+        return y
+
+    return driven(program, ask)
 
 
 def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:

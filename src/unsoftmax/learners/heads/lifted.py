@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import Program
+from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.models.multi_head import MultiHead
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
+from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.spec import OracleSpec
 
 _FOREIGN = 1e-5
@@ -65,7 +66,7 @@ class _Primed:
     """A program that has had its one-token answers, and the first request it cannot go on without."""
 
     program: Program
-    request: Probes | LazyProbes
+    request: Request
 
 
 def _well_placed(start: Callable[[Array], Program], V: Array, rng: np.random.Generator) -> tuple[Array, _Primed]:
@@ -91,30 +92,18 @@ def _primed(program: Program, A: Array, V: Array) -> _Primed:
     return _Primed(program, request)
 
 
-def _one_token(request: Probes | LazyProbes, A: Array, V: Array) -> Array:
+def _one_token(request: Request, A: Array, V: Array) -> Array:
     return np.concatenate([(part.tokens[:, 0] @ A.T)[:, :-1] @ V for part in parts(request)])
 
 
 def _through(primed: _Primed, A: Array, V: Array, constant: float) -> Program:
-    program, request = primed.program, primed.request
-    try:
-        while True:
-            if request[:1].tokens.shape[1] == 1:
-                y = _one_token(request, A, V)
-            else:
-                answers = yield _lowered_design(request, A)
-                y = np.concatenate(list(_raised(request, answers, A, V, constant)))
-            request = program.send(y)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        program.close()
+    def ask(request: Request) -> Asking[Array]:
+        if request[:1].tokens.shape[1] == 1:
+            return _one_token(request, A, V)
+        answers = yield request.rewritten(lambda part: _lowered(part, A))
+        return np.concatenate(list(_raised(request, answers, A, V, constant)))
 
-
-def _lowered_design(request: Probes | LazyProbes, A: Array) -> Probes | LazyProbes:
-    if isinstance(request, Probes):
-        return _lowered(request, A)
-    return LazyProbes(len(request), request.row_bytes, lambda a, b: _lowered(request[a:b], A), request.phase)
+    return driven(primed.program, ask, primed.request)
 
 
 def _lowered(part: Probes, A: Array) -> Probes:
@@ -123,10 +112,10 @@ def _lowered(part: Probes, A: Array) -> Probes:
     q, s = X[:, -1:, :-1], X[:, -1:, -1:]
     if not s.all():
         raise NotIdentifiable("a lifted query token has no share of the key offset; run with another seed.")
-    return Probes(q / s + s * (X[:, :, :-1] - q), part.counts, part.phase, part.offset)
+    return part.like(q / s + s * (X[:, :, :-1] - q), part.counts, part.offset)
 
 
-def _raised(request: Probes | LazyProbes, y: Array, A: Array, V: Array, constant: float) -> Iterator[Array]:
+def _raised(request: Request, y: Array, A: Array, V: Array, constant: float) -> Iterator[Array]:
     """Answers of the lifted heads."""
     done = 0
     for part in parts(request):

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.reductions import watched
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.heads_fit import Data
 
@@ -22,17 +23,7 @@ class Records:
 
     def watching(self, program: Asking[T]) -> Asking[T]:
         """Run a program and keep its questions and answers."""
-        try:
-            request = next(program)
-            while True:
-                y = yield request
-                self.keep(request[0 : len(request)], y)
-                request = program.send(y)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        finally:
-            program.close()
+        return watched(program, lambda request, y: self.keep(request[0 : len(request)], y))
 
     def ask(self, tokens: Array, copies: Array | None, phase: str) -> Asking[Array]:
         """Ask one round and keep it."""

@@ -16,9 +16,10 @@ from scipy.special import expit
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
+from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.single.measure import READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row, parts
+from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -181,22 +182,17 @@ def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Askin
 
 def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program:
     """Answer one-row requests from v, and turn pair answers into those of the head without c and constant."""
-    try:
-        request = next(program)
-        while True:
-            if request[:1].tokens.shape[1] == 1:
-                y = np.concatenate([part.tokens[:, 0] @ v for part in parts(request)])
-            else:
-                y = yield request
-                y = _without_offset(request, y, v, c, constant)
-            request = program.send(y)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        program.close()
+
+    def ask(request: Request) -> Asking[Array]:
+        if request[:1].tokens.shape[1] == 1:
+            return np.concatenate([part.tokens[:, 0] @ v for part in parts(request)])
+        y = yield request
+        return _without_offset(request, y, v, c, constant)
+
+    return driven(program, ask)
 
 
-def _without_offset(request: Probes | LazyProbes, y: Array, v: Array, c: Array, constant: float) -> Array:
+def _without_offset(request: Request, y: Array, v: Array, c: Array, constant: float) -> Array:
     corrected = np.empty_like(y)
     done = 0
     for part in parts(request):
