@@ -39,7 +39,7 @@ _ROUGH = 0.7
 """Errors of the logits below which a plan is held against the budget as a whole: it is right to some ten percent."""
 
 _STAGES = 24
-"""Each doubles at least, so that this is never the end."""
+"""Most plans: one doubles what was seen or is asked whole, so that only errors that do not average out come this far."""
 
 _SOUGHT = 256
 """One-token queries, over those planned, after which v is not looked for any more: W would take far more."""
@@ -171,9 +171,8 @@ class Averaging:
         best = math.inf
         lengths = sorted({min(self.length, self.shorter * 2.0 ** (k / 2)) for k in range(-2, 6)}, reverse=True)
         for length in lengths:
-            X1, X2 = turned_pairs(
-                found.v, self.length, length, self.spec.dtype, max(3, math.ceil(_TRIED / (d * d + d))), rng
-            )
+            count = max(3, math.ceil(_TRIED / (d * d + d)))
+            X1, X2 = turned_pairs(found.v, self.length, length, self.spec.dtype, count, rng, wide=self.step > 0)
             K = len(X1)
             one = self.length * _orthogonal(K, d, rng)
             signs = rng.choice([-1.0, 1.0], (2, K, d, d))
