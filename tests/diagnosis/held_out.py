@@ -190,7 +190,8 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
     made, plain = layer(dim, seed), us.models.SingleHead(*head(dim, seed))
     yield out("sink", "network", scalar(sink(dim, seed), dim), **CURVED, **LAST)
     yield out("sigmoid weights", "network", scalar(sigmoid_weights(dim, seed), dim), **CURVED, **LAST)
-    yield out("squared ReLU weights", "network", scalar(squared_relu(dim, seed), dim), **LAST)
+    squared = {**LAST, "kernel": "relu^2", "normalised": False}
+    yield HeldOut(f"squared ReLU weights d={dim}", "kernel head", scalar(squared_relu(dim, seed), dim), squared)
     yield out("log-softmax", "row", vector(log_softmax(dim, seed), dim, 4), **CURVED, **LAST)
     first = {"order": True, "answering position": "first", "other tokens": True}
     yield out("head at the first token", "first position", scalar(rolled(plain), dim), **LINEAR, **first)

@@ -89,7 +89,7 @@ def outside() -> Iterator[Target]:
     """Targets in no class."""
     for seed, dim in ((0, 6), (1, 8), (2, 12)):
         for name, make in FOREIGN.items():
-            family = "kernel head" if name == "sigmoid attention" else "outside"
+            family = "kernel head" if name in ("sigmoid attention", "linear attention") else "outside"
             yield f"{name} d={dim}", family, lambda m=make, s=seed, d=dim: named(m(d, s), d)
 
 

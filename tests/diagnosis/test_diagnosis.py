@@ -197,7 +197,7 @@ def test_bounded_answers_suggest_a_link(link, function) -> None:
 
 
 def test_reasons_come_before_evidence() -> None:
-    _, make = TARGETS["linear attention d=6"]
+    _, make = TARGETS["random function d=6"]
     with pytest.raises(us.errors.ModelMismatch, match=r"^No learner is chosen: .* Observed: ") as refused:
         us.recover(make())
     assert "()" not in str(refused.value)

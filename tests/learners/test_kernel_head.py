@@ -77,12 +77,112 @@ def test_number_formats_keep_the_stated_error(format: str) -> None:
         assert us.models.distance(recovery.model, exact) <= stated(recovery)
 
 
-@pytest.mark.parametrize("name", ["linear", "quadratic", "relu", "relu^2"])
+POWERS = ["linear", "quadratic", "relu", "relu^2", "relu^3"]
+
+
+def power_bill(recovery: us.Recovery) -> int:
+    """Queries beside pilot, repairs and verification."""
+    return recovery.usage.billed - sum(recovery.usage.phases.get(name, 0) for name in ("pilot", "repair", "verify"))
+
+
+@pytest.mark.parametrize("name", POWERS)
 @pytest.mark.parametrize("normalised", [True, False])
-def test_kernels_that_are_0_at_0_are_refused(name: str, normalised: bool) -> None:
-    target = KernelHead.random(4, name, normalised=normalised, norm=2.0, seed=1)
-    with np.errstate(all="ignore"), pytest.raises(us.errors.UnsoftmaxError):
+@pytest.mark.parametrize("dim", [2, 3, 8])
+def test_powers_of_the_score_are_found_up_to_the_scale_of_W(name: str, normalised: bool, dim: int) -> None:
+    for seed in range(3):
+        norm = 10 ** np.random.default_rng(seed).uniform(-1, 1)
+        target = KernelHead.random(dim, name, normalised=normalised, norm=norm, seed=seed)
+        recovery = us.recover(us.oracle(target), us.learners.KernelHead(), seed=seed)
+        assert recovery.model.kernel.name == name
+        assert recovery.model.normalised == normalised
+        assert us.models.distance(recovery.model, target) <= min(1e-8, stated(recovery))
+        assert np.linalg.norm(recovery.model.W) == pytest.approx(1.0)
+        assert power_bill(recovery) == us.theory.power_head_queries(dim, name, normalised)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", POWERS)
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("dim", [8, 16, 32])
+def test_twenty_heads_of_every_power(name: str, normalised: bool, dim: int) -> None:
+    errors = []
+    for seed in range(100, 120):
+        target = KernelHead.random(dim, name, normalised=normalised, norm=2.0, seed=seed)
+        recovery = us.recover(us.oracle(target), us.learners.KernelHead(), seed=seed)
+        errors.append(us.models.distance(recovery.model, target))
+        assert recovery.model.kernel.name == name
+        assert errors[-1] <= min(1e-8, stated(recovery))
+        if name != "quadratic":
+            assert recovery.usage.billed - recovery.usage.phases["verify"] <= dim**2 + dim + 150
+    assert np.median(errors) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["linear", "relu^2", "quadratic"])
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("shape", ["antisymmetric", "negative", "orthogonal", "rank two"])
+def test_powers_of_special_scores(name: str, normalised: bool, shape: str) -> None:
+    rng = np.random.default_rng(7)
+    W = rng.standard_normal((5, 5))
+    special = {"antisymmetric": W - W.T, "negative": -W @ W.T - np.eye(5), "rank two": W[:, :2] @ W[:2]}
+    special["orthogonal"] = np.eye(5)[rng.permutation(5)]
+    target = KernelHead(special[shape], rng.standard_normal(5), name, normalised)
+    recovery = us.recover(us.oracle(target), us.learners.KernelHead())
+    assert us.models.distance(recovery.model, target) <= min(1e-10, stated(recovery))
+
+
+@pytest.mark.parametrize("name", ["linear", "relu^2", "quadratic"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_scores_of_rank_one_hide_the_sizes_of_their_rows(name: str, normalised: bool) -> None:
+    rng = np.random.default_rng(3)
+    target = KernelHead(np.outer(*rng.standard_normal((2, 5))), rng.standard_normal(5), name, normalised)
+    with pytest.raises(us.errors.NotIdentifiable, match="rank one"):
         us.recover(us.oracle(target), us.learners.KernelHead())
+
+
+OTHER_ZEROS = {
+    "gelu": lambda s: 0.5 * s * (1 + np.tanh(0.8 * (s + 0.04 * s**3))),
+    "cube": lambda s: s**3,
+    "size": np.abs,
+    "leaky": lambda s: np.where(s > 0, s, 0.1 * s),
+    "power 1.5": lambda s: np.maximum(s, 0) ** 1.5,
+    "flat": lambda s: np.maximum(s, 0) / (1 + np.maximum(s, 0)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ZEROS)
+@pytest.mark.parametrize("normalised", [True, False])
+def test_kernels_that_are_0_at_0_and_no_known_power_are_refused(name: str, normalised: bool) -> None:
+    head = KernelHead.random(5, "linear", norm=2.0, seed=1)
+
+    def other(X):
+        weights = OTHER_ZEROS[name](np.einsum("bnd,bd->bn", X, X[:, -1] @ head.W.T))
+        total = (weights * (X @ head.v)).sum(axis=1)
+        return total / weights.sum(axis=1) if normalised else total
+
+    with np.errstate(all="ignore"), pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracle(other, 5, name=f"{name} {normalised}"), us.learners.KernelHead())
+
+
+@pytest.mark.parametrize("name", ["linear", "relu^2"])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_powers_in_float32_and_decimals_keep_the_stated_error(name: str, normalised: bool) -> None:
+    for seed in range(3):
+        target = KernelHead.random(6, name, normalised=normalised, norm=2.0, seed=seed)
+        single = target.astype("float32")
+        exact = KernelHead(single.W.astype(float), single.v.astype(float), name, normalised)
+
+        def decimals(X, target=target):
+            return np.round(target(X), 9)
+
+        for oracle, truth in ((us.oracle(single), exact), (us.oracle(decimals, 6, name=f"nine {seed}"), target)):
+            recovery = us.recover(oracle, us.learners.KernelHead(), seed=seed)
+            assert us.models.distance(recovery.model, truth) <= stated(recovery) < 1e-1
+
+
+def test_linear_and_relu_sums_are_recognised_without_a_learner() -> None:
+    for name in ("linear", "relu", "relu^2"):
+        target = KernelHead.random(6, name, normalised=False, norm=2.0, seed=2)
+        assert us.recover(us.oracle(target)).model.kernel.name == name
 
 
 def test_another_kernel_than_the_declared_one_is_refused() -> None:

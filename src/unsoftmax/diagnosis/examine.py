@@ -23,6 +23,7 @@ from unsoftmax.diagnosis.tokens import over_tokens
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced, as_values, only_values
+from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify.heads import minimum as heads_verification
@@ -195,8 +196,15 @@ def attention(
     found += one.findings
     if one.learner is not None:
         return Diagnosis(one.family, one.learner, found, one.reasons)
-    # Several heads leave room for another kernel where none of both is affine.
     left = allowed - one.queries
+    # Weights of 0 at a score of 0 look like affine terms: two queries tell before several heads spend what is left.
+    vanishing = affine and (yield from zero_at_zero(spec, np.random.default_rng([seed, 0x3B]), "diagnosis"))
+    if vanishing:
+        kernel = yield from other_kernel(spec, known, seed, left - LOOKS)
+        found, left = found + kernel.findings, left - LOOKS - kernel.queries
+        if kernel.learner is not None:
+            return Diagnosis(kernel.family, kernel.learner, found)
+    # Several heads leave room for another kernel where none of both is affine.
     many = yield from several_heads(spec, known, affine, seed, left if affine else left - KERNEL_QUERIES)
     found += many.findings
     if many.learner is not None:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax import theory
-from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.kernel.degree import TABLE
+from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
+from unsoftmax.learners.kernel.powers import learn
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
-from unsoftmax.models.kernels import LEARNED
+from unsoftmax.models.kernels import LEARNED, power_of
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.results.recovery import Claim
@@ -46,12 +48,17 @@ _SLACK = 30.0
 """Stated error over the one that rounding of every reading leaves, as for SingleHead."""
 
 
+_BESIDE = "values, table and sizes"
+"""What is asked beside the pairs, for an unknown kernel: which of it depends on the kernel."""
+
+
 @dataclass(frozen=True)
 class KernelHead:
     """Learn W, v and the kernel kappa of f(X) = sum kappa(x_i'W x_N) (x_i.v), divided by sum kappa or not.
 
-    kernel  a name of the catalogue (exp, softplus, 1 + elu, sigmoid, softcap), or None: found from a table of 48
-            queries, named if the catalogue has it, kept as a table if it is smooth and monotone.
+    kernel  a name of the catalogue (exp, softplus, 1 + elu, sigmoid, softcap; linear, quadratic, relu, relu^2), or
+            None: found from a table of 48 queries, named if the catalogue has it, kept as a table if it is smooth and
+            monotone. Powers of the score hide the scale of W, and |W| = 1 then.
     """
 
     kernel: str | None = None
@@ -60,17 +67,36 @@ class KernelHead:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
-        if self.kernel is not None and self.kernel not in LEARNED:
-            raise InvalidArgument(f"`kernel` must be one of {', '.join(LEARNED)} or None (got {self.kernel!r}).")
+        power = None if self.kernel is None else power_of(self.kernel)
+        if self.kernel is not None and power is None and self.kernel not in LEARNED:
+            names = ", ".join((*LEARNED, "linear", "quadratic", "relu", "relu^2"))
+            raise InvalidArgument(f"`kernel` must be one of {names} or None (got {self.kernel!r}).")
+        if spec.dtype == "float16":
+            raise DomainError(
+                "KernelHead needs tokens from 2^-32 to 2^26, which float16 does not hold; ask in float32."
+            )
         d = spec.dim
-        phases = {"values": d, "table": NODES + 2, "main": theory.kernel_head_queries(d) - d - NODES - 2}
-        return Forecast(phases, extra=2 + _PILOT * _ROUNDS + 64 + phases["main"] // 10, least_extra=2 + _PILOT)
+        table = d + NODES + 2
+        pilot = LOOKS + 2 + _PILOT
+        repairs = _PILOT * _ROUNDS + 64 + d * d // 10
+        if power is None and self.kernel is not None:
+            return Forecast({"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot)
+        # Plain sums need two queries for the size of a row, normalised weights up to 2 d for v and one for a size.
+        powers = TABLE + 3 * d
+        least, most = (powers - d - 2, powers) if power else (min(powers - d - 2, table), max(powers, table))
+        # The square hides signs: every direction is asked once more.
+        most += d * d if power is None or power[1] > 0 else 0
+        return Forecast({"main": d * d}, LOOKS + 2 + repairs, least_extra=LOOKS + 2, ranges={_BESIDE: (least, most)})
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
         return self._run(spec, np.random.default_rng(seed))
 
     def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        if (yield from zero_at_zero(spec, rng)):
+            return (yield from learn(spec, rng, self.kernel))
+        if self.kernel is not None and power_of(self.kernel) is not None:
+            raise ModelMismatch(f"the kernel is not {self.kernel!r}: it is not 0 at 0.")
         reader = yield from start(spec)
         d = spec.dim
         Z = householder_basis(reader.v)

@@ -232,6 +232,12 @@ def _(model: KernelHead, other: Model) -> float:
     """W up to one scale where the kernels differ in name; v times kappa(0) where weights are not normalised."""
     if not isinstance(other, KernelHead) or model.normalised != other.normalised:
         raise InvalidArgument(f"a KernelHead cannot be compared with this {type(other).__name__}.")
+    if model.kernel.zero_at_zero and model.kernel.name == other.kernel.name:
+        mine, true = model.canonical(), other.canonical()
+        # Entries of one size may change which of them is the largest, and with it the sign of both.
+        flips = (1.0,) if model.kernel.one_sided else (1.0, -1.0)
+        odd = not model.normalised and model.kernel.name == "linear"
+        return min(max(relative(s * mine.W, true.W), relative(s * mine.v if odd else mine.v, true.v)) for s in flips)
     W, v = model.W, model.v
     if model.kernel.name != other.kernel.name:
         W = W * float(np.sum(W * other.W) / max(float(np.sum(W * W)), 1e-300))

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Array, Model, floating, random_matrix, random_vector, seeded, tokens_of
-from unsoftmax.models.kernels import Kernel, as_kernel
+from unsoftmax.models.kernels import Kernel, as_kernel, power_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +17,8 @@ class KernelHead(Model):
     """f(X) = sum_i w_i (x_i.v), w_i = kappa(x_i'W x_N), divided by their sum if `normalised`.
 
     W (d, d), v (d,); `kernel` a name ("softplus", "softcap 30", ...) or a `Kernel`. The scale of W is the kernel's own:
-    exp(2 s) is not in the catalogue, so a head with it has the kernel "exp" and twice its W.
+    exp(2 s) is not in the catalogue, so a head with it has the kernel "exp" and twice its W. Kernels that are powers of
+    the score hide the scale of W: `canonical()` keeps its Frobenius norm at 1.
     """
 
     W: Array
@@ -53,6 +54,24 @@ class KernelHead(Model):
             weights = weights * counts
         total = (weights * (X @ self.v)).sum(axis=1)
         return np.asarray(total / weights.sum(axis=1) if self.normalised else total)
+
+    def canonical(self) -> Self:
+        """The same answers with |W| = 1 where the kernel is a power of the score; other kernels fix the scale of W.
+
+        c W with v / c^p answers alike (with v itself where weights are normalised), and c < 0 too unless the kernel
+        is a ReLU: the largest entry of W is positive then.
+        """
+        power = power_of(self.kernel.name)
+        if power is None:
+            return self
+        degree, side = power
+        c = float(np.linalg.norm(self.W))
+        if c == 0:
+            return self
+        if side != 0 and self.W.flat[np.abs(self.W).argmax()] < 0:
+            c = -c
+        v = self.v if self.normalised else self.v * (c**degree if side < 0 else abs(c) ** degree)
+        return type(self)(self.W / c, v, self.kernel, self.normalised)
 
     @classmethod
     def random(

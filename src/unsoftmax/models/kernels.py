@@ -25,16 +25,23 @@ _LOGS: dict[str, Callable[[Array, float], Array]] = {
 }
 """log kappa(s) of every kernel that is learned, with its parameter; all are monotone and positive at 0."""
 
-_OTHERS: dict[str, Callable[[Array], Array]] = {
-    "linear": lambda s: s,
-    "quadratic": lambda s: s**2,
-    "relu": lambda s: np.maximum(s, 0.0),
-    "relu^2": lambda s: np.maximum(s, 0.0) ** 2,
-}
-"""Kernels that are 0 at 0: models of them can be asked, not yet learned."""
+_POWERS: dict[str, tuple[int, int]] = {"linear": (1, -1), "quadratic": (2, 1), "relu": (1, 0)}
+"""Kernels that are 0 at 0, as (degree p, side): s^p for s > 0, side |s|^p for s < 0. "relu^p" is a power of ReLU."""
 
 LEARNED = tuple(_LOGS)
-"""Names of the kernels in the catalogue that an unknown one is matched with."""
+"""Names of the kernels that are positive at 0, with which an unknown one is matched."""
+
+
+def power_name(degree: int, side: int) -> str:
+    """Name of the kernel that is the power `degree` of the score, with negative scores counted `side` times."""
+    named = {value: name for name, value in _POWERS.items()}
+    return named.get((degree, side), f"relu^{degree}")
+
+
+def power_of(name: str) -> tuple[int, int] | None:
+    """Degree and side of a kernel that is a power of the score, None for another."""
+    found = re.fullmatch(r"relu\^([2-9])", name)
+    return (int(found.group(1)), 0) if found else _POWERS.get(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +60,8 @@ class Kernel:
         if found:
             object.__setattr__(self, "name", "softcap")
             object.__setattr__(self, "parameter", float(found.group(1)))
-        known = (*_LOGS, *_OTHERS, "tabulated")
-        if self.name not in known:
+        known = (*_LOGS, *_POWERS, "relu^2", "tabulated")
+        if self.name not in known and power_of(self.name) is None:
             raise InvalidArgument(f"`kernel` must be one of {', '.join(known)} (got {self.name!r}).")
         needs = self.name in ("softcap", "tabulated")
         if needs != (self.parameter is not None) or (self.parameter is not None and not self.parameter > 0):
@@ -68,7 +75,12 @@ class Kernel:
     @property
     def zero_at_zero(self) -> bool:
         """Whether kappa(0) = 0."""
-        return self.name in _OTHERS
+        return power_of(self.name) is not None
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether negative scores weigh nothing."""
+        return (power_of(self.name) or (0, 1))[1] == 0
 
     def log(self, s: Array) -> Array:
         """log kappa(s), for kernels that are positive."""
@@ -84,7 +96,12 @@ class Kernel:
 
     def __call__(self, s: Array) -> Array:
         """kappa(s)."""
-        return np.asarray(_OTHERS[self.name](np.asarray(s)) if self.zero_at_zero else np.exp(self.log(s)))
+        power = power_of(self.name)
+        if power is None:
+            return np.asarray(np.exp(self.log(s)))
+        degree, side = power
+        s = np.asarray(s)
+        return np.asarray(np.maximum(s, 0.0) ** degree + side * np.maximum(-s, 0.0) ** degree)
 
 
 def as_kernel(value: Any) -> Kernel:

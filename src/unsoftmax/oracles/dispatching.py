@@ -220,6 +220,7 @@ def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
         row = int(np.argwhere(bad)[0][0])
         raise OracleError(
             f"the target answered {y[row]} on {where(probes, row)}; finite numbers are required. "
-            "If large inputs overflow, declare max_norm=."
+            "If large inputs overflow, declare max_norm=; if weights are divided by a sum that can be 0 (linear, ReLU "
+            "attention), name learners.KernelHead()."
         )
     return y

@@ -7,7 +7,7 @@ from unsoftmax.theory.explained import (
     gradient_head_queries,
     gradient_low_rank_queries,
 )
-from unsoftmax.theory.kernels import kernel_head_queries
+from unsoftmax.theory.kernels import kernel_head_queries, power_head_queries
 from unsoftmax.theory.labels import (
     membership_bits,
     membership_entry_queries,
@@ -66,6 +66,7 @@ from unsoftmax.theory.values import (
 
 __all__ = [
     "kernel_head_queries",
+    "power_head_queries",
     "comparison_queries",
     "low_rank_change_unknowns",
     "attention_map_low_rank_queries",

@@ -8,12 +8,13 @@ from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
+from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
-from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, rays, stacks, tokens, values
+from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, powers, rays, stacks, tokens, values
 from unsoftmax.verify import precision as noisy
 from unsoftmax.verify.stated import joined
 from unsoftmax.verify.values import near_ties
@@ -68,6 +69,8 @@ def check(
         return noisy.check(model, spec, seed, precision)
     if spec.outputs is not None:
         return layers.check(model, spec, seed, claims)
+    if isinstance(model, KernelHead) and model.kernel.zero_at_zero:
+        return powers.check(model, spec, seed, claims)
     if isinstance(model, MultiHead):
         return heads.check(model, spec, seed, claims)
     return values.check(model, spec, seed, claims)

@@ -73,8 +73,8 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
                 allowed / n,
                 wrong / n,
                 statement=(
-                    f"share of {n} fresh sequences of {lengths} tokens ({near} of them within twice the claimed errors of f = 0) whose "
-                    f"label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
+                    f"share of {n} fresh sequences of {lengths} tokens ({near} of them within twice the claimed errors "
+                    f"of f = 0) whose label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
                     f"delta = {1 - _CONFIDENCE:.2g}"
                 ),
             ),

@@ -39,7 +39,7 @@ _ROUGH = 0.7
 """Errors of the logits below which a plan is held against the budget as a whole: it is right to some ten percent."""
 
 _STAGES = 24
-"""Most plans: one doubles what was seen or is asked whole, so that only errors that do not average out come this far."""
+"""Most plans: one doubles what was seen or is asked whole, so only errors that do not average out come this far."""
 
 _SOUGHT = 256
 """One-token queries, over those planned, after which v is not looked for any more: W would take far more."""

@@ -1,0 +1,54 @@
+"""Is the kernel 0 at a score of 0? Two sequences tell, whatever the kernel, and none of them divides 0 by 0.
+
+Section "First look" of docs/theory/kernels.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.spec import OracleSpec
+
+FOLDS = (3.0, 0.5)
+"""k of [x ; -k x ; q]: of the two tokens beside q one has a positive score, so weights never add up to 0; positive
+kernels answer 1 - k, which differ by -4, and no power of the score does."""
+
+LOOKS = 2
+"""Queries of the first look."""
+
+_POSITIVE = -4.0
+"""(1 - 3) / (1 - 1/2): the ratio of the two answers where all scores count as 0 and weights are equal."""
+
+_NEAR = 0.1
+"""Gap from it that noise or scores may leave: the nearest power, the square of the score, is 0.29 away."""
+
+_SHORT = 2.0**-20
+"""Length of x, for scores below 2^-52 |W|: positive kernels are flat there; squares of scores stay within float32."""
+
+_SHORTER = 2.0**-32
+"""Length of q: its own score is 2^-12 of the others, a gap of 1e-3 in the ratio."""
+
+
+def zero_at_zero(spec: OracleSpec, rng: np.random.Generator, phase: str = "pilot") -> Asking[bool]:
+    """Whether the kernel vanishes at a score of 0: such weights are powers of the score, if anything."""
+    x, q = sphere(rng, (2, spec.dim))
+    shorten = min(1.0, 0.3 * spec.domain.norm_limit)
+    y = yield Probes(folded(_SHORT * shorten * x[None], _SHORTER * shorten * q), phase=phase)
+    if not y.any():
+        # Sums of powers of tiny scores may end below the smallest number; positive kernels show v.
+        return True
+    if spec.tolerance > 0 and float(np.abs(y).max()) <= spec.tolerance:
+        raise NotIdentifiable(
+            f"short tokens are answered within the tolerance of {spec.tolerance:g}: the kernel at 0 does not show."
+        )
+    return abs(float(y[0] / y[1]) - _POSITIVE) > _NEAR if y[1] != 0 else True
+
+
+def folded(x: Array, q: Array) -> Array:
+    """Sequences [x ; -k x ; q] (folds n, 3, d) for rows x (n, d), all k for the first row, then for the next."""
+    rows = [np.stack([row, -k * row, q]) for row in x for k in FOLDS]
+    return np.stack(rows)

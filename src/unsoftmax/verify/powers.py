@@ -1,0 +1,111 @@
+"""Fresh sequences for heads whose weights are powers of the score: scores of either sign, and no weights that cancel.
+
+Section "Powers of the score" of docs/theory/kernels.md. Where all scores are on the dead side of a ReLU, or weights add
+up to 0, a normalised head answers 0 / 0 or anything: sequences are drawn where the recovered head is well conditioned.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from unsoftmax.inversion import decimal_error, rounding_unit
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.models.kernel_head import KernelHead
+from unsoftmax.models.kernels import power_of
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.values import lengths, long_sequences, representable
+
+_PER_LENGTH = 12
+"""Fresh sequences of each length, three at each of four sizes of tokens."""
+
+_FOUR = 48
+"""Fresh sequences of four tokens, which say what error of W and v the gaps speak of."""
+
+_SINGLE = 16
+"""Fresh single tokens."""
+
+_SIZES = (0.25, 1.0, 4.0, 16.0)
+"""Lengths of tokens that take turns: powers have no size of their own, other kernels do."""
+
+_CANDIDATES = 8
+"""Sequences drawn for each that is asked: a ReLU is dead on half of the single tokens, so 1 of 256 draws fails."""
+
+_CANCELLING = 100.0
+"""Sum of the sizes of weights over the size of their sum, up to which a sequence is asked: two digits lost."""
+
+_ALIVE = 2.0**-10
+"""Score over |W| |x| |q| below which a sequence is left out: rounding decides what a head with weights of 0 answers."""
+
+_SLACK = 100.0
+"""Units of noise, times the root of the dimension, that a gap may reach, as for other heads."""
+
+_MOST_CLAIMED = 1e-6
+"""Most relative error that a learner may claim for itself, as for other heads."""
+
+
+def queries(spec: OracleSpec) -> int:
+    """Most fresh queries: single tokens on which the head is dead are left out."""
+    longer = sum(long_sequences(spec, _PER_LENGTH).values())
+    return _SINGLE + _PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
+
+
+def check(model: KernelHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+    """Ask fresh sequences of all lengths and compare; gaps are measured by how far an error of W would move them."""
+    rng = np.random.default_rng([seed, 0x9038E5])
+    plan = [(1, _SINGLE), *((n, _PER_LENGTH) for n in lengths(spec)), *long_sequences(spec, _PER_LENGTH).items()]
+    tokens = [_drawn(model, spec, length, count, rng) for length, count in plan]
+    asked = [part for part in tokens if len(part)]
+    answers = []
+    for part in asked:
+        answers.append((yield Probes(part, phase="verify")))
+    noise = max(spec.tolerance, decimal_error(np.concatenate(answers)))
+    gap = max(_gap(model, part, y, noise) for part, y in zip(asked, answers, strict=True))
+    stated: list[Claim] = []
+    if spec.domain.length_limit >= 4:
+        four = _drawn(model, spec, 4, _FOUR, rng)
+        y = yield Probes(four, phase="verify")
+        answers.append(y)
+        gap = max(gap, _gap(model, four, y, noise))
+        errors = implied(model, lambda other: other(four), model(four) - y, rng)
+        stated = statements(model, errors, f"{_FOUR} fresh sequences of four tokens")
+    unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
+    own = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    exact = unit < 1e-12 and noise == 0
+    bound = max(_SLACK * math.sqrt(spec.dim) * unit, min(own, _MOST_CLAIMED if exact else 0.1))
+    shown = ", ".join(str(part.shape[1]) for part in asked)
+    sizes = ", ".join(f"{s:g}" for s in _SIZES)
+    words = f"error of W that would leave the gaps on fresh sequences of lengths {shown}, tokens of norms {sizes}"
+    return Certificate((*stated, Claim("fresh sequences", min(bound, 0.1), gap, statement=words)))
+
+
+def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Array:
+    """At most `count` sequences (n, length, d) on which the model's weights do not cancel."""
+    norms = np.minimum(np.resize(_SIZES, _CANDIDATES * count), 0.9 * spec.domain.norm_limit)
+    tokens = representable(sphere(rng, (_CANDIDATES * count, length, spec.dim)) * norms[:, None, None], spec)
+    weights = model.kernel(np.einsum("bnd,bd->bn", tokens, tokens[:, -1] @ model.W.T))
+    size, total = np.abs(weights).sum(axis=1), np.abs(weights.sum(axis=1))
+    far = np.linalg.norm(model.W) * np.linalg.norm(tokens, axis=2).max(axis=1) * np.linalg.norm(tokens[:, -1], axis=1)
+    alive = size > model.kernel(_ALIVE * far)
+    usable = alive & (size <= _CANCELLING * total) if model.normalised else np.ones(len(tokens), dtype=bool)
+    return np.asarray(tokens[usable][:count])
+
+
+def _gap(model: KernelHead, tokens: Array, answered: Array, noise: float) -> float:
+    """Largest gap beyond the noise over the move of the answer by a relative error of W in one, and by one of v."""
+    degree = (power_of(model.kernel.name) or (1, 0))[0]
+    q = tokens[:, -1]
+    scores = np.einsum("bnd,bd->bn", tokens, q @ model.W.T)
+    reach = np.linalg.norm(tokens, axis=2) * np.linalg.norm(model.W) * np.linalg.norm(q, axis=1)[:, None]
+    moved = degree * (np.abs(scores) + reach / math.sqrt(model.dim)) ** (degree - 1) * reach
+    value = np.linalg.norm(tokens, axis=2) * np.linalg.norm(model.v)
+    move = (moved * value).sum(axis=1)
+    if model.normalised:
+        move = move / np.abs(model.kernel(scores).sum(axis=1)) + value.max(axis=1)
+    gap = np.maximum(np.abs(model(tokens) - answered) - noise, 0.0)
+    return float((gap / np.maximum(move, 1e-300)).max())
