@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
@@ -107,19 +108,18 @@ class KernelHead:
         g, error = yield from reader.ask(a, b, "main")
         line = int(np.nanargmax(np.where(np.isfinite(g), np.abs(g), -1.0)))
         known = yield from tabulate(reader, a[line], b[line], self.kernel)
-        scale = np.ones(d * d)
-        t, off = _scores(known, g, error)
-        for _ in range(4):
-            flat = np.flatnonzero(~np.isfinite(t))
-            if not len(flat):
-                break
-            scale[flat] /= 8
-            more, radius = yield from reader.ask(a[flat] * scale[flat, None], b[flat], "repair")
-            t[flat], off[flat] = _scores(known, more, radius)
-        if not np.isfinite(t).all():
-            raise NotIdentifiable(
-                f"{int((~np.isfinite(t)).sum())} of {d * d} scores cannot be read: the kernel is flat there."
-            )
+        scale, off = np.ones(d * d), np.empty(d * d)
+
+        def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+            answers = g, error
+            if phase == "repair":
+                answers = yield from reader.ask(a[index] * shrink[:, None], b[index], phase)
+            t, off[index] = _scores(known, *answers)
+            return t
+
+        t, left = yield from until_readable(ask, scale, Repair(math.inf, far=1 / 8, tries=5))
+        if len(left):
+            raise NotIdentifiable(f"{len(left)} of {d * d} scores cannot be read: the kernel is flat there.")
         W = _solved(A, B, t, scale, reader, known)
         error_of_W = _SLACK * float(np.linalg.norm(off / scale)) / size
         bound = error_of_W / max(float(np.linalg.norm(W)), 1e-300)
@@ -134,16 +134,16 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
     """Length of the first token's part at which entries of l are typical."""
     d = len(Z)
     pairs = rng.integers(0, d, (2, _PILOT))
-    size = 1.0
-    for _ in range(_ROUNDS):
+
+    def look(size: float) -> Asking[float]:
         g, _ = yield from reader.ask(size * Z[pairs[0]], B[pairs[1]], "pilot")
         seen = np.abs(g[np.isfinite(g)])
-        typical = float(np.median(seen)) if len(seen) > _PILOT // 2 else math.inf
-        if 0.3 * _TYPICAL <= typical <= 1.5 * _TYPICAL:
-            return size
-        factor = 2.0**-8 if math.isinf(typical) else _TYPICAL / max(typical, _TYPICAL * 2.0**-8)
-        size *= min(max(factor, 2.0**-8), 2.0**8)
-    raise NotIdentifiable("no token length was found at which the scores show: W is 0, or of a size beyond 1e28.")
+        return float(np.median(seen)) / _TYPICAL if len(seen) > _PILOT // 2 else SATURATED
+
+    found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=_ROUNDS))
+    if found.size == SATURATED:
+        raise NotIdentifiable("no token length was found at which the scores show: W is 0, or of a size beyond 1e28.")
+    return found.scale
 
 
 def _scores(known: Known, g: Array, error: Array) -> tuple[Array, Array]:

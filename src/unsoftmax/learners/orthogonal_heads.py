@@ -13,6 +13,7 @@ from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.driver import driven
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.single.measure import faintest
@@ -203,24 +204,22 @@ def _small(ground: Ground) -> float:
 
 def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:
     """Length of z, for unit b, at which attention moves the answer by a small share of its size."""
-    d, size, small = ground.dim, 1.0, _small(ground)
+    d, small = ground.dim, _small(ground)
     scale = max(float(np.linalg.norm(ground.V)), 1e-300)
-    for _ in range(60):
+
+    def look(size: float) -> Asking[float]:
         z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 8, d)))
         F = yield from ground.pairs(z * size, b, phase="pilot")
         moved = float(np.linalg.norm(2 * F / size - z @ ground.V))
         tilt = moved * float(np.sqrt(d / 8)) / scale
-        if tilt > 0.3:
-            size /= 8
-        elif tilt < 1e-6:
-            size *= 2.0**12
-        elif small / 4 < tilt < 2 * small:
-            return size
-        else:
-            size *= small / tilt
-        if size > 2.0**100:
-            return 1.0
-    raise ModelMismatch("attention's effect on the answer does not shrink with the tokens; no softmax head does that.")
+        return SATURATED if tilt > 0.3 else INVISIBLE if tilt < 1e-6 else tilt / small
+
+    found = yield from find_scale(look, 1.0, Steps(0.25, 2.0, shorter=1 / 8, limit=2.0**96))
+    if found.size == SATURATED:
+        raise ModelMismatch(
+            "attention's effect on the answer does not shrink with the tokens; no softmax head does that."
+        )
+    return found.scale if found.size >= 0.25 else 1.0
 
 
 def _hessian(ground: Ground, size: float, b: Array) -> Asking[Array]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.pairs import paired
@@ -112,15 +113,20 @@ def read_bounded(
 
 def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
     """Length of query tokens at which a few scores are readable."""
-    size = ball.radius / 3
-    for _ in range(_HALVINGS):
+    length = 0.0
+
+    def look(size: float) -> Asking[float]:
+        nonlocal length
         b, A = ball.column(size * direction)
+        length = float(np.linalg.norm(b))
         y = yield Probes(paired(A[:_PILOT], np.tile(b, (len(A[:_PILOT]), 1))).tokens, phase="pilot")
         t, _, _ = ball.scores(b, A[:_PILOT], y)
-        if not np.isnan(t).any() and np.abs(t).max() < 0.6 * _READABLE:
-            return float(np.linalg.norm(b))
-        size = float(np.linalg.norm(b)) / 2
-    raise NotIdentifiable("scores stay saturated however short the query token is; W is too large for this domain.")
+        return 1.0 if (np.abs(t) < 0.6 * _READABLE).all() else SATURATED
+
+    found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=_HALVINGS))
+    if found.size == SATURATED:
+        raise NotIdentifiable("scores stay saturated however short the query token is; W is too large for this domain.")
+    return length
 
 
 def _plain(ball: _Ball, columns: list[tuple[Array, Array]], answers: list[Array]) -> Array:

@@ -13,6 +13,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import find_infinity
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
@@ -39,6 +40,9 @@ _HEARD = 1e-3
 _ALONE = 1e-6
 """Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for two
 heads that turn together."""
+
+_SLOPED = 5.0
+"""Largest |t| at a step from a transition that tells the slope: beyond, copies leave too little of an answer."""
 
 _BESIDE = 1e4
 """What it may be off in units of the noise beside the loudest answers."""
@@ -152,15 +156,13 @@ def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generat
     d = far.spec.dim
     E = np.linalg.qr(rng.standard_normal((d, d)))[0].T
     step = np.full(d, 1.0 / float(np.linalg.norm(b0)))
-    slope = np.full(d, np.nan)
-    for _ in range(40):
-        left = np.flatnonzero(np.isnan(slope))
-        if len(left) == 0 and not slope.any():
-            break
-        if len(left) == 0:
-            return np.asarray(E.T @ slope)
-        t, _ = yield from far.one_head(point + step[left, None] * E[left], b0, phase="discovery")
-        good = np.abs(np.nan_to_num(t, nan=np.inf)) < 5
-        slope[left[good]] = (t[good] - t0) / step[left[good]]
-        step[left[~good]] /= 5
-    raise Misled("a head's transition was sharper than the number format can resolve")
+
+    def ask(index: Array, length: Array, phase: str) -> Asking[Array]:
+        t, _ = yield from far.one_head(point + length[:, None] * E[index], b0, phase="discovery")
+        return t
+
+    t, left = yield from until_readable(ask, step, Repair(_SLOPED, far=1 / 5))
+    slope = (t - t0) / step
+    if len(left) or not slope.any():
+        raise Misled("a head's transition was sharper than the number format can resolve")
+    return np.asarray(E.T @ slope)

@@ -11,6 +11,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import RayPairs
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -21,13 +22,9 @@ from unsoftmax.spec import OracleSpec
 _TYPICAL = 0.8
 """Root mean square of the logits aimed at."""
 
-_READABLE = 5.0
-"""Largest |t| taken as it comes: the smaller share is then 0.7 %, which costs two digits; beyond, the token is
-shortened and asked again."""
-
-_ESTIMABLE = 9.0
-"""Largest |t| that still tells its own size, a share of 1e-4: the token is then shortened to a quarter, beyond to a
-sixteenth."""
+REPAIR = Repair(readable=5.0, telling=9.0)
+"""Up to |t| = 5 the smaller share is 0.7 %, which costs two digits; beyond, the query token is shortened and asked
+again. Up to 9, a share of 1e-4, an answer tells how large its score is."""
 
 _PILOT = 8
 """Entries of the pilot, and of the columns after which the scale is set anew."""
@@ -98,51 +95,50 @@ class _Table:
 
     def find_scale(self, rng: np.random.Generator) -> Asking[bool]:
         """Set `scale` so that scores are about 0.8; False if none shows at any length."""
-        limit = 2.0**200 if self.spec.dtype == "float64" else 2.0**40
-        low, high, scale = 0.0, math.inf, 1.0
-        while 1 / limit < scale < limit:
+        farthest = 2.0**192 if self.spec.dtype == "float64" else 2.0**36
+
+        def look(scale: float) -> Asking[float]:
             self.lengthen(scale)
             rows, columns = rng.integers(self.spec.dim, size=(2, _PILOT))
             t = yield from self.ask(rows, columns, np.full(_PILOT, scale), "pilot")
-            readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
+            readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
             if readable.mean() <= 0.5:
-                high = scale
-                scale = math.sqrt(low * high) if low else scale * 2.0**-12
-                continue
-            size = float(np.sqrt(np.mean(t[readable] ** 2)))
-            if size > _VISIBLE:
-                # Unreadable entries count as large ones.
-                size = float(np.sqrt(np.mean(np.where(readable, t, _ESTIMABLE) ** 2)))
-                self.scale = power_of_two(scale * _TYPICAL / size * math.sqrt(2))
-                self.lengthen(self.scale)
-                return True
-            low = scale
-            scale = math.sqrt(low * high) if math.isfinite(high) else scale * 2.0**12
-        if scale < 1:
+                return SATURATED
+            if not float(np.sqrt(np.mean(t[readable] ** 2))) > _VISIBLE:
+                return INVISIBLE
+            # Unreadable entries count as large ones.
+            return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / _TYPICAL
+
+        found = yield from find_scale(look, 1.0, Steps(limit=farthest, floor=1 / (2.0**8 * farthest)))
+        if found.size == SATURATED:
             raise ModelMismatch(
                 "the answers stay saturated however small the query token is; no softmax head does that."
             )
-        return False
+        if found.size == INVISIBLE:
+            return False
+        self.scale = power_of_two(found.wished * math.sqrt(2))
+        self.lengthen(self.scale)
+        return True
 
     def measure(self, rows: Array, columns: Array, phase: str = "main") -> Asking[None]:
         """Fill the entries of rows x columns that are not known yet; saturated ones are asked again, shrunk."""
         i, j = (part.ravel() for part in np.meshgrid(rows, columns, indexing="ij"))
         unknown = np.isnan(self.T[i, j])
         i, j = i[unknown], j[unknown]
+        if not len(i):
+            return
+
+        def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+            return (yield from self.ask(i[index], j[index], shrink * self.scale, phase))
+
         shrink = np.full(len(i), self.fitting())
-        for _ in range(40):
-            if not len(i):
-                return
-            t = yield from self.ask(i, j, shrink * self.scale, phase)
-            good = np.abs(np.nan_to_num(t, nan=np.inf)) <= _READABLE
-            self.T[i[good], j[good]] = t[good] / shrink[good]
-            seen = np.abs(np.nan_to_num(t[~good], nan=np.inf))
-            i, j, phase = i[~good], j[~good], "repair"
-            shrink = shrink[~good] * np.where(seen < _ESTIMABLE, 0.25, 1 / 16)
-        raise ModelMismatch(
-            f"{len(i)} answers stay outside what one softmax head in front of a homogeneous network can answer, "
-            "however small the query token is; several heads do that."
-        )
+        t, left = yield from until_readable(ask, shrink, REPAIR, phase)
+        if len(left):
+            raise ModelMismatch(
+                f"{len(left)} answers stay outside what one softmax head in front of a homogeneous network can answer, "
+                "however small the query token is; several heads do that."
+            )
+        self.T[i, j] = t / shrink
 
     def fitting(self) -> float:
         """Factor on b that makes a typical score 0.8, from the entries so far: the pilot saw only a few."""

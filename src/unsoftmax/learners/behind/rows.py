@@ -11,6 +11,7 @@ from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
@@ -146,18 +147,19 @@ def _column_length(
 ) -> Asking[float]:
     """How far b may move from b0: scores of head h change by about 1, the other heads stay off."""
     d = len(b0)
-    length = 0.02 * float(np.linalg.norm(b0))
-    for _ in range(24):
+
+    def look(length: float) -> Asking[float]:
         rows = rng.integers(d, size=_PILOT)
         y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (_PILOT, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
-        if (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all():
-            change = float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2)))
-            length = min(length / max(change, 1e-300), float(np.linalg.norm(b0)))
-            break
-        length /= 3
-    else:
+        readable = (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all()
+        return float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2))) or 1e-300 if readable else SATURATED
+
+    longest = float(np.linalg.norm(b0))
+    found = yield from find_scale(look, 0.02 * longest, Steps(shorter=1 / 3, looks=24))
+    if found.size == SATURATED:
         raise Misled("no query token near the first kept a head readable")
+    length = min(found.wished, longest)
     if len(w) == 1:
         return length
     dual = np.linalg.pinv(w)

@@ -9,5 +9,6 @@ driver       the one way to run a program inside another
 lockstep     several programs as one, their rounds merged
 noise        how noisy is the oracle: a measurement before anything is read off an answer
 links        programs behind an output link that cannot show every f
+readable     the scale at which scores show, and entries asked again until they do
 pair_logits  logits of token pairs with error radii; steep and saturated pairs are asked again
 """

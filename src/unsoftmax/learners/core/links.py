@@ -12,6 +12,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import driven
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.links import READABLE
 from unsoftmax.probes.base import Array, LazyProbes, Probes, Request, concatenated, one_row
 from unsoftmax.spec import OracleSpec
@@ -62,22 +63,22 @@ def readable_length(spec: OracleSpec, noise: Noise, rng: np.random.Generator) ->
     limit = min(spec.domain.norm_limit, 2.0**30)
     if math.isinf(READABLE[link]):
         return min(1.0, limit)
-    s, low, high = min(1.0, limit), 0.0, math.inf
-    for _ in range(60):
+
+    def look(s: float) -> Asking[float]:
         g = rng.standard_normal((6, spec.dim))
         g = (g * (0.9 * s / np.linalg.norm(g, axis=1, keepdims=True))).astype(np.float32).astype(np.float64)
         y = yield one_row(g, phase="pilot", saturable=True)
         # Random directions see |v| / sqrt d each; what is wanted is |x| |v|.
         size = math.sqrt(spec.dim) * float(np.sqrt(np.mean(y**2)))
-        drowned = size < 3 * math.sqrt(spec.dim) * float(np.median(noise.radius(np.zeros(1), 0.0)))
         if not math.isfinite(size) or size > 3 * READABLE[link]:
-            high = s
-            s = math.sqrt(low * high) if low else s / 16
-        elif drowned and s < limit:
-            low = s
-            s = min(limit, s * 16 if math.isinf(high) else math.sqrt(low * high))
-        else:
-            return min(limit, s * READABLE[link] / max(size, 1e-300))
+            return SATURATED
+        drowned = size < 3 * math.sqrt(spec.dim) * float(np.median(noise.radius(np.zeros(1), 0.0)))
+        return INVISIBLE if drowned and s < limit else size / READABLE[link]
+
+    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 16, longer=16.0, limit=limit))
+    if found.size != SATURATED:
+        return min(limit, found.scale / max(found.size, 1e-300))
+    low, high = found.low, found.high
     if spec.tolerance > 0 and low:
         raise NotIdentifiable(
             f"no token length brings the answers into the range of the link {link!r} and above their noise: at norm "

@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import independence, isolate
 from unsoftmax.learners.heads.records import Records
@@ -26,6 +27,10 @@ from unsoftmax.solvers.sigmoid_units import Units
 _ISOLATED_LOGIT = 1.0
 """Root mean square of the logits aimed at when one head is read alone: near 1 a step in the logit still moves the
 answer most, and few entries saturate."""
+
+_REPAIR = Repair(readable=4.0, far=0.4, tries=8)
+"""Entries beyond |t| = 4, a share of 2 %, are asked again with a shorter query token: 0.4^7 = 1/600 in the end, and
+what saturates even then is left to the fit of everything."""
 
 _DEPENDENT = 1e-4
 """Smallest singular value of the normalised values below which a head is not isolated: its z would show one part in 1e4
@@ -108,24 +113,23 @@ def _entries(
     ground: Ground, room: Room, rows: Array, v: Array, base: Array, length: float, records: Records
 ) -> Asking[Array]:
     """row'W base' (p, d) for rows that see one head of value v; columns of length `length`, shorter if saturated."""
-    T = np.full((len(rows), len(base)), np.nan)
-    size = np.full(T.shape, length)
-    for attempt in range(8):
-        i, j = np.nonzero(np.isnan(T))
-        if len(i) == 0:
-            break
-        b = base[j] * size[i, j, None]
-        along = np.einsum("nd,nd->n", rows[i], b)
+    n = len(base)
+    spans = np.empty(len(rows) * n)
+
+    def ask(index: Array, size: Array, phase: str) -> Asking[Array]:
+        z, b = rows[index // n], base[index % n] * size[:, None]
+        along = np.einsum("nd,nd->n", z, b)
         turn = np.where(along > 0, -1.0, 1.0)
         # As long as z + b may be: z and b point apart.
-        far = np.abs(along) + np.sqrt(along**2 + room.radius**2 - size[i, j] ** 2)
-        z = rows[i] * (turn * far * (1 - 1e-9))[:, None]
-        y = yield from records.ask(np.stack([z + b, b], axis=1), None, "main" if attempt == 0 else "repair")
-        t = logits(y, z @ v, b @ ground.V).t
-        good = np.abs(np.nan_to_num(t, nan=np.inf)) < 4.0
-        T[i[good], j[good]] = (t / (turn * far * size[i, j]))[good]
-        size[i, j] = np.where(good, size[i, j], size[i, j] / 2.5)
-    return np.nan_to_num(T)
+        far = np.abs(along) + np.sqrt(along**2 + room.radius**2 - size**2)
+        z = z * (turn * far * (1 - 1e-9))[:, None]
+        y = yield from records.ask(np.stack([z + b, b], axis=1), None, phase)
+        spans[index] = turn * far * size
+        return logits(y, z @ v, b @ ground.V).t
+
+    t, left = yield from until_readable(ask, np.full(len(spans), length), _REPAIR)
+    t[left] = 0.0
+    return (t / spans).reshape(len(rows), n)
 
 
 def _joint(

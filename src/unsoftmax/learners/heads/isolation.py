@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -23,8 +24,14 @@ READABLE."""
 READABLE = 6.0
 """Largest |t| taken as it comes, a share of 0.25 %: beyond, z is shortened and the entry asked again."""
 
+_REPAIR = Repair(READABLE, telling=12.0, tries=31)
+"""How entries are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
+
 _PILOT = 5
 """Entries asked for each trial length of z: an odd number, most of which must be readable."""
+
+_LONGEST = 2.0**200
+"""Length of z at which what shows is taken for scores, however little: its square is still a number of float64."""
 
 _DROWNING = 2.0**-5
 """Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
@@ -79,27 +86,25 @@ def independence(v: Array) -> float:
 
 def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -> Asking[Isolated]:
     """Find the length of z: a few random entries, grown or shrunk until their logits are readable."""
-    size, low, high = 1.0, 0.0, np.inf
-    for _ in range(80):
+
+    def look(size: float) -> Asking[float]:
         rows = rng.integers(len(head.free), size=_PILOT)
         z = head.free[rows] * (size * rng.choice([-1.0, 1.0], size=_PILOT))[:, None]
         F = yield from ground.pairs(z, B[rng.integers(len(B), size=_PILOT)], phase="pilot")
         t = logits(F, z @ head.v, np.zeros(_PILOT)).t
         readable = np.abs(np.nan_to_num(t, nan=np.inf)) < 9.0
         if readable.sum() <= _PILOT // 2:
-            high = size
-            size = size / 64 if low == 0 else float(np.sqrt(low * high))
-            continue
+            return SATURATED
         typical = float(np.sqrt(np.mean(np.where(readable, np.nan_to_num(t), 9.0) ** 2)))
-        if typical < 1e-3 and size < 2.0**200:
-            low = size
-            size = size * 2.0**10 if high == np.inf else float(np.sqrt(low * high))
-            continue
-        size = power_of_two(size * TYPICAL_LOGIT / typical * 1.4)
-        return Isolated(head.v, _on_grid(head.free, ground), head.bound, size)
-    raise ModelMismatch(
-        "no size of the tokens makes a head's attention readable; its values may be wrong or the target is no head sum."
-    )
+        return INVISIBLE if typical < 1e-3 and size < _LONGEST else typical / TYPICAL_LOGIT
+
+    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 64, longer=2.0**10, limit=_LONGEST, looks=80))
+    if found.size == SATURATED:
+        raise ModelMismatch(
+            "no size of the tokens makes a head's attention readable; its values may be wrong or the target is no head "
+            "sum."
+        )
+    return Isolated(head.v, _on_grid(head.free, ground), head.bound, power_of_two(found.wished * 1.4))
 
 
 def balanced(ground: Ground, heads: list[Isolated]) -> tuple[Ground, list[Isolated]]:
@@ -139,19 +144,20 @@ class Entries:
 
     def read(self, rows: Array, columns: Array) -> Asking[None]:
         """Ask the entries; what saturates is asked again with a shorter z."""
-        yield from self._ask(rows, columns, "main")
-        for _ in range(30):
-            t = self.logits()[rows, columns] * (self.shrink[rows, columns] * self.head.size)
-            bad = ~(np.abs(t) <= READABLE)
-            if not bad.any():
-                return
-            rows, columns, t = rows[bad], columns[bad], t[bad]
-            self.shrink[rows, columns] *= np.where(np.abs(np.nan_to_num(t, nan=np.inf)) < 12, 0.25, 2.0**-4)
-            yield from self._ask(rows, columns, "repair")
-        raise ModelMismatch(
-            f"{len(rows)} answers of an isolated head stay outside its open interval however short the tokens are; "
-            "the values found do not isolate it. The target is outside the class, or noisier than declared."
-        )
+
+        def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+            i, j = rows[index], columns[index]
+            self.shrink[i, j] = shrink
+            yield from self._ask(i, j, phase)
+            z = self.head.rows[i] @ self.head.v * shrink
+            return logits(self.F[i, j], z, np.zeros_like(z)).t
+
+        _, left = yield from until_readable(ask, self.shrink[rows, columns], _REPAIR)
+        if len(left):
+            raise ModelMismatch(
+                f"{len(left)} answers of an isolated head stay outside its open interval however short the tokens are; "
+                "the values found do not isolate it. The target is outside the class, or noisier than declared."
+            )
 
     def _ask(self, rows: Array, columns: Array, phase: str) -> Asking[None]:
         ground, z_all = self.ground, self.head.rows

@@ -10,6 +10,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
@@ -74,23 +75,23 @@ def rational_heads(
 
 def _size(ground: Ground, records: Records, rng: np.random.Generator) -> Asking[float]:
     """Length of z, for unit b, at which attention moves the answer by about half its size."""
-    d, size = ground.dim, 1.0
-    for _ in range(60):
+    d, flat = ground.dim, False
+
+    def look(size: float) -> Asking[float]:
+        nonlocal flat
         z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 8, d)))
         F = yield from records.watching(ground.pairs(z * size, b, phase="pilot"))
         even = 2 * F / size - z @ ground.V
         F2 = yield from records.watching(ground.pairs(z * size / 4, b, phase="pilot"))
         ratio = float(np.linalg.norm(even)) / max(float(np.linalg.norm(8 * F2 / size - z @ ground.V)), 1e-300)
-        if not np.linalg.norm(even) > 1e-12:
-            return 1.0
+        flat = not np.linalg.norm(even) > 1e-12
         # Proportional to z (ratio 4) while scores are small, constant (ratio 1) when saturated.
-        if ratio < 2.0:
-            size /= 4
-        elif ratio > 3.6:
-            size *= 3
-        else:
-            return size
-    raise ModelMismatch("no length of the tokens makes attention readable.")
+        return 1.0 if flat else SATURATED if ratio < 2.0 else INVISIBLE if ratio > 3.6 else 1.0
+
+    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 4, longer=3.0))
+    if found.size == SATURATED:
+        raise ModelMismatch("no length of the tokens makes attention readable.")
+    return 1.0 if flat else found.scale
 
 
 def _count(ground: Ground, records: Records, size: float, longest: int, rng: np.random.Generator) -> Asking[int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.one_row import Affine
 from unsoftmax.learners.layer.pre_norm import in_ball
@@ -93,16 +94,16 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
     if not follows and np.linalg.norm(exchanged) > _FOLLOWS * np.linalg.norm(turned) * np.linalg.norm(affine.M, 2):
         raise ModelMismatch("an exchange of two short tokens changes the answer, and not as a residual does.")
     M = affine.M - np.eye(d) if follows else affine.M
-    reach = limit
     even = (y[0] - affine.of(short * q[None])[0]) / short
-    for _ in range(40):
+
+    def look(reach: float) -> Asking[float]:
         y = yield Probes(_kept(reach * np.stack([[x, q], [-x, q]]), affine), phase="pilot")
         moved = (y - affine.of(reach * q[None])) / reach
         # Without scores [x, q] and [-x, q] move the answer by half of P (x - q) and of P (-x - q).
         odd = float(np.linalg.norm(moved[0] - even) / np.linalg.norm(even))
-        if odd < _BENT:
-            break
-        reach *= _SHORTER
+        return 1.0 if odd < _BENT else SATURATED
+
+    reach = (yield from find_scale(look, limit, Steps(shorter=_SHORTER, looks=40))).scale
     kind = spec.dtype if affine.noise < 1e-12 else "float32"
     return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
 

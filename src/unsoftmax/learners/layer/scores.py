@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.probes.around import Around, Embed
 from unsoftmax.probes.base import Array
@@ -23,9 +25,9 @@ _READABLE = 3e-4
 _SHORTER = 0.5
 """Query tokens against displacements: shorter ones leave more digits to what the displacements write."""
 
-_REPAIRS = 12
-"""Rounds in which saturated sequences are asked again, a quarter as long each time: 4^-12 = 6e-8 in the end, and what
-saturates even then is refused."""
+_REPAIR = Repair(readable=math.inf, far=1 / 4, tries=13)
+"""Saturated sequences are asked again a quarter as long: 4^-12 = 6e-8 in the end, and what saturates even then is
+refused. What is readable is told by the weights."""
 
 
 @dataclass(eq=False)
@@ -56,21 +58,18 @@ class Reader:
 
     def read(self, Q: Array, E: Array, phase: str) -> Asking[Array]:
         """e_i . u_h(q_n) as (n, H, m), u_h(q) = W_h q + c_h; saturated sequences are asked again, shortened."""
-        design = Around(Q, E, embed=self.embed)
-        y = yield design.probes(phase)
-        t = self._logits(y, Q, E, np.ones(len(Q)))
-        shrink = np.ones(len(Q))
-        for _ in range(_REPAIRS):
-            lost = np.flatnonzero(np.isnan(t).any(axis=(1, 2)))
-            if len(lost) == 0:
-                return t
-            shrink[lost] /= 4
-            y = yield Around(Q[lost], E, shrink[lost], self.embed).probes("repair")
-            t[lost] = self._logits(y, Q[lost], E, shrink[lost])
-        raise ModelMismatch(
-            f"{len(lost)} of {len(Q)} sequences show attention weights outside (0, 1) however close their tokens are; "
-            "heads told apart rightly cannot. A head was missed, or the target is outside the class."
-        )
+
+        def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+            y = yield Around(Q[index], E, shrink, self.embed).probes(phase)
+            return self._logits(y, Q[index], E, shrink)
+
+        t, left = yield from until_readable(ask, np.ones(len(Q)), _REPAIR, phase)
+        if len(left):
+            raise ModelMismatch(
+                f"{len(left)} of {len(Q)} sequences show attention weights outside (0, 1) however close their tokens "
+                "are; heads told apart rightly cannot. A head was missed, or the target is outside the class."
+            )
+        return t
 
     def weights(self, y: Array, Q: Array, E: Array) -> tuple[Array, float]:
         """alpha (n, H, m), and the error it may have, from answers y (n, outputs) at displacements E of every q."""
@@ -124,30 +123,31 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
     """
     direction = rng.standard_normal((units.shape[1],))
     direction = direction / np.linalg.norm(direction)
-    step: float = min(1.0, limit / 4)
-    query = step
-    for _ in range(40):
-        Q = np.stack([-query * direction, query * direction])
+    still = turned = 0.0
+
+    def look(step: float) -> Asking[float]:
+        nonlocal still, turned
+        Q = np.stack([-step * direction, step * direction])
         y = yield Around(Q, units * step, embed=reader.embed).probes("pilot")
         alpha, error = reader.weights(y, Q, units * step)
         last = 1 - alpha.sum(axis=2, keepdims=True)
         if min(alpha.min(), last.min()) < max(1e-3, min(4 * error, 0.1 / (len(units) + 1))):
-            if step < 1e-9:
-                break
-            step, query = step / 4, query / 4
-            continue
+            return SATURATED
         t = np.log(alpha) - np.log(last)
         still, turned = (float(np.sqrt((x**2).mean(axis=-1)).max()) for x in ((t[1] + t[0]) / 2, (t[1] - t[0]) / 2))
-        if max(still, turned) < 0.02 and step < limit / 8 and step < 1e9:
-            step, query = min(4 * step, limit / 4), min(4 * query, limit / 4)
-            continue
-        offset, slope = still / step, max(turned, 1e-9) / (step * query)
-        even = float(np.sqrt(TYPICAL / (_SHORTER * slope)))
-        if offset * even > TYPICAL:
-            step, query = TYPICAL / (1.1 * offset), _SHORTER * offset / slope
-        else:
-            step, query = even, _SHORTER * even
-        step, query = min(step, limit / 4), min(query, limit / 4)
-        reader.typical = float(min(TYPICAL, max(offset * step, slope * step * query)))
-        return Scales(step, query, min(4 * step, limit / 4))
-    raise ModelMismatch("no token size makes the attention weights readable; the heads were not told apart rightly.")
+        return INVISIBLE if max(still, turned) < 0.02 and step < min(limit / 8, 1e9) else 1.0
+
+    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 4, longer=4.0, limit=limit / 4, floor=2e-10, looks=40))
+    if found.size == SATURATED:
+        raise ModelMismatch(
+            "no token size makes the attention weights readable; the heads were not told apart rightly."
+        )
+    offset, slope = still / found.scale, max(turned, 1e-9) / found.scale**2
+    even = float(np.sqrt(TYPICAL / (_SHORTER * slope)))
+    if offset * even > TYPICAL:
+        step, query = TYPICAL / (1.1 * offset), _SHORTER * offset / slope
+    else:
+        step, query = even, _SHORTER * even
+    step, query = min(step, limit / 4), min(query, limit / 4)
+    reader.typical = float(min(TYPICAL, max(offset * step, slope * step * query)))
+    return Scales(step, query, min(4 * step, limit / 4))

@@ -17,6 +17,7 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
 from unsoftmax.learners.core.driver import driven
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.single.measure import READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
@@ -142,42 +143,41 @@ def _length_for_offset(
 ) -> Asking[float]:
     """|a| at which a.c is of order one over a basis; the longest allowed if c is invisible."""
     longest = min(power_of_two(spec.domain.norm_limit), _LONGEST) if spec.domain.max_norm else _LONGEST
-    length = min(1.0, longest)
-    while True:
+
+    def look(scale: float) -> Asking[float]:
+        length = power_of_two(scale)
         a = on_grid(random_rows(_PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
         seen.append(y)
         t = logits(y - constant, a @ v, np.zeros(_PILOT)).t
         if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
-            length *= 2.0**-6
-            if length < 1 / _LONGEST:
-                raise ModelMismatch(
-                    "the answers to [a ; 0] stay saturated however short a is; no softmax head does so."
-                )
-            continue
-        typical = float(np.sqrt(np.nanmean(t**2)))
+            return SATURATED
         # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.
-        wanted = length * _TYPICAL_OFFSET / max(typical, 1e-6)
-        if typical >= 1e-2 or length >= longest:
-            return power_of_two(min(wanted, longest))
-        length = power_of_two(min(wanted, longest))
+        return float(np.sqrt(np.nanmean(t**2))) / _TYPICAL_OFFSET * (scale / length)
+
+    steps = Steps(1e-2 / _TYPICAL_OFFSET, shorter=2.0**-6, longer=1e6, limit=longest, floor=1 / _LONGEST)
+    found = yield from find_scale(look, 1.0, steps)
+    if found.size == SATURATED:
+        raise ModelMismatch("the answers to [a ; 0] stay saturated however short a is; no softmax head does so.")
+    return power_of_two(min(found.scale / max(found.size, 1e-6), longest))
 
 
 def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Asking[Array]:
     """c (d,) from the d pairs [a_l ; 0] of a Householder basis; saturated ones again with shorter a."""
     A = on_grid(householder_basis(v) * (0.99 * length), 2 * length, spec.dtype)
-    shrink, t = np.ones(spec.dim), np.full(spec.dim, np.nan)
-    ask, phase = np.arange(spec.dim), "main"
-    for _ in range(20):
-        a = A[ask] * shrink[ask, None]
+
+    def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+        a = A[index] * shrink[:, None]
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase=phase)
-        found = logits(y - constant, a @ v, np.zeros(len(a))).t
-        t[ask] = found / shrink[ask]
-        ask, phase = ask[~(np.abs(found) <= READABLE)], "repair"
-        if len(ask) == 0:
-            return np.linalg.solve(A, t)
-        shrink[ask] /= 8
-    raise ModelMismatch("answers to [a ; 0] stay outside the interval a softmax head answers in, however short a is.")
+        return logits(y - constant, a @ v, np.zeros(len(a))).t
+
+    shrink = np.ones(spec.dim)
+    t, left = yield from until_readable(ask, shrink, Repair(READABLE, far=1 / 8, tries=20))
+    if len(left):
+        raise ModelMismatch(
+            "answers to [a ; 0] stay outside the interval a softmax head answers in, however short a is."
+        )
+    return np.linalg.solve(A, t / shrink)
 
 
 def _corrected(program: Program, v: Array, c: Array, constant: float) -> Program:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Matched, Pairs, paired
 from unsoftmax.probes.rows import Units
@@ -24,8 +27,8 @@ whatever W is: their mean square is fixed by ||W||_F."""
 NOTHING = 1e-6
 """A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
 
-_ESTIMABLE = 12.0
-"""Largest |t| that still tells its own size, also in float32."""
+REPAIR = Repair(READABLE, telling=12.0)
+"""Entries beyond READABLE are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
 
 _PILOT = 6
 """Random pairs in each of the first looks at the size of the scores: enough to tell its power of ten."""
@@ -70,28 +73,26 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
 
     If no score is visible in the longest tokens allowed, the smallest size that would have been is returned.
     """
-    d = spec.dim
+    d, realised = spec.dim, 1.0
     longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
-    product, saturated = min(float(d), longest), np.inf
-    size = _PILOT
-    while True:
-        t, real = yield from _random_pairs(product, size, v, spec, rng)
-        readable = np.abs(np.nan_to_num(t, nan=np.inf)) < _ESTIMABLE
-        if np.mean(readable) <= 0.5:
-            saturated = product
-            product *= 2.0**-12
-            if product < 1 / _LONGEST:
-                raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")
-            continue
-        typical = float(np.sqrt(np.mean(t[readable] ** 2)))
-        if typical < _VISIBLE and product < longest:
-            # What was seen may be rounding alone, so the step is at most what a float32 answer would justify.
-            product = min(product / max(typical, 1e-6), longest, np.sqrt(product * saturated))
-        elif size == _REFINED or product == longest:
-            return max(d * typical / real, d / longest)
-        else:
-            size = _REFINED
-            product = min(product / typical, longest)
+
+    def look(product: float, pairs: int) -> Asking[float]:
+        nonlocal realised
+        t, realised = yield from _random_pairs(product, pairs, v, spec, rng)
+        readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
+        return SATURATED if np.mean(readable) <= 0.5 else float(np.sqrt(np.mean(t[readable] ** 2)))
+
+    # What shows too little may be rounding alone: a step is at most what a float32 answer would justify.
+    steps = Steps(least=_VISIBLE, longer=1e6, limit=longest, floor=1 / _LONGEST)
+    product = float(d)
+    for pairs in (_PILOT, _REFINED):
+        found = yield from find_scale(partial(look, pairs=pairs), product, steps)
+        if found.size == SATURATED:
+            raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")
+        if found.scale == longest:
+            break
+        product = found.wished
+    return max(d * found.size / realised, d / longest)
 
 
 def faintest(spec: OracleSpec) -> float:
@@ -124,27 +125,23 @@ def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> As
 
     Saturated entries are asked again, shortened, as phase "repair".
     """
-    y = yield design.probes(phase)
-    av, bv = np.broadcast_arrays(*design.products(v))
-    T = logits(design.matrix(y), av, bv).t
-    shrink = np.ones(T.shape)
-    repaired = 0
-    while True:
-        rows, columns = np.nonzero(~(np.abs(T) <= READABLE * shrink**-2))
-        if len(rows) == 0:
-            return T
-        repaired += len(rows)
-        if repaired > _MOST_REPAIRS + T.size // 2:
-            break
-        old = shrink[rows, columns]
-        seen = np.abs(T[rows, columns]) * old**2
-        # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.
-        factor = np.where(seen < _ESTIMABLE, 0.25, 1 / 16)
-        new = old * factor
-        shrink[rows, columns] = new
-        y = yield design.at(rows, columns, new, "repair")
-        T[rows, columns] = logits(y, av[rows, columns] * new, bv[rows, columns] * new).t / new**2
-    raise ModelMismatch(
-        f"{len(rows)} of {T.size} answers stay outside the open interval between b.v and (a+b).v however small the "
-        "tokens are; a single softmax head answers inside it. Choose a wider class, or diagnose the target."
-    )
+    m, n = design.shape
+    av, bv = (np.broadcast_to(x, (m, n)).ravel() for x in design.products(v))
+
+    def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
+        if len(index) == m * n and (shrink == 1).all():
+            y = yield design.probes(phase)
+            y = design.matrix(y).ravel()
+        else:
+            y = yield design.at(index // n, index % n, shrink, phase)
+        return logits(y, av[index] * shrink, bv[index] * shrink).t
+
+    # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.
+    shrink = np.ones(m * n)
+    t, left = yield from until_readable(ask, shrink, REPAIR, phase, _MOST_REPAIRS + m * n // 2)
+    if len(left):
+        raise ModelMismatch(
+            f"{len(left)} of {m * n} answers stay outside the open interval between b.v and (a+b).v however small the "
+            "tokens are; a single softmax head answers inside it. Choose a wider class, or diagnose the target."
+        )
+    return (t / shrink**2).reshape(m, n)

@@ -11,6 +11,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.links import READABLE
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs
@@ -97,14 +98,11 @@ def scale_of_scores(
     values: Values, spec: OracleSpec, noise: Noise, lengths: Lengths, rng: np.random.Generator
 ) -> Asking[float]:
     """The product |x1| |x2| at which logits have root mean square 1 (the largest allowed if they stay below)."""
-    d = spec.dim
-    largest = lengths.limit**2
-    low, high = 0.0, largest
-    product = min(float(d), largest)
-    blurred = 0.0
-    # Behind a link longer tokens end in an error of v, not in scores: some pairs fare worse than those of the pilot.
-    safe = 1.0 if spec.link is None else 0.25
-    for _ in range(40):
+    d, largest = spec.dim, lengths.limit**2
+    blurred, faint = 0.0, False
+
+    def look(product: float) -> Asking[float]:
+        nonlocal blurred, faint
         design = lengths.design(values.v, product, spec.dtype)
         pick = rng.integers(d, size=(2, _PILOT))
         plain = np.ones((_PILOT, 2), dtype=np.int64)
@@ -113,30 +111,26 @@ def scale_of_scores(
         readable = np.isfinite(seen.radius)
         if 2 * readable.sum() <= _PILOT:
             # Where shorter tokens showed no score, an error of v that drowns longer ones is an end, not a failure.
-            if not low:
+            if not faint:
                 refuse_drowned(design, values, noise)
             blurred = max(blurred, blur(y, design, values, noise, pick[0], pick[1]))
-            if low and high < 4 * low:
-                return low * safe
-            high = product
-            product = math.sqrt(low * high) if low else product * 2.0**-8
-            continue
+            return SATURATED
         # A saturated minority counts as the end of the readable range, so that it pulls the scale down.
-        t = np.where(readable, seen.t, 8.0)
-        size = float(np.sqrt(np.mean(t**2)))
-        if size < 3 * float(np.median(seen.radius[readable])) or size < 1e-3:
-            if product >= high or (low and high < 4 * low):
-                return product if high == largest else product * safe
-            low = product
-            product = min(product * 2.0**8, high) if high == largest else math.sqrt(low * high)
-        elif 0.25 < size < 2 or (product >= largest and size < 2):
-            return min(product / size, largest)
-        else:
-            product = min(product / size, largest)
-    refuse_blurred(blurred)
-    raise ModelMismatch(
-        "no token length gives readable answers: saturated above and constant below it; no head does that."
-    )
+        size = float(np.sqrt(np.mean(np.where(readable, seen.t, 8.0) ** 2)))
+        faint = size < 3 * float(np.median(seen.radius[readable])) or size < 1e-3
+        return INVISIBLE if faint else size
+
+    steps = Steps(0.25, 2.0, 2.0**-8, 2.0**8, largest, narrow=4.0, looks=40)
+    found = yield from find_scale(look, float(d), steps)
+    if found.size == SATURATED:
+        refuse_blurred(blurred)
+        raise ModelMismatch(
+            "no token length gives readable answers: saturated above and constant below it; no head does that."
+        )
+    if found.size != INVISIBLE:
+        return min(found.wished, largest)
+    # Behind a link longer tokens end in an error of v, not in scores: some pairs fare worse than those of the pilot.
+    return found.scale if spec.link is None or math.isinf(found.high) else 0.25 * found.scale
 
 
 def ask_pairs(
