@@ -16,6 +16,8 @@ PLANTED = {
     "any-network": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
     "cross": {"unknowns": lambda x: x + 1, "error": lambda x: 1e-6},
     "digits-kept": {"expected": lambda x: x * 100, "error": lambda x: 100 * x, "stated": lambda x: x / 1000},
+    "explanations": {"error": lambda x: 1e-6, "queries": lambda x: 2 * x},
+    "other-kernels": {"error": lambda x: 1e-6, "named": lambda x: False, "off the form": lambda x: 1},
     "hessian-conjecture": {"found": lambda x: x - 1, "refused": lambda x: True},
     "membership": {"floor": lambda x: x / 2, "queries": lambda x: x / 2},
     "multi-head": {"closed_form": lambda x: x - 1, "rational": lambda x: x / 4, "found": lambda x: x + 1},

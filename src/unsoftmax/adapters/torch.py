@@ -10,9 +10,11 @@ import numpy as np
 from unsoftmax.adapters.callable import about, oracle
 from unsoftmax.adapters.embeds import answering, call_of, takes_embeds
 from unsoftmax.adapters.positions import Position, arranged, index_of, selected
+from unsoftmax.adapters.torch_explained import explanation
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
+from unsoftmax.spec import EXPLAINED, Kind
 
 Answer = Callable[[Any, int], Any]
 """(tokens (batch, N, d) tensor, position) -> answers (batch, outputs) tensor."""
@@ -37,6 +39,8 @@ def torch_module(
     max_length: int | None = None,
     max_batch: int | None = None,
     name: str | None = None,
+    kind: Kind = "value",
+    readout: Array | None = None,
 ) -> Oracle:
     """An oracle of a PyTorch module, asked in eval mode and without gradients, in the module's own number format.
 
@@ -47,7 +51,8 @@ def torch_module(
     name, and the last hidden state, the logits or the first part of their result answers. Any other module is called
     with tokens (batch, N, d) and returns (batch, N, outputs) or (batch, outputs); `select` picks from a tuple or dict
     of results, `outputs` is found with one call on zeros. `position`: the answering position, last by default; the
-    query token of a probe is put there.
+    query token of a probe is put there. `kind="gradient"` shows df/dX by autograd and `kind="attention"` the weights of
+    an nn.MultiheadAttention, both beside one value: `readout` (outputs,) makes it of a vector.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -72,6 +77,19 @@ def torch_module(
     if outputs is not None and outputs != width:
         raise InvalidArgument(f"`outputs` is {outputs} but the module answers {width} numbers; omit it.")
 
+    limits: dict[str, Any] = {"max_norm": max_norm, "max_length": max_length, "max_batch": max_batch}
+    if kind in EXPLAINED:
+        if index != -1:
+            raise InvalidArgument(f'`position` must be the last one with kind="{kind}" (got {position!r}).')
+        explain = explanation(module, answer, kind, readout, width, found, torch)
+        made = oracle(explain, own, kind=kind, dtype=found, name=name or type(whole).__name__, **limits)
+        return about(made, part=part, position=index, parts=())
+    if kind != "value" or readout is not None:
+        raise InvalidArgument(
+            '`kind` must be "value", "gradient" or "attention", and `readout` goes with the last two '
+            f"(got kind={kind!r}); for labels or noisy answers wrap a function with us.oracle."
+        )
+
     def ask(tokens: Array) -> Array:
         X, place = arranged(np.asarray(tokens), index)
         size = max(1, _SCORES // X.shape[1] ** 2) if every_position else len(X)
@@ -83,9 +101,7 @@ def torch_module(
         own,
         dtype=found,
         outputs=width,
-        max_norm=max_norm,
-        max_length=max_length,
-        max_batch=max_batch,
+        **limits,
         name=name or type(whole).__name__,
     )
     offered = _PARTS if part is None and isinstance(module, torch.nn.TransformerEncoderLayer) else ()
