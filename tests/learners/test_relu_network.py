@@ -286,6 +286,7 @@ def test_answers_of_unusual_size(size) -> None:
 
 
 def test_a_wrong_network_fails_verification() -> None:
+    from unsoftmax.learners.core.base import Allowance
     from unsoftmax.oracles.stack import Stack
     from unsoftmax.results.recovery import Claim
     from unsoftmax.run.engine import run
@@ -295,10 +296,10 @@ def test_a_wrong_network_fails_verification() -> None:
     missing = Network(target.A[:, 1:], target.w_o[1:])
     slightly = Network(target.A * (1 + 1e-7), target.w_o)
     oracle = us.oracle(target)
-    claim = (Claim("network residual", 1e-10, 1e-12),)
-    assert run(check(target, oracle.spec, 0, claim), Stack(oracle)).holds
-    assert not run(check(missing, oracle.spec, 0, claim), Stack(oracle)).holds
-    assert not run(check(slightly, oracle.spec, 0, claim), Stack(oracle)).holds
+    stated = Allowance(network=Claim("network residual", 1e-10, 1e-12))
+    assert run(check(target, oracle.spec, 0, stated), Stack(oracle)).holds
+    assert not run(check(missing, oracle.spec, 0, stated), Stack(oracle)).holds
+    assert not run(check(slightly, oracle.spec, 0, stated), Stack(oracle)).holds
 
 
 def test_what_starts_far_out_is_no_network_without_biases() -> None:

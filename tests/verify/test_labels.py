@@ -7,6 +7,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax import verify
+from unsoftmax.learners.core.base import Allowance
 from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
@@ -27,15 +28,15 @@ def perturbed(target, W=0.0, v=0.0, seed=0):
     )
 
 
-def observed(model, oracle, claims=(), seed=0):
-    (claim,) = run(verify.check(model, oracle.spec, seed, claims), Stack(oracle)).claims
+def observed(model, oracle, allows=None, seed=0):
+    (claim,) = run(verify.check(model, oracle.spec, seed, allows), Stack(oracle)).claims
     return claim
 
 
 def claims(target, flip=None):
-    norm = float(np.linalg.norm(target.W))
-    said = (us.Claim(VALUE_ERROR, ACCURACY), us.Claim(SCORE_ERROR, ACCURACY * norm))
-    return said if flip is None else (*said, us.Claim(FLIPS, flip))
+    scores = us.Claim(SCORE_ERROR, ACCURACY * float(np.linalg.norm(target.W)))
+    flips = None if flip is None else us.Claim(FLIPS, flip)
+    return Allowance(values=us.Claim(VALUE_ERROR, ACCURACY), scores=scores, flips=flips)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR
+from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.verify.plan import Checked, Statement
 from unsoftmax.verify.stated import implied, joined, statements
 
 
@@ -103,16 +104,19 @@ def test_sparse_attention_is_refused(seed):
 
 
 def test_a_bound_past_one_is_unknown_and_does_not_hold():
-    checked = (Claim("near ties", 1e-3, 1e-4),)
-    for claim in (Claim(RELATIVE_ERROR, 64.0), Claim(NETWORK_RESIDUAL, 1.4, 0.12)):
-        certificate = Certificate(joined((claim,), checked))
+    checked = Checked((Claim("near ties", 1e-3, 1e-4),))
+    model = us.models.SingleHead.random(4)
+    for stated in (Allowance(Claim(RELATIVE_ERROR, 64.0)), Allowance(network=Claim(NETWORK_RESIDUAL, 1.4, 0.12))):
+        certificate = Certificate(joined(Outcome(model, allows=stated), checked))
         assert not certificate.holds
         assert "unknown" in str(certificate)
 
 
 def test_the_larger_of_what_is_predicted_and_seen_is_stated_but_bad_conditioning_alone_states_nothing():
     def bound(learned: float, seen: float) -> float:
-        claims = joined((Claim(RELATIVE_ERROR, learned),), (Claim(RELATIVE_ERROR, seen), Claim("near ties", 1.0, 0.0)))
+        outcome = Outcome(us.models.SingleHead.random(4), allows=Allowance(Claim(RELATIVE_ERROR, learned)))
+        checked = Checked((Claim("near ties", 1.0, 0.0),), Statement(Claim(RELATIVE_ERROR, seen)))
+        claims = joined(outcome, checked)
         return next(claim.bound for claim in claims if claim.name == RELATIVE_ERROR)
 
     assert bound(1e-14, 1e-6) == 1e-6
@@ -123,9 +127,9 @@ def test_the_larger_of_what_is_predicted_and_seen_is_stated_but_bad_conditioning
 
 def test_offsets_lost_in_the_noise_are_named():
     model = us.models.SingleHead.random(4, seed=1)
-    claims = statements(model, {"W": 1e-6, "v": 1e-7, "c": 0.5}, "fresh sequences")
-    assert claims[0].bound == pytest.approx(6e-6)
-    assert "lost in the noise: c" in claims[0].statement
+    claim = statements(model, {"W": 1e-6, "v": 1e-7, "c": 0.5}, "fresh sequences").relative
+    assert claim.bound == pytest.approx(6e-6)
+    assert "lost in the noise: c" in claim.statement
 
 
 def test_the_weights_of_a_target_that_only_looks_exact_are_stated_as_they_are():

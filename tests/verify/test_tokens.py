@@ -58,7 +58,7 @@ def test_the_number_of_queries_is_known_in_advance(options) -> None:
     oracle = us.token_oracle(HEAD, **options)
     model = us.models.TokenHead(HEAD.scores, HEAD.values, forbidden=np.array(options.get("forbidden", [59])))
     stack = Stack(oracle)
-    assert engine.run(tokens.check(model, oracle.spec, 0), stack).holds
+    assert engine.run(verify.check(model, oracle.spec, 0), stack).holds
     assert stack.meter.billed == tokens.queries(oracle.spec)
 
 

@@ -30,7 +30,7 @@ class Automatic:
             "chosen learner": (min(low for low, _, _ in possible), max(high for _, high, _ in possible)),
         }
         supposing = ", ".join(dict.fromkeys(part for _, _, words in possible for part in words.split(", ") if part))
-        return Forecast(ranges=ranges, supposing=supposing, verification=0, most_verification=0)
+        return Forecast(ranges=ranges, supposing=supposing, verification=0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         try:

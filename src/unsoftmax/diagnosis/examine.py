@@ -26,7 +26,7 @@ from unsoftmax.learners.core.reductions import announced, as_values, only_values
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.theory import low_rank_queries
-from unsoftmax.verify.heads import minimum as heads_verification
+from unsoftmax.verify import heads
 
 _DROWNED = 1e-3
 """Noise over size from which on longer tokens are tried."""
@@ -191,7 +191,7 @@ def attention(
     """Linear one-row answers: one head or several, with or without affine terms."""
     affine = row.constant or not seen.tied
     # A head takes d values and a rank of at least 1: too small a budget is refused here, before the sketches.
-    least = low_rank_queries(spec.dim, 1) + heads_verification(spec)
+    least = low_rank_queries(spec.dim, 1) + heads.count(spec, (0, 0))[0]
     one = yield from announced(single_head(spec, known, affine, seed, allowed), least)
     found += one.findings
     if one.learner is not None:

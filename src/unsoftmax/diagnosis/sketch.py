@@ -92,8 +92,8 @@ def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, 
         outcome = yield from learner.program(small, seed)
         if isinstance(outcome.model, AttentionBehind):
             # It answers nothing itself (its network is unknown); its own verification along fresh rays is as cheap.
-            certificate = yield from verify.check(outcome.model, small, seed, outcome.claims, outcome.precision)
-            return outcome.model, 0.0 if certificate.holds else 1.0
+            checked = yield from verify.check(outcome.model, small, seed, outcome.allows)
+            return outcome.model, 0.0 if checked.holds else 1.0
         gap = yield from agreement(outcome.model, small, np.random.default_rng([seed, k, 1]), noise)
         return outcome.model, gap
 

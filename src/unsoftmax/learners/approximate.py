@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import Forecast, Outcome, Precision, Program
+from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Precision, Program
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import MEASURING, confirmed, known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import read_pairs
@@ -155,4 +155,4 @@ class Approximate:
             notes = (
                 f"accuracy={self.accuracy:g} was not reached: answers are averaged only under a declared max_norm.",
             )
-        return Outcome(head, notes, precision.claims(), precision)
+        return Outcome(head, notes, precision.claims(), Allowance(precision=precision))

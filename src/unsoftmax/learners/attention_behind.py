@@ -10,25 +10,13 @@ from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import Scores, read_scores
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-
-RAY_DIRECTIONS = 6
-"""Fresh directions that the verification (`verify.rays`) asks for, the best of which carries its checks."""
-
-RAY_CHECKS = 16
-"""Sequences of several lengths that it asks along that direction."""
-
-_FRESH = 24
-"""Queries of the verification of several heads (`verify.heads_behind`) that do not depend on their number."""
-
-_FRESH_PER_HEAD = 16
-"""Queries of that verification for each head, at most."""
 
 _NOISE_TO_ERROR = 1e3
 """Error of W over the gap by which answers fail to scale: the conditioning of the cross, seen on random W."""
@@ -59,14 +47,11 @@ class AttentionBehind:
             return Forecast(
                 ranges={"heads": doubled(heads_range(spec.dim, None))},
                 supposing=SEVERAL,
-                verification=0,
-                most_verification=_FRESH + _FRESH_PER_HEAD * HEADS,
+                model=HeadsBehind,
+                heads=(0, HEADS),
             )
-        fresh = RAY_DIRECTIONS + RAY_CHECKS
         ranges = {"scores": scores_range(spec.dim)}
-        return Forecast(
-            {"values": spec.dim}, ranges=ranges, supposing=SCORES, verification=fresh, most_verification=fresh
-        )
+        return Forecast({"values": spec.dim}, ranges=ranges, supposing=SCORES, model=Behind)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -80,7 +65,7 @@ class AttentionBehind:
         scores = yield from read_scores(spec, np.random.default_rng(seed))
         model = Behind(scores.W, scores.degree, scores.length)
         grows = f"the network behind attention is homogeneous of degree {scores.degree} at infinity"
-        return Outcome(model, (f"{grows}; rank of W: {scores.rank}.",), (score_claim(scores),))
+        return Outcome(model, (f"{grows}; rank of W: {scores.rank}.",), allows=Allowance(score_claim(scores)))
 
 
 def score_claim(scores: Scores) -> Claim:

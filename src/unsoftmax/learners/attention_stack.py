@@ -17,14 +17,12 @@ from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.order import find_causal, find_layers
 from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_star
+from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.solvers.stack_newton import factored
 from unsoftmax.spec import OracleSpec
 
 _LONGEST = 11
 """Tokens of the longest sequence, repetitions included."""
-
-_FRESH = 28
-"""Fewest queries of a verification: 14 frozen contexts and 14 ordinary sequences."""
 
 _ATTEMPTS = 3
 """Displacements that are tried: where scores are strong the first one is often too long, and the next are shorter."""
@@ -73,7 +71,7 @@ class AttentionStack:
                 f"AttentionStack needs sequences of {_LONGEST} tokens and max_length is {spec.domain.max_length}."
             )
         require_far(spec)
-        return Forecast({}, extra=None, verification=_FRESH, least_extra=_LEAST)
+        return Forecast({}, extra=None, least_extra=_LEAST, model=Stack)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)

@@ -12,7 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
@@ -81,13 +81,16 @@ class KernelHead:
         pilot = LOOKS + 2 + _PILOT
         repairs = _PILOT * _ROUNDS + 64 + d * d // 10
         if power is None and self.kernel is not None:
-            return Forecast({"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot)
+            return Forecast(
+                {"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot, model=Head
+            )
         # Plain sums need two queries for the size of a row, normalised weights up to 2 d for v and one for a size.
         powers = TABLE + 3 * d
         least, most = (powers - d - 2, powers) if power else (min(powers - d - 2, table), max(powers, table))
         # The square hides signs: every direction is asked once more.
         most += d * d if power is None or power[1] > 0 else 0
-        return Forecast({"main": d * d}, LOOKS + 2 + repairs, least_extra=LOOKS + 2, ranges={_BESIDE: (least, most)})
+        ranges = {_BESIDE: (least, most)}
+        return Forecast({"main": d * d}, LOOKS + 2 + repairs, least_extra=LOOKS + 2, ranges=ranges, model=Head)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -127,7 +130,8 @@ class KernelHead:
             raise ModelMismatch(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
         claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of answers and the slope of the kernel")
         v = reader.v if reader.normalised else reader.v / float(known.kernel(np.zeros(())))
-        return Outcome(Head(W, v, known.kernel, reader.normalised), _notes(known, reader), (claim,))
+        head = Head(W, v, known.kernel, reader.normalised)
+        return Outcome(head, _notes(known, reader), allows=Allowance(claim))
 
 
 def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Asking[float]:

@@ -11,7 +11,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.acceptance import check
-from unsoftmax.learners.core.base import Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import SCORES
 from unsoftmax.learners.labels.asking import (
     FLIPS,
@@ -151,8 +151,8 @@ class Membership:
         yield from refuse_wrong_labels(direction, family, entries, np.arange(d * d), labels, 2 * share)
         M = entries.search.center.reshape(d, d)
         error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
-        claims = self.claims(direction.error, error, float(np.linalg.norm(M)))
-        return Outcome(Head(family.A.T @ M @ family.B, direction.v), claims=claims)
+        allows = self._allows(direction.error, error, float(np.linalg.norm(M)))
+        return Outcome(Head(family.A.T @ M @ family.B, direction.v), allows=allows)
 
     def _cross(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
         if self.rank is None:
@@ -162,20 +162,17 @@ class Membership:
             cross = yield from cross_of_rank(int(self.rank), self.accuracy, direction, family, size, labels)
         U, T = np.linalg.qr(cross.family.A.T @ cross.skeleton.left)
         K, Q = factors(U, T @ cross.skeleton.R @ cross.family.B, 0.0)
-        claims = self.claims(cross.direction.error, cross.error, float(np.linalg.norm(cross.skeleton.matrix)))
-        return Outcome(LowRankHead(K, Q, cross.direction.v), claims=claims)
+        allows = self._allows(cross.direction.error, cross.error, float(np.linalg.norm(cross.skeleton.matrix)))
+        return Outcome(LowRankHead(K, Q, cross.direction.v), allows=allows)
 
-    def claims(self, value_error: float, score_error: float, norm: float) -> tuple[Claim, ...]:
+    def _allows(self, value_error: float, score_error: float, norm: float) -> Allowance:
         """What the brackets say of the model; only those of v, without flips, follow from labels alone."""
         how = "of v bounded to leading order, of rounding as the dtype declares"
         if self.rank != "full":
             how = "through the cross to first order, entries erring independently; rounding as the dtype declares"
         statement = f"Frobenius: brackets, and errors {how}{self._sure}"
-        return (
-            self._value_claim(value_error),
-            Claim(SCORE_ERROR, self.accuracy * norm, score_error, "assumed", statement=statement),
-            *self._declared,
-        )
+        scores = Claim(SCORE_ERROR, self.accuracy * norm, score_error, "assumed", statement=statement)
+        return Allowance(values=self._value_claim(value_error), scores=scores, flips=self._declared)
 
     @property
     def _sure(self) -> str:
@@ -186,11 +183,11 @@ class Membership:
         return Claim(VALUE_ERROR, self.accuracy, error, basis, statement=f"of the unit direction{self._sure}")
 
     @property
-    def _declared(self) -> tuple[Claim, ...]:
+    def _declared(self) -> Claim | None:
         """What verification must allow for."""
         if not self.flip_probability:
-            return ()
-        return (Claim(FLIPS, self.flip_probability, None, "assumed", statement="of each answer, as declared"),)
+            return None
+        return Claim(FLIPS, self.flip_probability, None, "assumed", statement="of each answer, as declared")
 
     def _without_scores(self, direction: Direction, labels: Labels) -> Outcome:
         d = labels.spec.dim
@@ -200,12 +197,9 @@ class Membership:
             if unseen == 0
             else f"no score is visible inside the domain: W is 0 or its norm is below about {unseen:.1g}."
         )
-        claims = (
-            self._value_claim(direction.error),
-            Claim(SCORE_ERROR, unseen, None, "assumed", statement="Frobenius; nothing larger is visible"),
-            *self._declared,
-        )
-        return Outcome(Head(np.zeros((d, d)), direction.v), notes=(note,), claims=claims)
+        scores = Claim(SCORE_ERROR, unseen, None, "assumed", statement="Frobenius; nothing larger is visible")
+        allows = Allowance(values=self._value_claim(direction.error), scores=scores, flips=self._declared)
+        return Outcome(Head(np.zeros((d, d)), direction.v), (note,), allows=allows)
 
     def _check(self, spec: OracleSpec) -> None:
         r = self.rank

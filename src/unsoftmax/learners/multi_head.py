@@ -91,12 +91,6 @@ all lengths, 32 ties and silence are 68."""
 _QUERIES = (1.0, 0.1, 0.01)
 """Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
 
-_FRESH = 120
-"""Most queries of the verification (`verify.heads`) beside those of each head."""
-
-_FRESH_PER_HEAD = 8
-"""Most queries of the verification for each head."""
-
 
 @dataclass(frozen=True)
 class MultiHead:
@@ -158,8 +152,8 @@ class MultiHead:
             {"values": d},
             ranges={"heads": (low, 2 * high if self.polish else high)},
             supposing="at least one head that scores" + ("" if self.heads is not None else f", {SEVERAL}"),
-            verification=0,
-            most_verification=_FRESH + _FRESH_PER_HEAD * most,
+            model=Heads,
+            heads=(0, most),
         )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:

@@ -11,7 +11,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
@@ -40,12 +40,6 @@ _SILENT = 1e3
 """Units of rounding below which a subspace answers nothing."""
 _OUTSIDE = 1e-9
 """Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
-
-_FRESH = 120
-"""Most queries of the verification (`verify.heads`) that do not depend on the number of heads."""
-
-_FRESH_PER_HEAD = 8
-"""Most queries of that verification for each head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +71,8 @@ class OrthogonalHeads:
         phases = {"values": sum(dims), "main": theory.orthogonal_heads_queries(dims) - sum(dims)}
         if spec.tolerance > 0:
             again = sum(Approximate().forecast(subspace_spec(spec, k)).maximum or 0 for k in dims)
-            return Forecast(phases, ranges={"pilot and repair": (0, again)}, verification=0)
-        return Forecast(phases, extra=sum(64 + k * k // 100 for k in dims), verification=0)
+            return Forecast(phases, ranges={"pilot and repair": (0, again)}, model=Heads, heads=(0, len(dims)))
+        return Forecast(phases, sum(64 + k * k // 100 for k in dims), model=Heads, heads=(0, len(dims)))
 
     @staticmethod
     def _found_forecast(d: int) -> Forecast:
@@ -90,7 +84,7 @@ class OrthogonalHeads:
             "main": (d, d * d),
             "pilot and repair": (0, 100 + 64 * d + d * d // 100),
         }
-        return Forecast(ranges=ranges, verification=0, most_verification=_FRESH + _FRESH_PER_HEAD * d)
+        return Forecast(ranges=ranges, model=Heads, heads=(0, d))
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -99,7 +93,7 @@ class OrthogonalHeads:
     def _given(self, bases: list[Array], spec: OracleSpec, seed: int) -> Program:
         """Proposition C.2: one single-head learner per subspace."""
         W, v, notes = [], [], []
-        claims: list[Claim] = []
+        error: float | None = None
         # Answers within a tolerance are outscaled, or used as well as they can be.
         inner = Approximate() if spec.tolerance > 0 else SingleHead()
         programs = [in_subspace(inner.program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases]
@@ -118,13 +112,13 @@ class OrthogonalHeads:
             assert isinstance(head, Head)
             scored = float(np.linalg.norm(head.W)) > faintest(spec)
             W.append(basis @ head.W @ basis.T if scored else np.zeros((spec.dim, spec.dim)))
-            if outcome.precision is not None:
-                known = outcome.precision.W / max(float(np.linalg.norm(head.W)), 1e-300)
-                claims[:] = [Claim(RELATIVE_ERROR, max(known, *(claim.bound for claim in claims), 0.0))]
+            if outcome.allows.precision is not None:
+                error = max(error or 0.0, outcome.allows.precision.W / max(float(np.linalg.norm(head.W)), 1e-300))
             v.append(basis @ head.v)
         d = spec.dim
         model = Heads(np.array(W).reshape(len(W), d, d), np.array(v).reshape(len(v), d))
-        return Outcome(model, tuple(notes), tuple(claims))
+        stated = None if error is None else Claim(RELATIVE_ERROR, error)
+        return Outcome(model, tuple(notes), allows=Allowance(stated))
 
     def _found(self, spec: OracleSpec, seed: int) -> Program:
         rng = np.random.default_rng(seed)
@@ -138,7 +132,7 @@ class OrthogonalHeads:
         )
         bound = 1.0 if np.isinf(blocks.within) else blocks.within / _PARTED
         claim = Claim("subspaces part", bound, blocks.across, statement=statement)
-        return Outcome(model, outcome.notes, (*outcome.claims, claim))
+        return Outcome(model, outcome.notes, (claim,), outcome.allows)
 
 
 def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:

@@ -13,9 +13,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
-from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.output.likeliest import FIRST, MOST, from_tops
-from unsoftmax.learners.output.prompts import PROMPTS, TOPS
 from unsoftmax.learners.output.reading import Table, centre
 from unsoftmax.learners.output.width import BLOCK, ROW_SPACE, Width, grow
 from unsoftmax.models.output_layer import OutputLayer as Layer
@@ -52,19 +51,18 @@ class OutputLayer:
         check(self, spec)
         self._check(spec)
         if spec.shows == "top":
-            return Forecast(ranges={"main": (FIRST, MOST)}, verification=0, most_verification=TOPS)
+            return Forecast(ranges={"main": (FIRST, MOST)}, model=Layer)
         V = spec.vocabulary or 0
         widest = min(V, _WIDEST)
-        per_prompt, fresh = 1, PROMPTS
+        per_prompt = 1
         if spec.shows == "chosen":
             per_prompt = theory.output_layer_requests_per_prompt(V, spec.outputs or 2)
-            fresh = PROMPTS * per_prompt
         # A cap is looked for whenever the prompts have doubled: a capped model takes up to twice as many.
         ranges = {"main": (2 * BLOCK * per_prompt, 2 * (widest + 2 * BLOCK) * per_prompt)}
         if self.gauge == "rotation":
             ranges["ellipsoid"] = (0, theory.output_layer_rotation_requests(widest))
         supposing = "" if V <= _WIDEST else f"hidden states of at most {_WIDEST} dimensions"
-        return Forecast(ranges=ranges, supposing=supposing, verification=0, most_verification=fresh)
+        return Forecast(ranges=ranges, supposing=supposing, model=Layer)
 
     def _check(self, spec: OracleSpec) -> None:
         if self.gauge == "rotation" and spec.shows in ("chosen", "top"):
@@ -87,12 +85,12 @@ class OutputLayer:
             width = replace(width, rows=width.rows[:, np.argsort(table.tokens)])
         _, s, Vt = np.linalg.svd(width.rows, full_matrices=False)
         layer = Layer(Vt[: width.found.rank], width.centred, width.softcap, s, tokens=tokens)
-        claims = (_angle(width),)
+        allows = Allowance(row_space=_angle(width))
         if self.gauge == "linear":
-            return Outcome(layer, _notes(width), claims)
+            return Outcome(layer, _notes(width), allows=allows)
         ellipsoid = yield from self._ellipsoid(layer, width, table)
         layer = replace(layer, metric=ellipsoid.metric, centre=ellipsoid.centre)
-        return Outcome(layer, (*_notes(width), *_shape(ellipsoid, layer.width)), claims)
+        return Outcome(layer, (*_notes(width), *_shape(ellipsoid, layer.width)), allows=allows)
 
     def _ellipsoid(self, layer: Layer, width: Width, table: Table) -> Asking[Ellipsoid]:
         """More prompts, of which only coordinates are kept, and the ellipsoid through them."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import WIDE, network_range
 from unsoftmax.learners.core.reductions import homogenised, representable, rescaled
 from unsoftmax.learners.relu import noise
@@ -23,16 +23,6 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.neurons import distinct
 from unsoftmax.solvers.orientation import orientation
 from unsoftmax.spec import OracleSpec
-
-FRESH = 6
-"""Random vectors of a network's verification (`verify.networks`): few, for each depends on about half of all
-neurons."""
-
-NEAR_KINKS = 6
-"""Vectors beside kinks in that verification, where a neuron that is misplaced shows most."""
-
-PAIRS = 2
-"""Sequences of two tokens in that verification, where the target takes them: one of the two alone decides."""
 
 _LARGEST_OVER_TYPICAL = 25.0
 """Largest error over ten thousand inputs next to the root mean square over a dozen: tails and the dozen's own luck."""
@@ -63,13 +53,11 @@ class ReluNetwork:
                 f"{spec.domain.max_norm}; kinks outside that ball cannot be seen. Lift the limit, or use bias=False "
                 "for a homogeneous network."
             )
-        checks = FRESH + NEAR_KINKS + PAIRS * (spec.domain.length_limit >= 2)
         return Forecast(
             {"pilot": noise.queries(self.bias)},
             ranges={"network": network_range(spec.dim + self.bias)},
             supposing=WIDE,
-            verification=checks,
-            most_verification=checks,
+            model=Network,
         )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
@@ -80,7 +68,7 @@ class ReluNetwork:
         found = yield from found_network(spec, seed, self.bias)
         refuse_if_unexplained(found)
         model, note = as_network(found, self.bias)
-        return Outcome(model, (note,), (residual_claim(found),))
+        return Outcome(model, (note,), allows=Allowance(network=residual_claim(found)))
 
 
 def found_network(spec: OracleSpec, seed: int, bias: bool) -> Asking[Peeled]:

@@ -12,7 +12,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
@@ -112,7 +112,7 @@ class SingleHead:
             message = f"{mismatch} Or ||W||_F exceeds the declared W_bound={self.W_bound:g}: pass None."
             raise ModelMismatch(message) from None
         claim = _rounding_claim(T, length_a * length_b, spec)
-        return Outcome(Head(np.linalg.solve(A, T) / length_b, v), claims=(claim,))
+        return Outcome(Head(np.linalg.solve(A, T) / length_b, v), allows=Allowance(claim))
 
     def _coordinate(self, spec: OracleSpec) -> Program:
         d = spec.dim

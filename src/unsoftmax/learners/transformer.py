@@ -15,7 +15,7 @@ from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import (
     HEADS,
     SCORES,
@@ -31,6 +31,7 @@ from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
 from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
 from unsoftmax.learners.single_head import SingleHead
+from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.transformer import Transformer as Model
 from unsoftmax.probes.base import Array
@@ -43,9 +44,6 @@ _CANCELS = 1e-9
 
 _PILOTS = 200
 """Queries that the wiring, the noise and the size of W take at most beside the network; about 60 are seen."""
-
-_FRESH = 64
-"""Fewest queries of the verification (`verify.values`): behind a network sequences are asked at one size of tokens."""
 
 _SPLIT = 1e-7
 """Relative error of the answers that dividing A among several heads leaves."""
@@ -82,15 +80,15 @@ class Transformer:
         if self.method == "ray" and spec.domain.max_norm is None:
             require_rays(spec, "Transformer")
             ranges = self._network_ranges(spec.dim) | {"scores": scores_range(spec.dim)}
-            return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", verification=_FRESH)
+            return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", model=Model)
         require_pairs(spec, "Transformer")
         if self.method == "ray":
             ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + _PILOTS)}
-            return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=WIDE, verification=_FRESH)
+            return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=WIDE, model=Model)
         plain = SingleHead().forecast(spec)
         ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + _PILOTS)}
         phases = {phase: 2 * queries for phase, queries in plain.phases.items()}
-        return Forecast(phases, ranges=ranges, supposing=WIDE, verification=_FRESH)
+        return Forecast(phases, ranges=ranges, supposing=WIDE, model=Model)
 
     def _network_ranges(self, d: int) -> dict[str, tuple[int, int]]:
         return {} if self.network is not None else {"network": network_range(d)}
@@ -102,7 +100,7 @@ class Transformer:
             "network": network_range(d),
             "split": (0, 2 * HEADS * widest(d) * d),
         }
-        return Forecast(ranges=ranges, supposing=f"{SEVERAL}, {WIDE}", verification=0)
+        return Forecast(ranges=ranges, supposing=f"{SEVERAL}, {WIDE}", model=MultiHeadTransformer)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -112,19 +110,20 @@ class Transformer:
 
     def _by_rays(self, spec: OracleSpec, seed: int) -> Program:
         wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
-        network, note, claims = yield from self._network(spec, seed, wiring)
+        network, note, residual = yield from self._network(spec, seed, wiring)
         rng = np.random.default_rng(seed)
         try:
             if spec.domain.max_norm is not None:
                 W = yield from read_bounded(spec, network, wiring.residual, self.network is None, rng)
                 notes = (note, f"W along segments on which the network is monotone; {wiring}.")
-                return Outcome(_joined(W, network, wiring.residual), notes, claims)
+                return Outcome(_joined(W, network, wiring.residual), notes, allows=Allowance(network=residual))
             scores = yield from read_scores(spec, rng)
         except NotIdentifiable as error:
             error.model = network
             raise
         notes = (note, f"rank of W: {scores.rank}; {wiring}.")
-        return Outcome(_joined(scores.W, network, wiring.residual), notes, (*claims, score_claim(scores)))
+        allows = Allowance(score_claim(scores), residual)
+        return Outcome(_joined(scores.W, network, wiring.residual), notes, allows=allows)
 
     def _several(self, spec: OracleSpec, seed: int) -> Program:
         """H heads: the network as single tokens see it, every W_h behind it, then which part reads which head."""
@@ -137,10 +136,10 @@ class Transformer:
         rng = np.random.default_rng(seed)
         # Heads first: those that cannot be read apart are told before the network is paid for.
         W, _ = yield from read_heads_behind(spec, rng)
-        network, note, claims = yield from self._network(spec, seed, wiring)
+        network, note, residual = yield from self._network(spec, seed, wiring)
         model = yield from split_network(network, W, rng)
         claim = Claim(RELATIVE_ERROR, _SPLIT, statement="of the answers, from how A is split among the heads")
-        return Outcome(model, (note, f"{len(W)} heads; {wiring}."), (*claims, claim))
+        return Outcome(model, (note, f"{len(W)} heads; {wiring}."), allows=Allowance(claim, residual))
 
     def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
         wiring = yield from read_wiring(spec, np.random.default_rng([seed, 1]))
@@ -149,7 +148,7 @@ class Transformer:
                 f"the odd part is a single head only without biases and residual, and the target has {wiring}; "
                 'use method="ray".'
             )
-        network, note, claims = yield from self._network(spec, seed, wiring)
+        network, note, residual = yield from self._network(spec, seed, wiring)
         v = 2 * network.canonical().linear[:-1]
         if np.linalg.norm(v) <= _CANCELS * np.linalg.norm(network.canonical().neurons):
             error = NotIdentifiable(
@@ -160,14 +159,13 @@ class Transformer:
             raise error
         head = yield from odd_part(SingleHead().program(spec, seed))
         notes = (note, "W from the odd part, two queries each.", *head.notes)
-        return Outcome(_joined(head.model.parameters()["W"], network, False), notes, (*claims, *head.claims))
+        allows = replace(head.allows, network=residual)
+        return Outcome(_joined(head.model.parameters()["W"], network, False), notes, head.claims, allows)
 
-    def _network(
-        self, spec: OracleSpec, seed: int, wiring: Wiring
-    ) -> Asking[tuple[ReluNetwork, str, tuple[Claim, ...]]]:
-        """The feed-forward part, asked with sequences on which attention returns a chosen vector."""
+    def _network(self, spec: OracleSpec, seed: int, wiring: Wiring) -> Asking[tuple[ReluNetwork, str, Claim | None]]:
+        """The feed-forward part, asked with sequences on which attention returns a chosen vector; and its error."""
         if self.network is not None:
-            return self.network, f"the network was given: {self.network.width} neurons.", ()
+            return self.network, f"the network was given: {self.network.width} neurons.", None
         if wiring.bias and spec.domain.max_norm is not None:
             raise DomainError(
                 f"the network has biases and max_norm is {spec.domain.max_norm}: kinks outside that ball cannot be "
@@ -180,7 +178,7 @@ class Transformer:
         found = yield from one_token(found_network(inner, seed, wiring.bias), zero_query=wiring.residual)
         refuse_if_unexplained(found)
         network, note = as_network(found, wiring.bias)
-        return network, note, (residual_claim(found),)
+        return network, note, residual_claim(found)
 
 
 def _joined(W: Array, g: ReluNetwork, residual: bool) -> Model:

@@ -126,9 +126,9 @@ class Attempt:
         if not verify:
             return self.recovery(Status.UNVERIFIED)
         self.stack.reserved = 0
-        checking = verification.check(outcome.model, spec, self.seed, outcome.claims, outcome.precision)
-        certificate = run(self._scoped(checking), self.stack, self.watch)
-        self.certificate = Certificate(verification.joined(outcome.claims, certificate.claims))
+        checking = verification.check(outcome.model, spec, self.seed, outcome.allows)
+        checked = run(self._scoped(checking), self.stack, self.watch)
+        self.certificate = Certificate(verification.joined(outcome, checked))
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
         chosen = str((outcome.chosen or configuration(learner))["learner"])
@@ -148,7 +148,7 @@ class Attempt:
     def _learned(self, outcome: Outcome) -> None:
         self.model = outcome.model
         self.notes += outcome.notes
-        self.certificate = Certificate(outcome.claims)
+        self.certificate = Certificate(outcome.stated)
         if outcome.chosen is not None:
             self.provenance = self.provenance | {"chosen": plain(outcome.chosen)}
 

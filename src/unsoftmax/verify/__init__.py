@@ -1,8 +1,31 @@
-"""Equivalence tests on fresh queries -> certificate. One file per kind of answer; `check` chooses."""
+"""Equivalence tests on fresh queries -> certificate. One plan per class of models: its count and its check.
+
+plan          what a plan is, and what it finds
+numbers       one number per sequence: which of the next two decides
+values        exact answers: single tokens, random sequences, near ties
+powers        kernels that are 0 at 0, whose weights may cancel
+precision     noisy answers, against the precision that the learner states
+tolerance     is a declared tolerance true?
+heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
+rays          attention in front of an unknown network
+heads_behind  several heads in front of one
+networks      ReLU networks of one vector
+layers        vector answers
+stacks        several layers
+tokens        token ids
+output        output layers of language models
+labels        labels instead of values
+sent          long sequences, as users send them
+gaps          gaps of answers and what they are relative to
+stated        how far the weights may be off, from the gaps of fresh answers
+
+A new class of models is registered in `PLANS`. A class that is not there is verified as its oracle's answers suggest:
+ids by `tokens`, vectors by `layers`, numbers by `numbers`.
+"""
 
 from __future__ import annotations
 
-from unsoftmax.learners.core.base import Asking, Forecast, Precision
+from unsoftmax.learners.core.base import Allowance, Asking, Forecast
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_stack import AttentionStack
@@ -10,67 +33,63 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.models.transformer import Transformer
 from unsoftmax.spec import EXPLAINED, OracleSpec
-from unsoftmax.verify import heads, heads_behind, labels, layers, networks, output, powers, rays, stacks, tokens, values
-from unsoftmax.verify import precision as noisy
+from unsoftmax.verify import heads, heads_behind, labels, layers, networks, numbers, output, rays, stacks, tokens
+from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import joined
 from unsoftmax.verify.values import near_ties
 
-__all__ = ["check", "interval", "joined", "near_ties", "queries"]
+__all__ = ["PLANS", "Checked", "Plan", "check", "interval", "joined", "near_ties", "plan_of", "queries"]
+
+PLANS: dict[type[Model], Plan] = {
+    OutputLayer: output.PLAN,
+    AttentionStack: stacks.PLAN,
+    AttentionBehind: rays.PLAN,
+    HeadsBehind: heads_behind.PLAN,
+    ReluNetwork: networks.PLAN,
+    MultiHead: heads.PLAN,
+    KernelHead: numbers.KERNELS,
+    Transformer: numbers.BEHIND_NETWORK,
+    MultiHeadTransformer: numbers.BEHIND_NETWORK,
+}
+"""The plan of every class that does not follow from what its oracle answers."""
+
+
+def plan_of(model: type[Model] | None, spec: OracleSpec) -> Plan:
+    """How a model of this class, None if it is not known, is verified on an oracle of this spec."""
+    if spec.kind == "membership":
+        return labels.PLAN
+    for known in () if model is None else model.__mro__:
+        if known in PLANS:
+            return PLANS[known]
+    if spec.vocabulary is not None:
+        return tokens.PLAN
+    return numbers.PLAN if spec.outputs is None else layers.PLAN
+
+
+def interval(forecast: Forecast, spec: OracleSpec) -> Count:
+    """Fewest and most fresh queries that verifying the model of such a forecast takes."""
+    if forecast.verification is not None:
+        return forecast.verification, forecast.verification
+    spec = as_values(spec) if spec.kind in EXPLAINED else spec
+    return plan_of(forecast.model, spec).count(spec, forecast.heads)
 
 
 def queries(spec: OracleSpec) -> int:
-    """How many fresh queries a verification asks."""
-    if spec.kind in EXPLAINED:
-        return queries(as_values(spec))
-    if spec.vocabulary is not None:
-        return tokens.queries(spec)
-    if spec.outputs is not None:
-        return layers.queries(spec)
-    return labels.queries(spec) if spec.kind == "membership" else values.queries(spec)
+    """How many fresh queries a verification asks where nothing is known of the model's class."""
+    return interval(Forecast(), spec)[0]
 
 
-def interval(forecast: Forecast, spec: OracleSpec) -> tuple[int, int]:
-    """Fewest and most fresh queries that verifying a model takes, as its learner's forecast says or as is usual."""
-    usual = queries(spec)
-    least = usual if forecast.verification is None else forecast.verification
-    most = max(usual, least) if forecast.most_verification is None else forecast.most_verification
-    return least, max(most, least)
-
-
-def check(
-    model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = (), precision: Precision | None = None
-) -> Asking[Certificate]:
+def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance | None = None) -> Asking[Checked]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised.
 
-    `claims` are what the learner says of its model; labels are compared as near the boundary, and values as closely,
-    as these allow. A learner that states its `precision` under noise is held to it.
+    `allows` is what the learner says of its model; labels are compared as near the boundary, and values as closely, as
+    it permits. A learner that states its precision under noise is held to it.
     """
     if spec.kind in EXPLAINED:
-        return only_values(check(model, as_values(spec), seed, claims, precision))
-    if isinstance(model, OutputLayer):
-        return output.check(model, spec, seed, claims)
-    if spec.vocabulary is not None:
-        return tokens.check(model, spec, seed)
-    if spec.kind == "membership":
-        return labels.check(model, spec, seed, claims)
-    if isinstance(model, AttentionStack):
-        return stacks.check(model, spec, seed, claims)
-    if isinstance(model, AttentionBehind):
-        return rays.check(model, spec, seed, claims)
-    if isinstance(model, HeadsBehind):
-        return heads_behind.check(model, spec, seed)
-    if isinstance(model, ReluNetwork):
-        return networks.check(model, spec, seed, claims)
-    if precision is not None:
-        return noisy.check(model, spec, seed, precision)
-    if spec.outputs is not None:
-        return layers.check(model, spec, seed, claims)
-    if isinstance(model, KernelHead) and model.kernel.zero_at_zero:
-        return powers.check(model, spec, seed, claims)
-    if isinstance(model, MultiHead):
-        return heads.check(model, spec, seed, claims)
-    return values.check(model, spec, seed, claims)
+        return only_values(check(model, as_values(spec), seed, allows))
+    return plan_of(type(model), spec).check(model, spec, seed, allows or Allowance())

@@ -11,14 +11,15 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.core.base import DUST, RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import DUST, Allowance, Asking
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
 from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.plan import Checked, Count, Plan, Statement
 from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, sent_norms
 from unsoftmax.verify.stated import implied, statements
 
@@ -78,16 +79,27 @@ _CONFIDENCE = 3.0
 """Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
 
 
-def minimum(spec: OracleSpec) -> int:
-    """Fresh queries of a model without heads; every head adds its ties."""
-    return _ONE_TOKEN + plain.random_queries(spec, _PER_LENGTH)
+def count(spec: OracleSpec, heads: Count) -> Count:
+    """Fewest and most fresh queries of a model with (fewest, most) heads: at most all of them have a W that is 0."""
+    random = _ONE_TOKEN + plain.random_queries(spec, _PER_LENGTH)
+    silent = _SILENT * (spec.domain.length_limit >= 2)
+    if spec.domain.length_limit < 3:
+        return random, random + silent
+    ties = [h * (_per_head(h) + _SILENT) for h in range(1, heads[1] + 1)]
+    least = heads[0] * _per_head(heads[0]) if heads[0] else 0
+    return random + least, random + silent + max(ties, default=0)
 
 
-def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def _per_head(heads: int) -> int:
+    """Near ties of each of so many heads."""
+    return max(_TIES_PER_HEAD, math.ceil(_TIES / heads))
+
+
+def check(model: MultiHead, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     if not (model.heads or model.constant):
-        return Certificate(((yield from _nothing(spec, rng)),))
+        return Checked(((yield from _nothing(spec, rng)),))
     scale = plain.typical_norm(model, spec, rng)
     one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
     y = yield Probes(one, phase="verify")
@@ -108,7 +120,7 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     hidden = float((np.maximum(np.abs(model(one) - answers[0]) - 2 * spec.tolerance, 0) / sizes[0]).max())
     noise = max(declared, min(hidden, _HIDDEN) if hidden > _NARROW else 0.0)
     tolerance = spec.tolerance / float(sizes[0].min())
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
+    claimed = allows.relative_error
     bound = min(max(_FUNCTION, 10 * _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
     found = [
         Claim("one-token answers", max(1e-5, 100 * declared, 4 * tolerance), one_gap, statement="gap on fresh vectors")
@@ -120,9 +132,14 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ..
     found += long_claim("gap relative to the tokens' values", bound, farthest, model, far)
     if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
         found.append((yield from _silence(model, spec, rng, scale, noise)))
+    stated = Statement()
     if spec.domain.length_limit >= 3 and model.heads:
-        found += yield from _ties(model, spec, rng, noise, claimed)
-    return Certificate(tuple(found))
+        ties = yield from _ties(model, spec, rng, noise, claimed)
+        found, stated = [*found, *ties.gaps], ties.stated
+    return Checked(tuple(found), stated)
+
+
+PLAN = Plan(count, check)
 
 
 def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
@@ -159,13 +176,14 @@ def _unit_values(model: MultiHead) -> Array:
 
 def _ties(
     model: MultiHead, spec: OracleSpec, rng: np.random.Generator, noise: float, claimed: float
-) -> Asking[list[Claim]]:
+) -> Asking[Checked]:
     """One claim per head whose scores can be seen."""
-    number = max(_TIES_PER_HEAD, math.ceil(_TIES / model.heads))
+    number = _per_head(model.heads)
     tokens = np.concatenate([head_ties(model, h, number, spec, rng) for h in range(model.heads)])
     tokens = representable(tokens)
     y = yield Probes(tokens, phase="verify")
-    found = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
+    stated = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
+    found: list[Claim] = []
     gap = np.abs(model(tokens) - y).reshape(model.heads, number)
     rates = np.array([_sensitivity(model, g, tokens) for g in range(model.heads)])
     heads, tying = np.arange(model.heads), _tying(number)
@@ -190,7 +208,7 @@ def _ties(
             statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
             bound, seen = _UNVERIFIABLE, bound
         found.append(Claim(f"head {h + 1}", bound, seen, statement=statement))
-    return found
+    return Checked(tuple(found), stated)
 
 
 def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.random.Generator) -> dict[str, float]:

@@ -11,13 +11,17 @@ from collections.abc import Callable
 import numpy as np
 
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.base import Array
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
+
+_SAMPLE = 8
+"""Fresh pairs whose answers tell how loud the network is."""
 
 _PER_HEAD = 8
 """Fresh pairs for each head, at which it alone is undecided; at least three of them must be clear of rounding."""
@@ -42,11 +46,17 @@ _UNREADABLE = 1.0
 """Stands for the gap of a score that cannot be read at all."""
 
 
-def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate]:
+def count(spec: OracleSpec, heads: Count) -> Count:
+    """Every pair of a head is asked with 1 and with 4 copies of the query token."""
+    fewest, most = (_SAMPLE + _SILENT + 2 * _PER_HEAD * number for number in heads)
+    return fewest, most
+
+
+def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Scores of every head at fresh pairs, and silence where all heads are off."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     far = Far(spec, model.length, model.degree, spec.eps, 1.0)
-    sample = rng.standard_normal((8, spec.dim)) / np.sqrt(spec.dim)
+    sample = rng.standard_normal((_SAMPLE, spec.dim)) / np.sqrt(spec.dim)
     loud = yield from far.ask(sample, np.zeros(spec.dim), phase="verify")
     scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
     found: list[Claim] = []
@@ -80,9 +90,11 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int) -> Asking[Certificate
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
     statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
     stated = statements(model, errors, f"{_PER_HEAD} fresh pairs of every head")
-    return Certificate(
-        (*stated, *found, Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement))
-    )
+    quiet = Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)
+    return Checked((*found, quiet), stated)
+
+
+PLAN = Plan(count, check)
 
 
 def _scores_of(h: int, tokens: Array) -> Callable[[Model], Array]:

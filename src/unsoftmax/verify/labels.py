@@ -12,13 +12,13 @@ import math
 import numpy as np
 from scipy.special import betaincinv
 
-from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.labels.asking import FLIPS, SCORE_ERROR, VALUE_ERROR
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _ONE_TOKEN = 24
 """Fresh labels of single tokens beside the boundary: they see only the values."""
@@ -50,11 +50,11 @@ def queries(spec: OracleSpec) -> int:
     return _ONE_TOKEN + _SEVERAL * (spec.domain.length_limit >= 2)
 
 
-def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Compare labels with the model's on both sides of its boundary; the PAC statement follows from the count."""
     rng = np.random.default_rng([seed, 0x1AB315])
-    errors = _claimed(model, claims)
-    flip = next((c.bound for c in claims if c.name == FLIPS), 0.0)
+    errors = _claimed(model, allows)
+    flip = 0.0 if allows.flips is None else allows.flips.bound
     wrong = near = 0
     for length, count in _counts(spec).items():
         tokens = near_boundary(model, spec, rng, count, length, errors)
@@ -66,7 +66,7 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     allowed = _most_flips(n, flip) if flip else 0
     above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, _CONFIDENCE))
     epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
-    return Certificate(
+    return Checked(
         (
             Claim(
                 "labels near the boundary",
@@ -82,6 +82,9 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     )
 
 
+PLAN = Plan(exactly(queries), check)
+
+
 def _counts(spec: OracleSpec) -> dict[int, int]:
     """How many sequences of each length are asked."""
     limit = spec.domain.length_limit
@@ -91,19 +94,18 @@ def _counts(spec: OracleSpec) -> dict[int, int]:
     return {1: _ONE_TOKEN, int(min(_LENGTH, limit)): _SEVERAL - sum(longer.values()), **longer}
 
 
-def _claimed(model: Model, claims: tuple[Claim, ...]) -> tuple[float, float]:
+def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:
     """Errors of v and of W (Frobenius) the learner claims; a millionth of their norms if it says nothing.
 
     Of v what was reached, not what was asked for: at small logits an error of v hides one of W.
     """
-    said = {claim.name: claim for claim in claims}
     v, W = (model.v, model.W) if isinstance(model, (SingleHead, LowRankHead)) else (np.ones(1), np.ones(1))
     value, score = 1e-6 * float(np.linalg.norm(v)), 1e-6 * float(np.linalg.norm(W))
-    if VALUE_ERROR in said:
-        reached = said[VALUE_ERROR].observed
-        value = said[VALUE_ERROR].bound if reached is None else min(reached, said[VALUE_ERROR].bound)
-    if SCORE_ERROR in said:
-        score = said[SCORE_ERROR].bound
+    if allows.values is not None:
+        reached = allows.values.observed
+        value = allows.values.bound if reached is None else min(reached, allows.values.bound)
+    if allows.scores is not None:
+        score = allows.scores.bound
     return value, score
 
 

@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.stated import errors_of, moves, statements
 from unsoftmax.verify.values import format_eps, typical_norm
@@ -48,14 +49,13 @@ def queries(spec: OracleSpec) -> int:
     return _ONE_TOKEN + longer + _NEAR_TIES * (spec.domain.length_limit >= _LENGTH)
 
 
-def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
-    """One-token, random and near-tie sequences; `claims` of the learner say how close the answers can be."""
+def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
+    """One-token, random and near-tie sequences; what the learner states says how close the answers can be."""
     rng = np.random.default_rng([seed, 0x1A7E5])
     sizes = token_norms(model, spec, rng)
     rounds = _designs(model, spec, sizes, rng)
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     found: list[Claim] = []
-    stated: list[Claim] = []
+    stated = Statement()
     for name, designs in rounds.items():
         noise, gap, reach = spec.eps, 0.0, 0.0
         for tokens in designs:
@@ -70,9 +70,12 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) 
                 stated = statements(
                     model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties"
                 )
-        bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * claimed, _MOST_CLAIMED))
+        bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * allows.relative_error, _MOST_CLAIMED))
         found.append(Claim(name, min(bound, 0.1), gap, statement=_statement(name, sizes, spec)))
-    return Certificate((*stated, *found))
+    return Checked(tuple(found), stated)
+
+
+PLAN = Plan(exactly(queries), check)
 
 
 def _designs(

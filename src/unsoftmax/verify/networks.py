@@ -7,12 +7,21 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Asking
-from unsoftmax.learners.relu_network import FRESH, NEAR_KINKS, PAIRS
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.plan import Checked, Plan, exactly
+
+_FRESH = 6
+"""Random vectors: few, for each depends on about half of all neurons."""
+
+_NEAR_KINKS = 6
+"""Vectors beside kinks, where a neuron that is misplaced shows most."""
+
+_PAIRS = 2
+"""Sequences of two tokens, where the target takes them: one of the two alone decides."""
 
 _SLACK = 100.0
 """Units of rounding, times the root of the dimension, that a gap relative to the network's size may reach where the
@@ -26,13 +35,18 @@ _FACTORS = 2.0 ** np.array([0, 6, 12, 20])
 """Sizes of fresh vectors for networks without biases: what starts far out, a bias or a ceiling, shows there."""
 
 
-def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def queries(spec: OracleSpec) -> int:
+    """How many fresh queries a verification asks."""
+    return _FRESH + _NEAR_KINKS + _PAIRS * (spec.domain.length_limit >= 2)
+
+
+def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh one-token queries, and pairs if the domain has them; the learner's stated residual is the bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     radius = _radius(model, spec)
-    x = rng.standard_normal((FRESH, spec.dim))
+    x = rng.standard_normal((_FRESH, spec.dim))
     x = _representable(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
-    factor = np.append(_sizes(model, radius, spec), np.ones(NEAR_KINKS))
+    factor = np.append(_sizes(model, radius, spec), np.ones(_NEAR_KINKS))
     beside = _representable(near_kinks(model, radius, rng))
     asked = np.concatenate([x, beside]) * factor[:, None]
     y = (yield Probes(asked[:, None, :], phase="verify")) / factor
@@ -41,47 +55,49 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, claims: tuple[Claim, 
     many = model.of(rng.standard_normal((512, spec.dim)) * (radius / math.sqrt(spec.dim)))
     size = max(float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(many**2))), 1e-300)
     gaps = np.abs(predicted - y) / size
-    claimed = max((claim.bound for claim in claims if claim.name == NETWORK_RESIDUAL), default=0.0)
-    bound = min(max(claimed, _SLACK * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
+    bound = min(max(allows.network_error, _SLACK * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
     found = [
-        Claim("fresh vectors", bound, float(gaps[:FRESH].max()), statement=f"max relative gap on {FRESH} vectors"),
+        Claim("fresh vectors", bound, float(gaps[:_FRESH].max()), statement=f"max relative gap on {_FRESH} vectors"),
         Claim(
             "beside kinks",
             bound,
-            float(gaps[FRESH:].max()),
-            statement=f"max relative gap on {NEAR_KINKS} vectors beside the hyperplane of a neuron",
+            float(gaps[_FRESH:].max()),
+            statement=f"max relative gap on {_NEAR_KINKS} vectors beside the hyperplane of a neuron",
         ),
     ]
     if spec.domain.length_limit >= 2:
-        pairs = _representable(rng.standard_normal((PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
+        pairs = _representable(rng.standard_normal((_PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
         y = yield Probes(pairs, phase="verify")
         # A function of one vector may sit on the last token or, wrapped by its owner, on the first.
         gap = min(float(np.abs(model.of(pairs[:, k]) - y).max()) for k in (-1, 0)) / size
         found.append(
-            Claim("one token decides", bound, gap, statement=f"{PAIRS} pairs of tokens answer as one of the two alone")
+            Claim("one token decides", bound, gap, statement=f"{_PAIRS} pairs of tokens answer as one of the two alone")
         )
-    return Certificate(tuple(found))
+    return Checked(tuple(found))
+
+
+PLAN = Plan(exactly(queries), check)
 
 
 def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
-    """Factors (FRESH,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
+    """Factors (_FRESH,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
     inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
     biased = model.b is not None or bool(model.b_o)
-    return np.ones(FRESH) if biased or spec.link is not None else np.resize(inside, FRESH)
+    return np.ones(_FRESH) if biased or spec.link is not None else np.resize(inside, _FRESH)
 
 
 def near_kinks(model: ReluNetwork, radius: float, rng: np.random.Generator) -> Array:
     """Vectors (batch, d) of about the given norm, a little to either side of the hyperplanes of random neurons."""
-    x = rng.standard_normal((NEAR_KINKS, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
+    x = rng.standard_normal((_NEAR_KINKS, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
     size = np.linalg.norm(model.A, axis=0)
     usable = np.flatnonzero(size > 0)
     if not len(usable):
         return x
-    k = rng.choice(usable, NEAR_KINKS)
+    k = rng.choice(usable, _NEAR_KINKS)
     normal = (model.A[:, k] / size[k]).T
     b = np.zeros(model.width) if model.b is None else model.b
     offset = (x * normal).sum(axis=1) + b[k] / size[k]
-    side = np.where(rng.random(NEAR_KINKS) < 0.5, -1.0, 1.0) * _BESIDE * radius
+    side = np.where(rng.random(_NEAR_KINKS) < 0.5, -1.0, 1.0) * _BESIDE * radius
     moved = x - (offset - side)[:, None] * normal
     norms = np.linalg.norm(moved, axis=1, keepdims=True)
     # Without biases a hyperplane is a cone and shrinking stays beside it; far biased ones are left out of reach.

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.output.likeliest import common_block
-from unsoftmax.learners.output.prompts import PROMPTS, TOPS, random_prompts
+from unsoftmax.learners.output.prompts import random_prompts
 from unsoftmax.learners.output.reading import centre, read
-from unsoftmax.learners.output.width import ROW_SPACE
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.ellipsoid import Ellipsoid
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
+from unsoftmax.theory import output_layer_requests_per_prompt
+from unsoftmax.verify.plan import Checked, Count, Plan
+
+PROMPTS = 8
+"""Fresh prompts: each is V - d numbers that the row space must explain."""
+
+TOPS = 256
+"""Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
 
 _COLUMNS = 64
 """Tokens beyond twice the width that a fresh prompt is asked about where they must be chosen."""
@@ -22,12 +29,24 @@ _COLUMNS = 64
 _SLACK = 8.0
 """Gaps over the noise that the singular values past the width showed: a largest of 8 rows, and rows of other sizes."""
 
-
 OFF = 2e-3
 """Twice what the learner lets pass on the prompts that it fits: fresh ones are off by more."""
 
 
-def check(model: OutputLayer, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
+def count(spec: OracleSpec, heads: Count) -> Count:
+    """Chosen tokens take several requests per prompt, the more the wider the hidden states are."""
+    if spec.shows == "top":
+        return TOPS, TOPS
+    if spec.shows != "chosen":
+        return PROMPTS, PROMPTS
+    vocabulary, shown = spec.vocabulary or 0, spec.outputs or 2
+    fewest, most = (
+        output_layer_requests_per_prompt(columns, shown) for columns in (min(vocabulary, 2 + _COLUMNS), vocabulary)
+    )
+    return PROMPTS * fewest, PROMPTS * most
+
+
+def check(model: OutputLayer, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh prompts; what lies outside the row space is held against the noise that the learner measured."""
     rng = np.random.default_rng([seed, 0x0B7])
     rows, basis = yield from _fresh(model, spec, rng)
@@ -39,7 +58,7 @@ def check(model: OutputLayer, spec: OracleSpec, seed: int, claims: tuple[Claim, 
     found = [
         Claim(
             "outside the row space",
-            _bound(model, rows, size, spec, claims),
+            _bound(model, rows, size, spec, allows),
             outside,
             statement=f"largest part of a logit that {model.width} coordinates do not explain, relative to the root "
             f"mean square, on {len(rows)} fresh prompts of {rows.shape[1]} tokens",
@@ -53,7 +72,10 @@ def check(model: OutputLayer, spec: OracleSpec, seed: int, claims: tuple[Claim, 
                 "off the ellipsoid", OFF, off, statement=f"largest |(z - c)'M(z - c) - 1| on {len(rows)} fresh prompts"
             )
         )
-    return Certificate(tuple(found))
+    return Checked(tuple(found))
+
+
+PLAN = Plan(count, check)
 
 
 def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
@@ -79,7 +101,7 @@ def _recentred(basis: Array) -> Array:
     return np.asarray(basis - basis.mean(axis=1, keepdims=True))
 
 
-def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, claims: tuple[Claim, ...]) -> float:
+def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, allows: Allowance) -> float:
     """What noise and arithmetic leave outside the row space, relative to the root mean square `size` of the rows."""
     assert model.singular_values is not None
     s = model.singular_values
@@ -88,7 +110,7 @@ def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, claim
     # Noise of entry size e has a largest singular value of e (sqrt V + sqrt n); the largest of m entries is 6 e.
     entry = tail / (np.sqrt(model.vocabulary) + np.sqrt(n))
     # An error of the row space by an angle moves that share of a row, over all its entries.
-    angle = max((claim.bound for claim in claims if claim.name == ROW_SPACE), default=0.0)
+    angle = 0.0 if allows.row_space is None else allows.row_space.bound
     # A sum of `width` products is off by up to width eps of its largest terms.
     arithmetic = 4 * model.width * spec.eps * float(np.abs(rows).max())
     return float(min(0.1, (arithmetic + 2 * spec.tolerance + _SLACK * 6 * entry) / max(size, 1e-300) + 6 * angle))

@@ -11,15 +11,18 @@ import math
 import numpy as np
 
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.kernels import power_of
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.plan import Checked, Count, Statement
+from unsoftmax.verify.sent import long_sequences
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.values import lengths, long_sequences, representable
+from unsoftmax.verify.values import lengths
 
 _PER_LENGTH = 12
 """Fresh sequences of each length, three at each of four sizes of tokens."""
@@ -49,13 +52,14 @@ _MOST_CLAIMED = 1e-6
 """Most relative error that a learner may claim for itself, as for other heads."""
 
 
-def queries(spec: OracleSpec) -> int:
-    """Most fresh queries: single tokens on which the head is dead are left out."""
+def count(spec: OracleSpec) -> Count:
+    """Fewest and most fresh queries: single tokens on which the head is dead are left out."""
     longer = sum(long_sequences(spec, _PER_LENGTH).values())
-    return _SINGLE + _PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
+    several = _PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
+    return several, _SINGLE + several
 
 
-def check(model: KernelHead, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh sequences of all lengths and compare; gaps are measured by how far an error of W would move them."""
     rng = np.random.default_rng([seed, 0x9038E5])
     plan = [(1, _SINGLE), *((n, _PER_LENGTH) for n in lengths(spec)), *long_sequences(spec, _PER_LENGTH).items()]
@@ -66,7 +70,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, claims: tuple[Claim, .
         answers.append((yield Probes(part, phase="verify")))
     noise = max(spec.tolerance, decimal_error(np.concatenate(answers)))
     gap = max(_gap(model, part, y, noise) for part, y in zip(asked, answers, strict=True))
-    stated: list[Claim] = []
+    stated = Statement()
     if spec.domain.length_limit >= 4:
         four = _drawn(model, spec, 4, _FOUR, rng)
         y = yield Probes(four, phase="verify")
@@ -75,13 +79,12 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, claims: tuple[Claim, .
         errors = implied(model, lambda other: other(four), model(four) - y, rng)
         stated = statements(model, errors, f"{_FOUR} fresh sequences of four tokens")
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
-    own = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
     exact = unit < 1e-12 and noise == 0
-    bound = max(_SLACK * math.sqrt(spec.dim) * unit, min(own, _MOST_CLAIMED if exact else 0.1))
+    bound = max(_SLACK * math.sqrt(spec.dim) * unit, min(allows.relative_error, _MOST_CLAIMED if exact else 0.1))
     shown = ", ".join(str(part.shape[1]) for part in asked)
     sizes = ", ".join(f"{s:g}" for s in _SIZES)
     words = f"error of W that would leave the gaps on fresh sequences of lengths {shown}, tokens of norms {sizes}"
-    return Certificate((*stated, Claim("fresh sequences", min(bound, 0.1), gap, statement=words)))
+    return Checked((Claim("fresh sequences", min(bound, 0.1), gap, statement=words),), stated)
 
 
 def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Array:

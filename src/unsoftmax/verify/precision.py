@@ -15,9 +15,10 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values
+from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.tolerance import least_share
 
 _SLACK = 4.0
@@ -39,7 +40,7 @@ _EXACT = 1 + 1e-6
 """An answer at the very end of its tolerance must pass, rounding of this file's own sums included."""
 
 
-def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> Asking[Certificate]:
+def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> Asking[Checked]:
     """Ask the same fresh queries as for exact answers; hold every gap against its own bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     claims: list[Claim] = []
@@ -62,7 +63,7 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
         claims.append(
             Claim(f"{name}, typical", _SLACK, usual, statement="root mean square of gap over what it leaves on average")
         )
-    return Certificate(tuple(claims))
+    return Checked(tuple(claims))
 
 
 def _inside_format(model: Model, spec: OracleSpec, precision: Precision) -> OracleSpec:

@@ -9,21 +9,27 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.attention_behind import RAY_CHECKS, RAY_DIRECTIONS
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.stated import implied, statements
 
 _LENGTHS = (2, 3, 5, 9, 34, 300)
 """Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not; windows and rules that
 start at some length show in the longest."""
+
+_DIRECTIONS = 6
+"""Fresh directions that are asked for, the best half of which carries the checks."""
+
+_CHECKS = 16
+"""Sequences of several lengths along these directions."""
 
 _SLACK = 100.0
 """Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""
@@ -32,18 +38,22 @@ _DEAD = 1e-4
 """Directions in which the network answers with less than this share of the best do not tell W."""
 
 
-def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def queries(spec: OracleSpec) -> int:
+    """How many fresh queries a verification asks."""
+    return _DIRECTIONS + _CHECKS
+
+
+def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Calibrate a few fresh directions, then compare sequences of several lengths whose scores are of order one."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     lam = power_of_two(model.length)
-    half = on_grid(sphere(rng, (RAY_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
+    half = on_grid(sphere(rng, (_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
     # Both signs: no neuron is off along a ray and along the opposite one. Where all are off, nothing grows.
     directions = np.concatenate([half, -half])
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
-    best = np.argsort(-np.abs(c))[: RAY_DIRECTIONS // 2]
+    best = np.argsort(-np.abs(c))[: _DIRECTIONS // 2]
     best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
-    bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, claimed), 0.1)
+    bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, allows.relative_error), 0.1)
     lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
     gaps: list[Array] = []
     asked: list[tuple[Array, Array]] = []
@@ -55,9 +65,12 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, claims: tuple[Cla
         gaps.append(y / c[chosen] - _share(model, tokens, multiples))
     gap = np.concatenate(gaps)
     errors = implied(model, lambda m: np.concatenate([_share(m, *part) for part in asked]), gap, rng)
-    stated = statements(model, errors, f"{RAY_CHECKS} sequences along fresh directions")
-    statement = f"max gap over {RAY_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
-    return Certificate((*stated, Claim("fresh rays", bound, float(np.abs(gap).max()), statement=statement)))
+    stated = statements(model, errors, f"{_CHECKS} sequences along fresh directions")
+    statement = f"max gap over {_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
+    return Checked((Claim("fresh rays", bound, float(np.abs(gap).max()), statement=statement),), stated)
+
+
+PLAN = Plan(exactly(queries), check)
 
 
 def _share(model: Model, tokens: Array, multiples: Array) -> Array:
@@ -68,7 +81,7 @@ def _share(model: Model, tokens: Array, multiples: Array) -> Array:
 
 
 def _shares(parts: int) -> list[int]:
-    return [RAY_CHECKS // parts + (k < RAY_CHECKS % parts) for k in range(parts)]
+    return [_CHECKS // parts + (k < _CHECKS % parts) for k in range(parts)]
 
 
 def _sequences(

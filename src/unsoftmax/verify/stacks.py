@@ -9,16 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.plan import Checked, Count, Plan
 
 FROZEN = 14
 """Frozen contexts, heads taking turns in nearly tying."""
@@ -36,17 +37,26 @@ _MOST_CLAIMED = 1e-3
 """Largest stated error that widens the bound: answers further off belong to another stack."""
 
 
-def check(model: AttentionStack, spec: OracleSpec, seed: int, claims: tuple[Claim, ...]) -> Asking[Certificate]:
+def count(spec: OracleSpec, heads: Count) -> Count:
+    """Frozen contexts, and ordinary sequences where the stack can be called; else, behind networks that are unknown,
+    contexts at every length, with and without the frozen tokens."""
+    called, behind = FROZEN + sum(ORDINARY.values()), 2 * FROZEN * len(EXTRAPOLATED[spec.dtype])
+    return min(called, behind), max(called, behind)
+
+
+def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Frozen contexts always; ordinary sequences where the model can be called."""
     rng = np.random.default_rng([seed, 0x57ACC])
-    claimed = max((claim.bound for claim in claims if claim.name == RELATIVE_ERROR), default=0.0)
-    claimed = min(claimed, _MOST_CLAIMED)
+    claimed = min(allows.relative_error, _MOST_CLAIMED)
     found = []
     if model.norm is not None and not model.final_norm:
         found.append((yield from _frozen(model, spec, claimed, rng)))
     if model.networks != "unknown":
         found.append((yield from _ordinary(model, spec, claimed, rng)))
-    return Certificate(tuple(found))
+    return Checked(tuple(found))
+
+
+PLAN = Plan(count, check)
 
 
 def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.random.Generator) -> Asking[Claim]:

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR, UNKNOWN
+from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, UNKNOWN, Outcome
 from unsoftmax.learners.single.measure import NOTHING
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
 from unsoftmax.results.recovery import Claim
+from unsoftmax.verify.plan import Checked, Statement
 
 _SHARE = 2.0**-20
 """Relative error at which moves of the answers are computed first: linear in it to six digits."""
@@ -102,8 +103,8 @@ def _ratio(seen: Array, moved: Array) -> float:
     return math.sqrt(float((weight * seen).sum() / (weight * moved).sum()))
 
 
-def statements(model: Model, errors: dict[str, float], on: str) -> list[Claim]:
-    """The claims that `errors` (name -> implied error) give: relative, absolute where W is nothing, or unknown.
+def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
+    """What `errors` (name -> implied error) give: relative, absolute where W is nothing, or unknown.
 
     `on` says which sequences were asked.
     """
@@ -114,20 +115,20 @@ def statements(model: Model, errors: dict[str, float], on: str) -> list[Claim]:
         absolute = allowed.get(name, math.inf) * (size or 1.0)
         if (size == 0 or allowed.get(name, math.inf) >= UNKNOWN) and absolute <= NOTHING:
             nothing[name] = absolute
-    claims = []
     relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
     said = f"{_CONFIDENCE:g} times what would leave the gaps seen on {on}"
     missing = f"; lost in the noise: {', '.join(lost)}" if lost else ""
     if not nothing or relative >= UNKNOWN:
-        claims.append(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
-    else:
-        # Beside a W that no score shows no error is relative to it.
-        size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
-        claims += [
+        return Statement(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
+    # Beside a W that no score shows no error is relative to it.
+    size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
+    others = f"relative, of all but {', '.join(nothing)}, {said}{missing}"
+    return Statement(
+        absolute=(
             Claim(ERROR_OF_W, max(size, *nothing.values()), statement=f"||W^ - W||_F of every W, {said}"),
-            Claim(OTHER_PARAMETERS, relative, statement=f"relative, of all but {', '.join(nothing)}, {said}{missing}"),
-        ]
-    return claims
+            Claim(OTHER_PARAMETERS, relative, statement=others),
+        )
+    )
 
 
 def _sizes(model: Model) -> dict[str, float]:
@@ -140,29 +141,26 @@ def _sizes(model: Model) -> dict[str, float]:
     return {f"W_{h + 1}": float(np.linalg.norm(part)) for h, part in enumerate(W)}
 
 
-def joined(learned: tuple[Claim, ...], checked: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The claims of learner and verification, with one statement about the error of W.
+def joined(outcome: Outcome, checked: Checked) -> tuple[Claim, ...]:
+    """The claims of learner and verification, with one statement about the error of the parameters.
 
     A learner's figure supposes the number format that was declared; what fresh answers show is the least to be stated.
     A figure past a tenth only says that the learner's probes were conditioned badly: then the measurement stands alone.
     What may be off by as much as it is large, W or a network, is unknown.
     """
-    seen = [claim for claim in checked if claim.name == RELATIVE_ERROR]
-    absolute = any(claim.name == ERROR_OF_W for claim in checked)
-    found: list[Claim] = []
-    for claim in (*learned, *checked):
-        if claim.name == NETWORK_RESIDUAL and claim.bound >= UNKNOWN:
-            found.append(replace(claim, bound=math.inf, statement=f"unknown: {claim.statement}"))
-        elif claim.name != RELATIVE_ERROR:
-            found.append(claim)
-    own = [claim for claim in learned if claim.name == RELATIVE_ERROR and claim.bound <= _LOST]
-    if absolute and not seen:
-        return tuple(found)
-    said = max([*own, *seen], key=lambda claim: claim.bound, default=None)
-    if said is None:
-        said = next((claim for claim in learned if claim.name == RELATIVE_ERROR), None)
-    if said is None:
-        return tuple(found)
-    if said.bound >= UNKNOWN:
-        said = replace(said, bound=math.inf, statement=f"unknown: {said.statement}")
-    return (said, *found)
+    own, network = outcome.allows.parameters, outcome.allows.network
+    others = replace(outcome.allows, parameters=None, network=None if network is None else _or_unknown(network))
+    found = (*others.claims, *outcome.claims, *checked.stated.absolute, *checked.gaps)
+    seen = checked.stated.relative
+    if checked.stated.absolute and seen is None:
+        return found
+    figures = [claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= _LOST)]
+    said = max(figures, key=lambda claim: claim.bound, default=own)
+    return found if said is None else (_or_unknown(said), *found)
+
+
+def _or_unknown(claim: Claim) -> Claim:
+    """The claim, without a bound if the bound says nothing."""
+    if claim.bound < UNKNOWN:
+        return claim
+    return replace(claim, bound=math.inf, statement=f"unknown: {claim.statement}")

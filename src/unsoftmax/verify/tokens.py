@@ -13,12 +13,13 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _ONE_TOKEN = 16
 """Fresh single ids: they see only the values."""
@@ -99,7 +100,7 @@ def _lengths(spec: OracleSpec) -> list[tuple[int, int]]:
     return found
 
 
-def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
+def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh sequences of ids and compare; nothing is raised but for a model that does not speak of ids."""
     head = _head(model)
     rng = np.random.default_rng([seed, 0x70C3])
@@ -126,7 +127,10 @@ def check(model: Model, spec: OracleSpec, seed: int) -> Asking[Certificate]:
         parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
         if parts:
             claims.append(_claim(name, head, parts, noise, spread))
-    return Certificate(tuple(claims))
+    return Checked(tuple(claims))
+
+
+PLAN = Plan(exactly(queries), check)
 
 
 def _claim(name: str, head: TokenHead, parts: list[tuple[Probes, Array]], noise: float, spread: float) -> Claim:

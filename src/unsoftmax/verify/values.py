@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit as format_eps
-from unsoftmax.learners.core.base import NETWORK_RESIDUAL, RELATIVE_ERROR, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import amplification, by_size, inside, representable, residual
+from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.sent import (
     LONG,
     in_words,
@@ -72,9 +73,10 @@ _NETWORK_SLACK = 3.0
 """A network's residual is stated relative to its answers at standard normal inputs; elsewhere these may be smaller."""
 
 
-def queries(spec: OracleSpec) -> int:
-    """How many fresh queries a verification asks."""
-    return _ONE_TOKEN + random_queries(spec, _PER_LENGTH) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+def queries(spec: OracleSpec, network: bool = False) -> int:
+    """How many fresh queries a verification asks, of a model with a learned `network` or without."""
+    per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
+    return _ONE_TOKEN + random_queries(spec, per_length) + _NEAR_TIES * (spec.domain.length_limit >= 2)
 
 
 def random_queries(spec: OracleSpec, per_length: int) -> int:
@@ -87,11 +89,11 @@ def lengths(spec: OracleSpec) -> list[int]:
     return [n for n in _LENGTHS if n <= spec.domain.length_limit]
 
 
-def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] = ()) -> Asking[Certificate]:
+def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = typical_norm(model, spec, rng)
-    network = _NETWORK_SLACK * _claimed(claims, NETWORK_RESIDUAL)
+    network = _NETWORK_SLACK * allows.network_error
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
     sizes = _sizes(scale, spec, network=network > 0)
     seen = yield from _compared(model, spec, sizes, per_length, rng)
@@ -108,13 +110,13 @@ def check(model: Model, spec: OracleSpec, seed: int, claims: tuple[Claim, ...] =
     hidden = 0.0 if network else min(seen.one_token, unexplained)
     # A declared tolerance is in the answer itself, and through unit vectors in every entry of v.
     declared = seen.tolerance * (1 + scale * math.sqrt(spec.dim))
-    claimed = max(network, min(_claimed(claims, RELATIVE_ERROR), _MOST_CLAIMED if exact else 0.1))
+    claimed = max(network, min(allows.relative_error, _MOST_CLAIMED if exact else 0.1))
     bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
     single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
     stated = statements(model, seen.errors, f"{_NEAR_TIES} fresh sequences with near ties")
     found = _claims(seen, single, bound, f"{per_length} fresh sequences of each length {_said(spec)}", sizes)
     gap = by_size(np.concatenate([model(tokens) for tokens in far]), answers, len(norms)) if far else 0.0
-    return Certificate((*stated, *found, *long_claim("max relative gap", bound, gap, model, far)))
+    return Checked((*found, *long_claim("max relative gap", bound, gap, model, far)), stated)
 
 
 def _asked(rounds: list[Array]) -> Asking[Array]:
@@ -262,10 +264,6 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
         return math.inf
     rate = float(np.sqrt(np.mean(model(sphere(rng, (32, 1, spec.dim))) ** 2))) * math.sqrt(spec.dim)
     return READABLE[spec.link] / rate if rate else math.inf
-
-
-def _claimed(claims: tuple[Claim, ...], name: str) -> float:
-    return max((claim.bound for claim in claims if claim.name == name), default=0.0)
 
 
 def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:

@@ -22,8 +22,9 @@ Asking = Generator[Request, Array, T]
 
 
 RELATIVE_ERROR = "relative parameter error"
-"""Name of a claim: what the noise of the answers leaves in the model. A learner states it for the number format that is
-declared; verification allows gaps up to it, and puts what fresh answers show in its place where that is more."""
+"""Name of `Allowance.parameters`: what the noise of the answers leaves in the model. A learner states it for the number
+format that is declared; verification allows gaps up to it, and puts what fresh answers show in its place where that is
+more."""
 
 ERROR_OF_W = "error of W"
 """Name of a claim: the same as a norm, ||W^ - W||_F."""
@@ -33,8 +34,8 @@ UNKNOWN = 1.0
 
 
 NETWORK_RESIDUAL = "network residual"
-"""Name of a claim: the largest error of a learned network, relative to its root mean square. Its conditioning limits
-it, so verification holds the network's answers against this bound and not against rounding."""
+"""Name of `Allowance.network`: the largest error of a learned network, relative to its root mean square. Its
+conditioning limits it, so verification holds the network's answers against this bound and not against rounding."""
 
 
 DUST = 1e-13
@@ -69,18 +70,58 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """What a learner states of its model and verification may allow for: a claim each, None where nothing is stated.
+
+    `parameters`: relative error of every parameter (RELATIVE_ERROR). `network`: error of a learned network
+    (NETWORK_RESIDUAL). `row_space`: angle to the true row space of an output layer. `values`, `scores` and `flips` are
+    of heads behind labels: ||v^ - v||, ||W^ - W||_F, and how often a label is wrong. `precision` is what the noise of
+    an oracle leaves; it is no claim itself (`Precision.claims`).
+    """
+
+    parameters: Claim | None = None
+    network: Claim | None = None
+    row_space: Claim | None = None
+    values: Claim | None = None
+    scores: Claim | None = None
+    flips: Claim | None = None
+    precision: Precision | None = None
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What is stated, as claims of the certificate."""
+        stated = (self.parameters, self.network, self.row_space, self.values, self.scores, self.flips)
+        return tuple(claim for claim in stated if claim is not None)
+
+    @property
+    def relative_error(self) -> float:
+        """Bound of `parameters`, 0 where nothing is stated."""
+        return 0.0 if self.parameters is None else self.parameters.bound
+
+    @property
+    def network_error(self) -> float:
+        """Bound of `network`, 0 where nothing is stated."""
+        return 0.0 if self.network is None else self.network.bound
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a program returns: the model, what it found on the way, and what it can promise.
 
-    `precision` is what a noisy oracle allows; verification holds fresh answers against it.
+    `allows` is stated and widens what verification accepts; `claims` are stated beside it and widen nothing.
     `chosen` is the configuration of the learner that a program without one decided for.
     """
 
     model: Model
     notes: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
-    precision: Precision | None = None
+    allows: Allowance = field(default_factory=Allowance)
     chosen: dict[str, Any] | None = None
+
+    @property
+    def stated(self) -> tuple[Claim, ...]:
+        """All claims of the learner."""
+        return (*self.allows.claims, *self.claims)
 
 
 Program = Asking[Outcome]
@@ -93,8 +134,9 @@ class Forecast:
     `phases` are exact (closed forms); `extra` bounds pilot and repairs together, None if it depends on the target.
     `least_extra` is what pilot and repairs take at least.
     `ranges` are steps whose cost depends on the target, as (fewest, most) queries; `supposing` says of which targets.
-    `verification` is the fewest fresh queries that verifying such a model takes, None for the usual number;
-    `most_verification` the most, None for the same or the usual number.
+    `model` is the class of the model, by which verification is planned and counted (`verify.interval`), None for what
+    the oracle's answers suggest; `heads` are the fewest and the most heads it may have.
+    `verification` is the number of fresh queries where the forecast counts them itself, None where the plan does.
     """
 
     phases: dict[str, int] = field(default_factory=dict)
@@ -103,7 +145,8 @@ class Forecast:
     least_extra: int = 0
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     supposing: str = ""
-    most_verification: int | None = None
+    model: type[Model] | None = None
+    heads: tuple[int, int] = (1, 1)
 
     @property
     def minimum(self) -> int:

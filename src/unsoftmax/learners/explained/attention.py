@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.explained.design import (
     PILOTS,
     SHRINK,
@@ -270,6 +270,6 @@ def _outcome(
         )
     claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
     if asked.noise == 0 or len(W) > 1:
-        return Outcome(made(v), notes, (claim,))
+        return Outcome(made(v), notes, allows=Allowance(claim))
     precision = Precision(float(errors[0]), v_error, Noise(asked.noise, asked.unit, measured=True), "measured")
-    return Outcome(made(v), notes, (claim, *precision.claims()), precision)
+    return Outcome(made(v), notes, precision.claims(), Allowance(claim, precision=precision))

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.explained.design import (
     PILOTS,
     SHRINK,
@@ -114,10 +114,10 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     statement = "of W, from the rounding of gradients and weights"
     claim = Claim(RELATIVE_ERROR, error / size if size else 1.0, statement=statement)
     if reader.noise == 0:
-        return Outcome(head, notes, (claim,))
+        return Outcome(head, notes, allows=Allowance(claim))
     v_error = _SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
-    return Outcome(head, notes, (claim, *precision.claims()), precision)
+    return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
 
 
 @dataclass

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from unsoftmax import theory
 from unsoftmax.learners.core.base import Forecast, Program
+from unsoftmax.learners.core.costs import HEADS
 from unsoftmax.learners.explained import attention, gradient
 from unsoftmax.learners.explained.design import PILOTS
+from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.spec import OracleSpec
 
 
@@ -43,6 +45,7 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
     """Several heads, each of which shows its attention."""
     N = attention.tokens_per_sequence(spec)
     if heads is None:
-        return Forecast(extra=None, least_extra=theory.attention_map_queries(spec.dim, 1, N), verification=0)
+        least = theory.attention_map_queries(spec.dim, 1, N)
+        return Forecast(extra=None, least_extra=least, model=MultiHead, heads=(0, HEADS))
     main = theory.attention_map_queries(spec.dim, heads, N)
-    return Forecast({"main": main}, extra=PILOTS, least_extra=1, verification=0)
+    return Forecast({"main": main}, extra=PILOTS, least_extra=1, model=MultiHead, heads=(0, heads))

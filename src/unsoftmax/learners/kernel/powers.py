@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
 from unsoftmax.learners.kernel.first_look import FOLDS
 from unsoftmax.learners.kernel.ratios import Sender
 from unsoftmax.learners.kernel.shares import normalised
@@ -56,7 +56,7 @@ def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Ask
         raise NotIdentifiable(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
     head = Head(W, v, kernel, bool(abs(share - 1) <= allowed)).canonical()
     claim = Claim(RELATIVE_ERROR, bound, statement="of W up to its scale, from the rounding of answers")
-    return Outcome(head, (_words(head),), (claim,))
+    return Outcome(head, (_words(head),), allows=Allowance(claim))
 
 
 def _asked_twice(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Sender, float, float]]:

@@ -19,7 +19,7 @@ from unsoftmax.solvers.bisection import Brackets, Search
 from unsoftmax.spec import OracleSpec
 
 VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
-"""Names of the claims a verification of labels reads."""
+"""Names of the claims `Allowance.values`, `scores` and `flips` of heads behind labels."""
 
 ROUNDS = 4000
 """Rounds after which answers that flip are given up, unless their declared probability asks for fewer."""

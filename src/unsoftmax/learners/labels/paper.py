@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.labels.asking import SCORE_ERROR, VALUE_ERROR
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
@@ -86,11 +86,9 @@ class SignFlips:
         # The theorem's own relation of both errors, where eps_v was set by hand.
         score_error = max(self.eps_W, 40 * self.W_bound * d * self.eps_v / self.margin**3)
         sure = f"with probability {1 - self.delta:g}, if W_bound and margin hold"
-        claims = (
-            Claim(VALUE_ERROR, value_error, None, "proved", "Theorem B.1", sure),
-            Claim(SCORE_ERROR, score_error, None, "proved", "Theorem B.1", sure),
-        )
-        return Outcome(Head(W, v), claims=claims)
+        values = Claim(VALUE_ERROR, value_error, None, "proved", "Theorem B.1", sure)
+        scores = Claim(SCORE_ERROR, score_error, None, "proved", "Theorem B.1", sure)
+        return Outcome(Head(W, v), allows=Allowance(values=values, scores=scores))
 
     def _direction(self, spec: OracleSpec, seed: int) -> Asking[Array]:
         """(1 / (R k)) sum of sign x over k random unit x: unbiased, with standard deviation 1 / (R sqrt(d k))."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.learners.layer.keys import Keys
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import Reader
@@ -36,7 +36,7 @@ def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **res
     O = np.stack([_padded(o.T, s).T for o in heads.O])
     V = np.stack([_padded(z, s) for z in heads.Z])
     model = AttentionLayer(K, Q, np.stack(keys.c), O, V, constant, **rest).astype(spec.dtype)
-    return Outcome(model, notes=(_found(heads, model), *_folded(model)), claims=(_precision(reader, keys),))
+    return Outcome(model, (_found(heads, model), *_folded(model)), allows=Allowance(_precision(reader, keys)))
 
 
 def _precision(reader: Reader, keys: Keys) -> Claim:

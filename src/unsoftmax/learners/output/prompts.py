@@ -10,12 +10,6 @@ from unsoftmax.spec import OracleSpec
 LENGTH = 8
 """Ids in a prompt: V^8 prompts are never drawn twice, and a service bills by the token."""
 
-PROMPTS = 8
-"""Fresh prompts of a verification: each is V - d numbers that the row space must explain."""
-
-TOPS = 256
-"""Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
-
 
 def random_prompts(spec: OracleSpec, count: int, rng: np.random.Generator) -> Array:
     """Ids (count, N), N at most `LENGTH` and what the domain allows beside chosen tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.kind import FAR, Kind
 from unsoftmax.learners.rotary.queries import Queries
@@ -44,7 +44,7 @@ def outcome(
         features=_features(keys, queries, group, order),
         weighing=Weighing(cap, None if reader.sinks is None else reader.sinks[order], kind.window),
     ).astype(spec.dtype)
-    return Outcome(model, notes=(_found(model),), claims=(_precision(reader, keys, queries),))
+    return Outcome(model, (_found(model),), allows=Allowance(_precision(reader, keys, queries)))
 
 
 def _positions(reader: Reader, turns: Turns, order: Array) -> Positions | None:

@@ -68,9 +68,9 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     if spec.tolerance > 0:
         bound = max(claim.bound, (yield from _left_by_tolerance(whole, limit, spec, rng)))
         claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {_FRESH} fresh pairs show")
-    others = tuple(made for made in outcome.claims if made.name != RELATIVE_ERROR)
-    claim = max([claim, *(made for made in outcome.claims if made.name == RELATIVE_ERROR)], key=lambda made: made.bound)
-    return replace(outcome, model=whole, claims=(*others, claim))
+    made = outcome.allows.parameters
+    larger = claim if made is None or made.bound <= claim.bound else made
+    return replace(outcome, model=whole, allows=replace(outcome.allows, parameters=larger))
 
 
 def _left_by_tolerance(

@@ -15,7 +15,7 @@ from scipy.special import expit
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, NotIdentifiable
 from unsoftmax.inversion import Noise
-from unsoftmax.learners.core.base import Outcome, Precision, Program
+from unsoftmax.learners.core.base import Allowance, Outcome, Precision, Program
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import one_row
 from unsoftmax.probes.pairs import Pairs
@@ -89,4 +89,4 @@ def program(spec: OracleSpec, W_bound: float, margin: float, zero_clip: float = 
         bound = theory.approximate_accuracy(d, W_bound, margin, tau, zeros=bool(zero.any()))
         precision = Precision(bound, math.sqrt(d) * tau, Noise(spec.tolerance, 4 * spec.eps), "proved", "Theorem 6.1")
     notes = () if precision else (f"tolerance {tau:.2g} is above margin/2: Theorem 6.1 promises nothing here.",)
-    return Outcome(Head(W, v), notes, precision.claims() if precision else (), precision)
+    return Outcome(Head(W, v), notes, precision.claims() if precision else (), Allowance(precision=precision))

@@ -16,7 +16,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
-from unsoftmax.learners.core.base import Asking, Outcome, Precision
+from unsoftmax.learners.core.base import Allowance, Asking, Outcome, Precision
 from unsoftmax.learners.core.noise import FREEDOM, common_step, sigmas
 from unsoftmax.learners.core.pair_logits import Values
 from unsoftmax.learners.single.averaging_cost import affordable, least_blocks
@@ -103,7 +103,8 @@ class Averaging:
         # Single answers still have the errors that all share.
         noise = Noise(3 * deviation + abs(found.constant) + abs(found.away), 4 * self.spec.eps, measured=True)
         precision = Precision(bound, wrong.v * deviation, noise, "measured", None, SUPPOSING)
-        return Outcome(Head(found.W, found.v), self._notes(found, deviation, looked), precision.claims(), precision)
+        notes, allows = self._notes(found, deviation, looked), Allowance(precision=precision)
+        return Outcome(Head(found.W, found.v), notes, precision.claims(), allows)
 
     @property
     def blocks(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.single.measure import (
     NOTHING,
     TYPICAL_LOGIT,
@@ -222,7 +222,7 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
         note = f"rank found: {d}, full; all of W was asked for, which costs what Theorem 4.1 does."
         level = SPURIOUS * relative
         head = SingleHead(columns.U @ M, v)
-        return Outcome(head, (note,), (_error_claim(level),), _precision(level, M, setting))
+        return Outcome(head, (note,), allows=Allowance(_error_claim(level), precision=_precision(level, M, setting)))
     K, Q = factors(columns.U, M, SPURIOUS * relative)
     found = f"rank found: {K.shape[1]}" if rank is None else f"rank {K.shape[1]} of the {rank} allowed"
     level = min(negligible(relative, k), 1.0)
@@ -233,7 +233,8 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
         left,
         statement=f"largest score outside the span of {k} columns, on fresh random pairs",
     )
-    return Outcome(LowRankHead(K, Q, v), (note,), (_error_claim(level), beyond), _precision(level, M, setting))
+    allows = Allowance(_error_claim(level), precision=_precision(level, M, setting))
+    return Outcome(LowRankHead(K, Q, v), (note,), (beyond,), allows)
 
 
 def _precision(level: float, M: Array, setting: _Setting) -> Precision | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import Noise
-from unsoftmax.learners.core.base import Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import Reading, Values, read_some
@@ -167,4 +167,4 @@ def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None, left: li
     found = f"rank found: {k}" if rank is None else f"rank {k} as given"
     note = f"{found}; directions of W below about {hidden:.1g} cannot be told from the answers' noise."
     head = SingleHead(Q @ right.T, setting.values.v) if k == d else LowRankHead(Q, right, setting.values.v)
-    return Outcome(head, (note,), claims, precision)
+    return Outcome(head, (note,), claims, Allowance(precision=precision))

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Program
 from unsoftmax.learners.single.measure import TYPICAL_LOGIT, read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.probes.base import Array
@@ -67,7 +67,7 @@ def random_pairs(
         theorem="Theorem 5.1",
         statement=f"of W, from {HELD_OUT} held-out random measurements",
     )
-    return Outcome(LowRankHead(K, Q, v), notes, (claim,))
+    return Outcome(LowRankHead(K, Q, v), notes, allows=Allowance(claim))
 
 
 def _design(n: int, v: Array, size: float, spec: OracleSpec, rng: np.random.Generator) -> tuple[Array, Array]:

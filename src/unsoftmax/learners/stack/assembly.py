@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.polish import Polished
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -38,7 +38,7 @@ def outcome(
         start += size
     networks: Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks).astype(spec.dtype)
-    return Outcome(model, notes=(_found(model, heads, far.networks),), claims=_claims(polished, order))
+    return Outcome(model, (_found(model, heads, far.networks),), (_order(order),), Allowance(_error(polished)))
 
 
 def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
@@ -47,13 +47,14 @@ def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
     return AttentionLayer(K, Q, heads.c @ T.T, heads.O, V, constant)
 
 
-def _claims(polished: Polished, order: Order) -> tuple[Claim, ...]:
+def _error(polished: Polished) -> Claim:
     statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
-    said = "the matrix of which head feeds which is 0 and 1 up to this"
-    return (
-        Claim(RELATIVE_ERROR, _SLACK * polished.error, statement=statement),
-        Claim("order of layers", 0.5, order.deviation, statement=said),
-    )
+    return Claim(RELATIVE_ERROR, _SLACK * polished.error, statement=statement)
+
+
+def _order(order: Order) -> Claim:
+    statement = "the matrix of which head feeds which is 0 and 1 up to this"
+    return Claim("order of layers", 0.5, order.deviation, statement=statement)
 
 
 def _found(model: AttentionStack, heads: Heads, networks: bool) -> str:
