@@ -119,3 +119,40 @@ def test_a_target_that_lies_on_ordinary_sequences_only_is_caught() -> None:
 
     with pytest.raises(us.errors.ModelMismatch, match="ordinary sequences"):
         us.recover(us.oracle(other, 8, outputs=8), AttentionStack())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(2, 1, 6), (3, 1, 8), (2, 2, 6), (1, 3, 4)], ids=str)
+def test_stacks_without_norms(shape, causal) -> None:
+    layers, heads, rank = shape
+    target = stack(10, layers, heads, rank, norm=None, causal=causal)
+    recovery = recovered(target, norm=None)
+    model = recovery.model
+    (claim,) = [c for c in recovery.certificate.claims if c.name == "relative parameter error"]
+    assert us.models.distance(model, target) <= min(claim.bound, 1e-10)
+    assert (model.norm, model.heads, model.causal) == (None, target.heads, causal and layers > 1)
+    X = np.random.default_rng(0).standard_normal((20, 7, 10))
+    np.testing.assert_allclose(model(X), target(X), atol=1e-10)
+
+
+def test_the_bill_of_a_stack_without_norms_is_the_closed_form() -> None:
+    """Where no two paths meet on one token, which one of three does."""
+    exact = 0
+    for seed in range(4):
+        phases = recovered(stack(9, 2, 1, 5, norm=None, seed=seed)).usage.phases
+        asked = sum(count for phase, count in phases.items() if phase not in ("verify", "repair"))
+        exact += asked == us.theory.plain_stack_queries(9, 2, 1, 5) and "repair" not in phases
+    assert exact >= 1
+    for layers, heads, rank in [(2, 1, 16), (3, 1, 16), (2, 2, 8)]:
+        unknowns = us.theory.plain_stack_unknowns(16, layers, heads, rank)
+        assert us.theory.plain_stack_queries(16, layers, heads, rank) * 16 < 5 * unknowns
+
+
+def test_more_paths_than_outputs_are_refused_by_name() -> None:
+    with pytest.raises(us.errors.NotIdentifiable, match="paths"):
+        recovered(stack(6, 3, 1, 4, norm=None))
+
+
+def test_networks_without_norms_are_refused() -> None:
+    with pytest.raises(us.errors.ModelMismatch, match="not affine"):
+        recovered(stack(norm=None, network=8))

@@ -7,7 +7,8 @@ import pytest
 
 from tests.solvers.test_stack_newton import OUT, D, T, heads
 from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
-from unsoftmax.solvers.stack_newton import Contexts, Deep
+from unsoftmax.solvers.stack_heads import Contexts
+from unsoftmax.solvers.stack_models import Deep
 
 
 @pytest.mark.parametrize("networks", [False, True])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unsoftmax.solvers.stack_newton import Contexts, Deep, Heads, Wide, factored, gauss_newton
+from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
+from unsoftmax.solvers.stack_models import Deep, Wide
+from unsoftmax.solvers.stack_newton import gauss_newton
 
 D, OUT, N = 5, 6, 4
 T = np.linalg.qr(np.random.default_rng(0).standard_normal((OUT, D)))[0]

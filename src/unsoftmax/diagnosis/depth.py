@@ -82,7 +82,7 @@ def depth(
 
 def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
     frame = yield from find_frame(spec, rng)
-    if frame.dtype != "float64" or not (yield from _placeless(spec, rng)):
+    if frame.norm is None or frame.dtype != "float64" or not (yield from _placeless(spec, rng)):
         return None
     alone = yield from find_far(frame, rng)
     far = Far(frame, EXTRAPOLATED[frame.dtype])

@@ -1,4 +1,4 @@
-"""Every head of every layer of a pre-norm stack, from vector answers."""
+"""Every head of every layer of a stack, norms first or none, from vector answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.order import find_causal, find_layers
+from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
 from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
-from unsoftmax.solvers.stack_newton import factored
+from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.spec import OracleSpec
 
 _LONGEST = 11
@@ -42,13 +43,14 @@ class AttentionStack:
     direction in every layer, so all heads of all layers see the same tokens and add up. They are told apart by algebra
     (see docs/theory/stacks.md), ordered by the 1/lambda term, and polished on the stack itself. Found, not given: the
     numbers of layers and heads, ranks, biases, LayerNorm or RMSNorm and its eps, causal or not, networks or none.
+    Stacks without any norm are learned where attention is hard, by the paths that tokens take through the heads.
     layers and heads (per layer), where given, are held against what is found. polish=False, or more than some thousand
     parameters, leaves the heads as they were read: seven digits, and a stack that cannot be called.
     """
 
     layers: int | None = None
     heads: int | None = None
-    norm: Literal["auto", "layer", "rms"] = "auto"
+    norm: Literal["auto", "layer", "rms"] | None = "auto"
     final_norm: Literal["auto"] | bool = "auto"
     polish: bool = True
 
@@ -86,6 +88,10 @@ class AttentionStack:
             raise ModelMismatch(
                 "`final_norm` was given as True, and answers to long tokens are not bounded: there is none."
             )
+        if frame.norm is None:
+            plain, error = yield from learn_plain(frame, spec, rng, seed, self.polish)
+            self._compare(list(plain.sizes))
+            return plain_outcome(plain, error)
         far = yield from find_far(frame, rng)
         polished = yield from self._wide(far, rng, seed)
         layers, order = yield from find_layers(far, polished.heads, rng)

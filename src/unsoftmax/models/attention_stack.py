@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,8 +11,7 @@ from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model, attention_weights, floating, seeded, tokens_of
 from unsoftmax.models.feed_forward import Activation, FeedForward
-
-StackNorm = Literal["layer", "rms"]
+from unsoftmax.models.stack_forms import StackNorm, canonical, random_layer
 
 _CODES: dict[StackNorm, int] = {"layer": 1, "rms": 2}
 """Numbers by which a file names a norm."""
@@ -154,19 +153,10 @@ class AttentionStack(Model):
         """The same function in the form a learner can know.
 
         A LayerNorm drops the mean: heads see zero-mean tokens, and the means that layers write only show as their sum,
-        which joins the highest layer's constant; a final LayerNorm drops that too.
+        which joins the highest layer's constant; a final LayerNorm drops that too. Without norms and networks a
+        layer's constant shifts the c and the constants above, and only their sum on top shows.
         """
-        if self.norm != "layer":
-            return self
-        layers, total = [], 0.0
-        for layer in self.layers:
-            total += float(layer.constant.mean())
-            K, Q, c, V, constant = (_centred(x) for x in (layer.K, layer.Q, layer.c, layer.V, layer.constant))
-            O = layer.O - layer.O.mean(axis=1, keepdims=True) if self.final_norm else layer.O
-            layers.append(replace(layer, K=K, Q=Q, c=c, V=V, O=O, constant=constant))
-        if not self.final_norm:
-            layers[-1] = replace(layers[-1], constant=layers[-1].constant + layers[-1].constant.dtype.type(total))
-        return replace(self, layers=tuple(layers))
+        return canonical(self)
 
     def parameters(self) -> dict[str, Array]:
         """All arrays by name: layers as "layer.0.K", networks as "network.0.A", the rest by field."""
@@ -241,7 +231,7 @@ class AttentionStack(Model):
         if layers < 1 or heads < 1 or (head_dim is None and dim % heads):
             raise InvalidArgument(f"`layers` and `heads` must be positive and heads divide dim (got {heads}, {dim}).")
         dh = dim // heads if head_dim is None else head_dim
-        drawn = [_random_layer(dim, heads, dh, norm, bias, scale, rng) for _ in range(layers)]
+        drawn = [random_layer(dim, heads, dh, norm, bias, scale, rng) for _ in range(layers)]
         networks = [
             FeedForward.random(dim, network, rng, activation=activation, gated=gated)
             for _ in range(layers if network else 0)
@@ -251,34 +241,6 @@ class AttentionStack(Model):
             rest = {"gamma": 1 + 0.2 * rng.standard_normal(dim), "beta": 0.2 * rng.standard_normal(dim)}
             rest |= {"beta": None} if norm == "rms" else {}
         return cls(tuple(drawn), norm, eps if norm else 0.0, causal, tuple(networks) or None, final_norm, **rest)
-
-
-def _random_layer(
-    d: int, heads: int, dh: int, norm: StackNorm | None, bias: bool, scale: float, rng: np.random.Generator
-) -> AttentionLayer:
-    draw = rng.standard_normal
-    n, keep = heads * dh, float(bias)
-    query, key = (draw((n, d)) * np.sqrt(1.5 * scale / d) for _ in range(2))
-    value, out = draw((n, d)) / np.sqrt(d), 0.5 * draw((d, n)) / np.sqrt(n)
-    biases = [keep * size * draw(m) for size, m in ((0.3, n), (0.3, n), (0.3, n), (0.2, d))]
-    first, second, third, last = zip((query, key, value, out), biases, strict=True)
-    layer = AttentionLayer.from_projections(first, second, third, last, heads)
-    if norm is None:
-        return layer
-    gamma, beta = 1 + 0.2 * draw(d), 0.2 * draw(d) * (norm == "layer")
-    return with_affine(layer, gamma, beta)
-
-
-def with_affine(layer: AttentionLayer, gamma: Array, beta: Array) -> AttentionLayer:
-    """The heads of `layer` on gamma z + beta, as heads on z: gamma and beta (d,) of a norm go into them."""
-    return replace(
-        layer,
-        K=layer.K * gamma,
-        Q=layer.Q * gamma,
-        c=gamma * layer.key_directions(beta[None])[:, 0],
-        V=layer.V * gamma,
-        constant=layer.constant + (layer.P @ beta).sum(axis=0),
-    )
 
 
 def _expanded(stack: AttentionStack, X: Array, counts: Array) -> Array:
@@ -295,7 +257,3 @@ def _numbered(parameters: dict[str, Array], kind: str) -> list[dict[str, Array]]
     split = {name: name.split(".") for name in parameters if name.startswith(f"{kind}.")}
     numbers = sorted({int(parts[1]) for parts in split.values()})
     return [{parts[2]: parameters[name] for name, parts in split.items() if int(parts[1]) == i} for i in numbers]
-
-
-def _centred(x: Array) -> Array:
-    return np.asarray(x - x.mean(axis=-1, keepdims=True))

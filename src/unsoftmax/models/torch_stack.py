@@ -8,9 +8,10 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
-from unsoftmax.models.attention_stack import AttentionStack, with_affine
+from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Array
 from unsoftmax.models.feed_forward import Activation, FeedForward
+from unsoftmax.models.stack_forms import with_affine
 
 try:
     import torch

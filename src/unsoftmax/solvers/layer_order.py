@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.stack_newton import Contexts, Heads, at_work
+from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
 
 _CUT = 1e-9
 """Relative singular values below which a direction is no information: phi_h along q, K_g outside g's range."""
@@ -34,14 +34,18 @@ class Order:
 
     def layers(self) -> list[list[int]] | None:
         """Heads by layer, lowest first; None unless "below" is what it is between layers of one stack."""
-        below = self.o > 0.5
-        np.fill_diagonal(below, False)
-        depth = below.sum(axis=1)
-        groups = [[int(h) for h in np.flatnonzero(depth == value)] for value in sorted(set(depth.tolist()))]
-        layer = np.empty(len(depth), int)
-        for number, group in enumerate(groups):
-            layer[group] = number
-        return groups if np.array_equal(below, layer[None, :] < layer[:, None]) else None
+        return by_layer(self.o > 0.5)
+
+
+def by_layer(below: Array) -> list[list[int]] | None:
+    """Heads by layer, lowest first, from below[h, g], "g lies below h"; None if that is no order of layers."""
+    below = below & ~np.eye(len(below), dtype=bool)
+    depth = below.sum(axis=1)
+    groups = [[int(h) for h in np.flatnonzero(depth == value)] for value in sorted(set(depth.tolist()))]
+    layer = np.empty(len(depth), int)
+    for number, group in enumerate(groups):
+        layer[group] = number
+    return groups if np.array_equal(below, layer[None, :] < layer[:, None]) else None
 
 
 def unknowns(n: int, D: int, d: int, rank: int, networks: bool) -> int:

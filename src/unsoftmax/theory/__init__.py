@@ -37,7 +37,12 @@ from unsoftmax.theory.output import (
     output_layer_rotation_requests,
     output_layer_unknowns,
 )
-from unsoftmax.theory.stacks import attention_stack_queries, attention_stack_unknowns
+from unsoftmax.theory.stacks import (
+    attention_stack_queries,
+    attention_stack_unknowns,
+    plain_stack_queries,
+    plain_stack_unknowns,
+)
 from unsoftmax.theory.values import (
     NUCLEAR_NORM_CONSTANT,
     affine_head_queries,
@@ -82,6 +87,8 @@ __all__ = [
     "attention_layer_unknowns",
     "attention_stack_queries",
     "attention_stack_unknowns",
+    "plain_stack_queries",
+    "plain_stack_unknowns",
     "averaging_blocks",
     "averaging_queries",
     "low_rank_queries",

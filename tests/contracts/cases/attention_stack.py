@@ -25,6 +25,10 @@ def stack(**rest):
     return us.models.AttentionStack.random(8, 2, 2, 2, seed=1, **rest)
 
 
+def plain():
+    return us.models.AttentionStack.random(8, 2, 1, 4, norm=None, causal=True, seed=1)
+
+
 def last_moves(y, tokens):
     """The last token's own place in the sequence shows in the answer."""
     return y + np.tanh(tokens[:, -1]) * tokens.shape[1]
@@ -43,5 +47,6 @@ OUTSIDE = {
 CASES = [
     Case("AttentionStack", us.learners.AttentionStack(), lambda: stack(causal=True), 1e-12, outside=OUTSIDE),
     Case("AttentionStack-rms", us.learners.AttentionStack(), lambda: stack(norm="rms"), 1e-12),
+    Case("AttentionStack-plain", us.learners.AttentionStack(), plain, 1e-9),
     Case("AttentionStack-networks", us.learners.AttentionStack(), lambda: stack(network=12), 1e-8),
 ]

@@ -7,4 +7,7 @@ star      the same heads at neighbouring displacements: W, c and P
 order     which head feeds which: layers
 polish    Gauss-Newton on what was asked, and on the stack itself
 assembly  from what was read to the model, its notes and its claims
+hard      without norms: paths, where tokens are so long that every head picks one
+soft      without norms: scores, at tokens of ordinary length
+plain     without norms: both, and Gauss-Newton
 """

@@ -14,7 +14,8 @@ from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.layer_order import Order
-from unsoftmax.solvers.stack_newton import Deep, Heads
+from unsoftmax.solvers.stack_heads import Heads
+from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.spec import OracleSpec
 
 _SLACK = 30.0

@@ -15,7 +15,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.stack_newton import Contexts
+from unsoftmax.solvers.stack_heads import Contexts
 
 ONE_LENGTH = {"float64": (2.0**27,), "float32": (2.0**9, 2.0**10, 2.0**11)}
 """lambda where single tokens answer affinely: rounding (lambda eps) and the rest (1/lambda) are both 1e-8; float32 has

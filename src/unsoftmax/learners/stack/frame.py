@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.models.attention_stack import StackNorm
+from unsoftmax.models.stack_forms import StackNorm
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
 
@@ -26,11 +26,16 @@ _LEAST = 4
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Normalised tokens are T w, |w| = radius = sqrt d: T (d, D) is the identity, or a basis off the mean."""
+    """Normalised tokens are T w, |w| = radius = sqrt d: T (d, D) is the identity, or a basis off the mean.
 
-    norm: StackNorm
+    Without a norm (None) nothing is frozen, and single tokens are answered affinely.
+    """
+
+    norm: StackNorm | None
     T: Array
     dtype: str
+    one: tuple[Array, Array] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
+    """An ordinary token and its answer, where no norm stands before the layers."""
 
     @property
     def d(self) -> int:
@@ -55,7 +60,7 @@ class Frame:
 
 
 def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
-    """Three one-token queries, phase "pilot"; raises where no norm, or another one, stands there."""
+    """Three one-token queries, phase "pilot", four without a norm; raises where another one stands there."""
     d = spec.dim
     require_far(spec)
     x = rng.standard_normal((2, d))
@@ -63,7 +68,10 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
     y = yield one_row(np.stack([x[0], x[0] + 1.0, far]), phase="pilot")
     dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
     if np.abs(y[2] - far).max() > _SAME * np.abs(far).max():
-        _refuse(y[2], far)
+        _refuse_bounded(y[2], far)
+        (both,) = yield one_row((x[0] + x[1])[None], phase="pilot")
+        _refuse_bent(y[2] / FROZEN[spec.dtype], both - y[0])
+        return Frame(None, np.eye(d), dtype, (x[0], y[0]))
     follows = np.abs(y[1] - y[0] - 1.0).max() <= _SAME * (1 + np.abs(y[:2]).max())
     T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if follows else np.eye(d)
     frame = Frame("layer" if follows else "rms", T, dtype)
@@ -84,14 +92,18 @@ def require_far(spec: OracleSpec) -> None:
         )
 
 
-def _refuse(y: Array, far: Array) -> None:
+def _refuse_bounded(y: Array, far: Array) -> None:
     if np.abs(y).max() < 2.0**-20 * np.abs(far).max():
         raise ModelMismatch(
             "answers to very long tokens stay bounded: the last thing before the answer is a norm. A final norm on a "
             "pre-norm stack, or norms after every layer (post-norm, as in BERT), hide the length of what heads write; "
             "this learner serves stacks whose last layer adds to its input."
         )
-    raise ModelMismatch(
-        "answers to very long tokens are not these tokens: no norm stands before the layers, or there is no residual. "
-        "Use learners.AttentionLayer for one layer without a residual."
-    )
+
+
+def _refuse_bent(linear: Array, seen: Array) -> None:
+    if np.abs(linear - seen).max() > _SAME * np.abs(seen).max():
+        raise ModelMismatch(
+            "answers to very long tokens are not these tokens, so no norm stands before the layers, and answers to "
+            "single tokens are not affine, as those of attention alone would be: something else stands between them."
+        )

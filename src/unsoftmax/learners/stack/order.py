@@ -10,7 +10,7 @@ from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
-from unsoftmax.solvers.stack_newton import Contexts, Heads
+from unsoftmax.solvers.stack_heads import Contexts, Heads
 from unsoftmax.spec import OracleSpec
 
 TOKENS = 4

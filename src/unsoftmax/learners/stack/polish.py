@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.learners.stack.order import TOKENS
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.stack_newton import Contexts, Deep, Fit, Heads, Wide, factored, gauss_newton
+from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
+from unsoftmax.solvers.stack_models import Deep, Wide
+from unsoftmax.solvers.stack_newton import Fit, gauss_newton
 from unsoftmax.solvers.star import ranks
 
 _OVER_WIDE = 1.6
@@ -39,7 +42,7 @@ _HELD_OUT = 8
 _UNPOLISHED = 30.0
 """Error of the worst head over the misfit of random contexts, for heads that were not polished: ten was seen."""
 
-_DRAWS = 8
+DRAWS = 8
 """Random errors of the answers whose effect is followed into the parameters."""
 
 
@@ -48,7 +51,7 @@ class Polished:
     """Heads, the fit they come from, and how far noise moves the worst parameter, relative."""
 
     heads: Heads
-    fit: Fit
+    fit: Fit[Any]
     error: float
 
 
@@ -73,9 +76,9 @@ def cut_heads(star: Star) -> Heads:
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number."""
     # Without networks this is a start only, and nobody asks how good it is.
-    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=_DRAWS if far.networks else 0, seed=seed)
+    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=DRAWS if far.networks else 0, seed=seed)
     y = np.concatenate([part.y for part in far.data])
-    return Polished(fit.model.heads, fit, _error(fit)), fit.residual * float(np.sqrt(np.mean(y**2)))
+    return Polished(fit.model.heads, fit, parameter_error(fit)), fit.residual * float(np.sqrt(np.mean(y**2)))
 
 
 def unpolished(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[Polished, float]]:
@@ -119,16 +122,16 @@ def polish_deep(
         model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model
     first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
-    fit = gauss_newton(first.model, [data], steps=25, noise=noise, draws=_DRAWS, seed=seed)
+    fit = gauss_newton(first.model, [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
     if fit.residual > far.exact:
         raise ModelMismatch(
             f"{len(heads)} heads in {L} layers were told apart, and a stack of them misses ordinary answers by "
             f"{fit.residual:.2g} of what is written: something else than attention stands between the layers."
         )
-    return Polished(fit.model.heads, fit, _error(fit))
+    return Polished(fit.model.heads, fit, parameter_error(fit))
 
 
-def _error(fit: Fit) -> float:
+def parameter_error(fit: Fit[Any]) -> float:
     """Worst relative change of a head's W, c or P over the moved models."""
     heads = fit.model.heads
     worst = 0.0

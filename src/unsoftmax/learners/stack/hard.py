@@ -1,0 +1,177 @@
+"""Stacks without norms where tokens are so long that every head picks one of them: all paths and their matrices.
+
+Which token a path picks is found by moving all tokens at once, by random amounts along one direction r: the answer
+moves by sum_paths c_picked M_path r, and only picked tokens' amounts are in the column space of what is answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.paths import heads_of, picked, same_set
+from unsoftmax.spec import OracleSpec
+
+LENGTH = 2.0**40
+"""Length of tokens: scores of 1e24 pick one token wherever two differ at all, and constants and c are 1e-12 beside."""
+
+TOKENS = 256
+"""Tokens of a sequence: two paths pick the same one in about 1 of 100 pairs, which costs a scan."""
+
+_FEWEST = 48
+"""Fewest tokens: below, most scans have two paths on one token."""
+
+_STEP = 2.0**-16
+"""How far tokens are moved, over their length: scores within this share of each other may change the pick, and 2^-36 of
+the response is rounding."""
+
+_SCANS = 12
+"""Scans until two of them show the same paths; each is clean with a chance of about one half or more."""
+
+_READS = 3
+"""Times that matrices are read: a pick that changed on the way, or a token on two paths in two scans, shows in them."""
+
+_WIDEN = 4
+"""Scans after which tokens get unequal lengths: a head that prefers the token itself then leaves short ones."""
+
+_EXPLAINED = 1e-7
+"""Gap of a hard answer and the sum of its paths, over the tokens' length."""
+
+_SOFT = 2
+"""Sequences of two ordinary tokens that all paths together must explain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """Tokens (n, d), their answer (d,), the picked ones (m,) and their signatures M r (m, d)."""
+
+    tokens: Array
+    answer: Array
+    picked: Array
+    signatures: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Matrices P (H, d, d) of the heads by layer, lowest first."""
+
+    P: list[Array]
+
+    @property
+    def count(self) -> int:
+        """Paths of all layers together."""
+        return int(np.prod([1 + len(layer) for layer in self.P])) - 1
+
+
+def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Generator) -> Asking[Paths]:
+    """Scans until two agree, then d queries per path; raises where these are not the paths of a stack.
+
+    `one` is a token and its answer.
+    """
+    d = spec.dim
+    n = int(min(TOKENS, spec.domain.length_limit))
+    if n < _FEWEST:
+        raise DomainError(f"a stack without norms is told by sequences of {_FEWEST} tokens; max_length is {n}.")
+    r = sphere(rng, (d,))
+    scans: list[Scan] = []
+    read: list[tuple[Array, Array]] = []
+    reads, crowded, width, most = 0, False, 6, 0
+    for number in range(_SCANS):
+        shortest = 0.99 if number < _WIDEN else 0.2
+        scan, full = yield from _scan(_draw(n, d, shortest, rng), r, width, rng, "main" if number < 2 else "repair")
+        crowded = crowded or full
+        if scan is None:
+            continue
+        width, most = len(scan.picked) + 2, max(most, len(scan.picked))
+        # Fewer paths than once before: two of them met on one token, perhaps twice in the same way.
+        if len(scan.picked) == most and any(same_set(scan.signatures, other.signatures) for other in scans):
+            reads += 1
+            M = yield from _matrices(scan, read, "main" if reads == 1 else "repair")
+            explained = _explains(scan, M)
+            layers = heads_of(M) if explained else None
+            if layers is not None and (yield from _spanned(M, one, rng)):
+                return Paths([M[layer] for layer in layers])
+            read = list(zip(scan.signatures, M, strict=True)) if explained else []
+        scans.append(scan)
+        if reads == _READS:
+            break
+    if crowded:
+        raise NotIdentifiable(
+            f"hard answers have as many independent parts as outputs ({d}): this stack without norms has "
+            f"(1 + H_1)...(1 + H_L) - 1 paths, and {d - 1} can be told apart."
+        )
+    raise ModelMismatch(
+        "no norm stands before the layers, and where attention is hard the answers are not the last token and "
+        "products of heads applied to picked tokens: there is no residual, something else than attention stands "
+        "between the layers, two heads always attend alike, or a head's rank is below the number of paths under it. "
+        "Use learners.AttentionLayer for one layer."
+    )
+
+
+def _draw(n: int, d: int, shortest: float, rng: np.random.Generator) -> Array:
+    return np.asarray(LENGTH * rng.uniform(shortest, 1, (n, 1)) * sphere(rng, (n, d)))
+
+
+def _scan(X: Array, r: Array, width: int, rng: np.random.Generator, phase: str) -> Asking[tuple[Scan | None, bool]]:
+    """Moves tokens until those that are picked can be told; and whether the responses fill all outputs."""
+    n, d = X.shape
+    (answer,) = yield Probes(X[None], phase=phase)
+    C, Y = np.empty((0, n)), np.empty((0, d))
+    while len(C) < d + 2:
+        new = rng.standard_normal((min(width - len(C), d + 2 - len(C)), n))
+        # The last token is on a path of its own, the residual.
+        new[:, -1] = 0.0
+        moved = X + _STEP * LENGTH * new[:, :, None] * r
+        y = yield Probes(moved, phase=phase)
+        C, Y = np.vstack([C, new]), np.vstack([Y, (y - answer) / (_STEP * LENGTH)])
+        found = picked(C, Y)
+        if found is not None:
+            return Scan(X, answer, *found), False
+        width = len(C) + 4
+    sizes = np.linalg.svd(Y, compute_uv=False)
+    return None, bool(sizes[-1] > 1e-6 * sizes[0])
+
+
+def _matrices(scan: Scan, known: list[tuple[Array, Array]], phase: str) -> Asking[Array]:
+    """M (m, d, d) of every path, from its picked token moved along each axis; `known` are signatures and matrices."""
+    d = scan.tokens.shape[1]
+    matrices = []
+    for token, signature in zip(scan.picked, scan.signatures, strict=True):
+        M = next((M for other, M in known if same_set(signature[None], other[None])), None)
+        if M is None:
+            X = np.repeat(scan.tokens[None], d, axis=0)
+            X[:, token] += _STEP * LENGTH * np.eye(d)
+            y = yield Probes(X, phase=phase)
+            M = (y - scan.answer).T / (_STEP * LENGTH)
+        matrices.append(M)
+    return np.array(matrices)
+
+
+def _explains(scan: Scan, M: Array) -> bool:
+    """Whether the last token and all paths' tokens make up the answer."""
+    total = scan.tokens[-1] + np.einsum("pde,pe->d", M, scan.tokens[scan.picked])
+    return bool(np.abs(scan.answer - total).max() <= _EXPLAINED * LENGTH)
+
+
+def _spanned(M: Array, one: tuple[Array, Array], rng: np.random.Generator) -> Asking[bool]:
+    """Whether answers to two ordinary tokens lie in the span of the paths.
+
+    Two heads that met on one token twice leave matrices without products, which may pass for a single layer.
+    """
+    d = M.shape[1]
+    total = np.eye(d) + M.sum(axis=0)
+    constant = one[1] - total @ one[0]
+    X = rng.standard_normal((_SOFT, 2, d)) / np.sqrt(d)
+    y = yield Probes(X, phase="pilot")
+    for (first, last), answer in zip(X, y, strict=True):
+        columns = (M @ (first - last)).T
+        rest = answer - constant - total @ last
+        left = rest - columns @ np.linalg.lstsq(columns, rest, rcond=None)[0]
+        if np.linalg.norm(left) > _EXPLAINED * np.linalg.norm(answer):
+            return False
+    return True

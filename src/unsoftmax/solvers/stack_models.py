@@ -1,0 +1,107 @@
+"""Two models of a stack that share their heads, for Gauss-Newton; Jacobians are written out by hand.
+
+Wide: the last token is long too, all heads of all layers see the same tokens and add up. Deep: the last token has an
+ordinary length and every layer sees what the layers below made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.stack_heads import AtWork, Contexts, Heads, at_work
+
+
+@dataclass(frozen=True, eq=False)
+class Wide:
+    """All heads at once."""
+
+    heads: Heads
+
+    @property
+    def flat(self) -> Array:
+        return self.heads.flat
+
+    def like(self, flat: Array) -> Wide:
+        return Wide(self.heads.like(flat))
+
+    def answers(self, data: Contexts) -> Array:
+        """(B, d)."""
+        return at_work(self.heads, data.q, data, minus_own=True).out
+
+    def jacobian(self, data: Contexts) -> tuple[Array, Array]:
+        """Answers (B, d) and their derivative (B, d, parameters)."""
+        seen = at_work(self.heads, data.q, data, minus_own=True)
+        return seen.out, seen.by_parameters()
+
+
+@dataclass(frozen=True, eq=False)
+class Deep:
+    """Layers of heads: x <- x + Attn(norm x) + constant. T (d, D) maps coordinates of normalised tokens to tokens.
+
+    heads and constants (L, d) lowest layer first, `sizes` heads per layer; norm is x / sqrt(|x|^2 / d + eps).
+    """
+
+    heads: Heads
+    sizes: tuple[int, ...]
+    constants: Array
+    eps: float
+    T: Array
+
+    @property
+    def flat(self) -> Array:
+        return np.concatenate([self.heads.flat, self.constants.ravel(), [self.eps]])
+
+    def like(self, flat: Array) -> Deep:
+        n = self.heads.flat.size
+        # A step past zero is no eps: half the way is.
+        eps = float(flat[-1]) if flat[-1] > 0 else self.eps / 2
+        return replace(
+            self, heads=self.heads.like(flat[:n]), constants=flat[n:-1].reshape(self.constants.shape), eps=eps
+        )
+
+    def answers(self, data: Contexts) -> Array:
+        """(B, d)."""
+        return self._run(data)[0]
+
+    def _run(self, data: Contexts) -> tuple[Array, list[AtWork], list[Array], list[Array]]:
+        d = len(self.T)
+        v = np.zeros((len(data), d))
+        layers, turns, fades = [], [], []
+        for part, constant in zip(self._parts(), self.constants, strict=True):
+            x = data.scale[:, None] * data.q + v @ self.T
+            g = (x * x).sum(axis=1) / d + self.eps
+            seen = at_work(part, x / np.sqrt(g)[:, None], data)
+            turn = (
+                np.eye(x.shape[1]) / np.sqrt(g)[:, None, None]
+                - x[:, :, None] * x[:, None] / (d * g**1.5)[:, None, None]
+            )
+            layers.append(seen)
+            turns.append(turn)
+            fades.append(-x / (2 * g**1.5)[:, None])
+            v = v + seen.out + constant
+        return v, layers, turns, fades
+
+    def _parts(self) -> Iterator[Heads]:
+        start = 0
+        for size in self.sizes:
+            yield self.heads.take(list(range(start, start + size)))
+            start += size
+
+    def jacobian(self, data: Contexts) -> tuple[Array, Array]:
+        """Answers (B, d) and their derivative (B, d, parameters), from the highest layer down."""
+        v, layers, turns, fades = self._run(data)
+        above = np.broadcast_to(np.eye(len(self.T)), (len(data), *np.eye(len(self.T)).shape))
+        by_heads, by_constants = [], []
+        by_eps = np.zeros(v.shape)
+        for seen, turn, fade in zip(layers[::-1], turns[::-1], fades[::-1], strict=True):
+            by_heads.append(above @ seen.by_parameters())
+            by_constants.append(above)
+            by_own = above @ seen.by_own()
+            by_eps += (by_own @ fade[:, :, None])[:, :, 0]
+            above = above + by_own @ turn @ self.T.T
+        J = np.concatenate([*by_heads[::-1], *by_constants[::-1], by_eps[:, :, None]], axis=2)
+        return v, J
