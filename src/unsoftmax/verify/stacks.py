@@ -6,6 +6,8 @@ theirs to rounding. Fresh contexts show every head of every layer in the first o
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit
@@ -111,20 +113,19 @@ def _near_ties(model: AttentionStack, frame: Frame, rng: np.random.Generator) ->
     return q, others
 
 
-def _lengths(model: AttentionStack, n: int) -> Array:
-    """Lengths (n, 1, 1) of the sequences' tokens: without norms every second is one at which no score is beyond a few,
-    since elsewhere strong heads saturate and show nothing."""
-    lengths = np.ones((n, 1, 1))
-    if model.norm is None:
-        strongest = max(float(np.linalg.norm(W)) for layer in model.layers for W in layer.W)
-        lengths[::2] = np.sqrt(1.5 / max(strongest, 1.5e-6))
-    return lengths
+def _readable(model: AttentionStack) -> float:
+    """Length of tokens at which no score of a stack without norms is beyond a few: elsewhere strong heads saturate and
+    show nothing."""
+    strongest = max(float(np.linalg.norm(W)) for layer in model.layers for W in layer.W)
+    return float(np.sqrt(1.5 / max(strongest, 1.5e-6)))
 
 
 def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.random.Generator) -> Asking[Claim]:
     worst, noise = 0.0, spec.eps
-    for length, n in ORDINARY.items():
-        X = representable(_lengths(model, n) * rng.standard_normal((n, length, spec.dim)))
+    # Without norms nothing is frozen, and the same sequences are asked at two lengths of their tokens instead.
+    sizes = (1.0, _readable(model)) if model.norm is None else (1.0,)
+    for scale, (length, n) in product(sizes, ORDINARY.items()):
+        X = representable(scale * rng.standard_normal((n, length, spec.dim)))
         y = yield Probes(X, phase="verify")
         kept = 0.0 if model.final_norm else X[:, -1]
         size = max(float(np.sqrt(np.mean((y - kept) ** 2))), 1e-300)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import find_paths
 from unsoftmax.learners.stack.order import find_causal
@@ -85,7 +85,7 @@ def plain_outcome(found: Plain, error: float) -> Outcome:
     seen = "causal" if model.causal else "every token sees all"
     note = f"{model.depth} layers of {counts} heads (lowest first), no norm, {seen}, all constants on top."
     statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
-    return Outcome(model, notes=(note,), claims=(Claim(RELATIVE_ERROR, error, statement=statement),))
+    return Outcome(model, (note,), allows=Allowance(Claim(RELATIVE_ERROR, error, statement=statement)))
 
 
 def _layer(W: Array, c: Array, P: Array, constant: Array, cut: float) -> AttentionLayer:
