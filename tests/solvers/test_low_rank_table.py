@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.low_rank_table import from_cross, pivots, visible_rank
+from unsoftmax.solvers.low_rank_table import completed, pivots, visible_rank
 
 
 @settings(max_examples=30, deadline=None)
@@ -19,7 +19,9 @@ def test_a_cross_determines_the_table(d: int, seed: int, data) -> None:
     rows, columns = pivots(T, rank)
     known = np.full_like(T, np.nan)
     known[rows], known[:, columns] = T[rows], T[:, columns]
-    assert np.allclose(from_cross(known, rows, columns), T, atol=1e-6 * max(1.0, np.abs(T).max(initial=0.0)))
+    assert np.allclose(
+        completed(known[:, columns], known[rows], rows, rank), T, atol=1e-6 * max(1.0, np.abs(T).max(initial=0.0))
+    )
 
 
 def test_directions_below_the_noise_are_not_counted() -> None:

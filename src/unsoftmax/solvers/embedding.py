@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import qr
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _RELATIVE = 1e-9
 """Singular values of the embeddings below this fraction of the largest count as 0."""
@@ -39,8 +39,7 @@ def spanning_tokens(E: Array, spare: int) -> Array:
     size = float(np.linalg.norm(E, axis=1).mean()) or 1.0
     extended = np.hstack([E, np.full((len(E), 1), size)])
     wanted = min(len(E), _rank(extended) + spare)
-    order = qr(extended.T, mode="r", pivoting=True)[1]
-    return np.sort(order[:wanted])
+    return np.sort(pivot_rows(extended)[:wanted])
 
 
 @dataclass(frozen=True, eq=False)

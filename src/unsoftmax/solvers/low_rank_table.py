@@ -1,4 +1,8 @@
-"""A matrix of low rank from a cross of its columns and rows."""
+"""A matrix of low rank from a cross of its columns and rows: its rank, which rows carry it, and the whole of it.
+
+The one choice of pivots for tables that are read entry by entry. Brackets of labels have pivots of their own
+(skeleton.py): entries there are intervals, and the largest is taken.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,20 @@ def visible_rank(block: Array, noise: float) -> int:
     return int(np.sum(s > negligible(noise, len(s)) * max(float(s[0]), 1.0))) if len(s) else 0
 
 
+def pivot_rows(M: Array) -> Array:
+    """Rows of M (n, k), the first of which span it best: each is the one that is farthest from those before."""
+    return np.asarray(qr(M.T, mode="r", pivoting=True)[1])
+
+
 def pivots(block: Array, rank: int) -> tuple[Array, Array]:
-    """Indices of `rank` rows and `rank` columns that span the block best (greedily)."""
-    columns = qr(block, mode="r", pivoting=True)[1][:rank]
-    rows = qr(block[:, columns].T, mode="r", pivoting=True)[1][:rank]
-    return np.asarray(rows), np.asarray(columns)
+    """Indices of `rank` rows and `rank` columns that span the block best."""
+    columns = pivot_rows(block.T)[:rank]
+    return pivot_rows(block[:, columns])[:rank], columns
 
 
-def from_cross(T: Array, rows: Array, columns: Array) -> Array:
-    """The whole table from its measured columns and rows: C (T[rows, columns])^-1 R, through an orthogonal basis."""
-    if not len(rows):
-        return np.zeros_like(T)
-    Q = np.linalg.qr(T[:, columns])[0]
-    return np.asarray(Q @ np.linalg.solve(Q[rows], T[rows]))
+def completed(columns: Array, rows: Array, at: Array, rank: int) -> Array:
+    """The matrix (m, d) of this rank from `columns` (m, c) of it and its `rows` (k, d), which stand at `at` (k,)."""
+    if rank == 0:
+        return np.zeros((len(columns), rows.shape[1]))
+    U = np.linalg.svd(columns, full_matrices=False)[0][:, :rank]
+    return np.asarray(U @ np.linalg.lstsq(U[at], rows, rcond=None)[0])

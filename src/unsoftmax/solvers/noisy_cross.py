@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import qr
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _DRAWS = 6
 """Random sets of tokens of which the best conditioned is taken; they cost arithmetic and no queries."""
@@ -94,7 +94,7 @@ def reading_rows(Q: Array, n: Array, X2: Array, cosine: float, length: float, rn
         w = w / (np.linalg.norm(w, axis=1, keepdims=True) if d > 1 else 1.0)
         tokens = length * (cosine * n + sine * w)
         M = tokens @ Q - X2.mean(axis=0) @ Q
-        order = qr(M.T, pivoting=True, mode="r")[1] if k else np.arange(len(tokens))
+        order = pivot_rows(M) if k else np.arange(len(tokens))
         pick = np.vstack([tokens[order[:k]], _check(tokens[order[:k]], tokens[order[k:]], Q, X2)])
         worst = min((smallest(pick[:k] @ Q - x2 @ Q) for x2 in X2), default=math.inf) if k else math.inf
         if worst > best:

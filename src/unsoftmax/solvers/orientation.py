@@ -8,9 +8,9 @@ with a few more, the undetermined ones are tried. Beyond that the search is a su
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import qr
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _MOST_TRIES = 14
 """Neurons beyond the dimension whose direction is found by trying: 2^14 choices take a second."""
@@ -22,7 +22,7 @@ def orientation(U: Array, s: Array, lin: Array, tolerance: float) -> Array | Non
     if not m:
         return np.zeros(0, dtype=bool) if np.linalg.norm(lin) <= tolerance else None
     D = (s[:, None] * U).T / np.linalg.norm(U, axis=1)
-    pivots = qr(D, mode="economic", pivoting=True)[2]
+    pivots = pivot_rows(D.T)
     rank = min(m, d)
     free = m - rank
     if free > _MOST_TRIES:

@@ -16,7 +16,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import RayPairs
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.solvers.cross import negligible
-from unsoftmax.solvers.low_rank_table import from_cross, pivots, visible_rank
+from unsoftmax.solvers.low_rank_table import completed, pivot_rows, pivots, visible_rank
 from unsoftmax.spec import OracleSpec
 
 _TYPICAL = 0.8
@@ -165,9 +165,9 @@ class _Table:
         everything = np.arange(self.spec.dim)
         _, columns = pivots(self.T[:k, :k], rank)
         yield from self.measure(everything, columns)
-        rows, _ = pivots(self.T[:, columns], rank)
+        rows = pivot_rows(self.T[:, columns])[:rank]
         yield from self.measure(rows, everything)
-        return from_cross(self.T, rows, columns)
+        return completed(self.T[:, columns], self.T[rows], rows, rank)
 
     def _confirmed(self, T: Array, rng: np.random.Generator) -> Asking[bool]:
         """Entries that the cross predicts, asked: is there anything beyond the rank?"""

@@ -11,8 +11,8 @@ from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
-from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
 

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import qr
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
@@ -20,6 +19,7 @@ from unsoftmax.learners.core.lockstep import together
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _SPARE_REGIONS = 1.05
 """Linear regions read, over the m + 1 unknowns of a network of m neurons: the twentieth to spare checks the
@@ -94,7 +94,7 @@ def _regions(g: ReluNetwork, W: Array, rng: np.random.Generator) -> list[Region]
     roomy = np.argsort(-margin / length)[: max(8 * (m + 1), number // 6)]
     patterns = np.column_stack([np.ones(len(roomy)), (hidden[roomy] > 0) * g.w_o])
     weighted = patterns * np.sqrt(margin[roomy] / length[roomy])[:, None]
-    order = qr(weighted.T, pivoting=True, mode="economic")[2]
+    order = pivot_rows(weighted)
     wanted = min(math.ceil(_SPARE_REGIONS * (m + 1)), len(roomy))
     rest = np.setdiff1d(np.arange(len(roomy)), order[: m + 1], assume_unique=True)
     chosen = np.concatenate([order[: m + 1], rest])[:wanted]
@@ -117,7 +117,7 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
         copies = _COPIES[np.arange(len(delta)) % 3]
         share = expit(delta @ directions.T - np.log(copies[:, 1] / copies[:, 0])[:, None])
         apart = (share - share.mean(axis=1, keepdims=True))[:, :, None] * delta[:, None, :]
-        order = qr(apart.reshape(len(delta), -1).T, pivoting=True, mode="economic")[2]
+        order = pivot_rows(apart.reshape(len(delta), -1))
         chosen = np.concatenate([order[: (H - 1) * d], rng.choice(order[(H - 1) * d :], _SPARE_QUERIES, replace=False)])
         delta, copies, share = delta[chosen], copies[chosen], share[chosen]
         tokens = np.stack([region.x + delta, np.broadcast_to(region.x, delta.shape)], axis=1)

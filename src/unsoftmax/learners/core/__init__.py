@@ -10,5 +10,6 @@ lockstep     several programs as one, their rounds merged
 noise        how noisy is the oracle: a measurement before anything is read off an answer
 links        programs behind an output link that cannot show every f
 readable     the scale at which scores show, and entries asked again until they do
+cross        columns until nothing new shows, then rows: one scheme for every access to entries of W
 pair_logits  logits of token pairs with error radii; steep and saturated pairs are asked again
 """

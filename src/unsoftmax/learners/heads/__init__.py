@@ -6,7 +6,6 @@ arcs          between jumps the answer is linear: values of the heads by differe
 units         all heads at one query token: a small nonlinear fit
 isolation     probes orthogonal to the other heads' values see one head alone
 three_tokens  the few directions isolation cannot reach
-columns       one logit per entry of W, full or low rank
 lifted        key offsets and a constant as one dimension more
 order         a target that sees the order of its tokens is told at once
 doubts        columns whose check does not come out

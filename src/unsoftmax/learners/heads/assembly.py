@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.heads.columns import Cross
+from unsoftmax.learners.core.cross import Cross
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Entries, Isolated
 from unsoftmax.learners.heads.three_tokens import (

@@ -8,9 +8,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.lockstep import together
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
-from unsoftmax.learners.heads.columns import read_cross
 from unsoftmax.learners.heads.doubts import Doubts
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled

@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.cross import grown
 from unsoftmax.learners.single.measure import (
     NOTHING,
     TYPICAL_LOGIT,
@@ -32,7 +33,7 @@ _CANDIDATES = 2
 those before, at the price of its test."""
 
 _CONFIRMATIONS = 6
-"""Fresh columns that must add nothing before the rank is believed; a direction of W is overlooked only if it is
+"""Fresh columns more that must add nothing before the rank is believed; a direction of W is overlooked only if it is
 orthogonal to all of them, up to noise."""
 
 _NOISE_CHECKS = 4
@@ -71,11 +72,14 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     # Half of each vector's length carries the generic part of a and b: see `spread` and `next_column`.
     setting = _Setting(spec, v, size, *lengths_for(2 * TYPICAL_LOGIT * d / size, spec.domain), rng)
 
-    columns = Columns.none(rng.permutation(d))
-    if rank is None:
-        columns, noise, left = yield from _until_predicted(columns, setting)
-    else:
-        columns, noise, left = yield from _exactly(rank, columns, setting)
+    scheme = _Exact(setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), _floor(spec))
+    columns, fresh = yield from grown(scheme, Columns.none(rng.permutation(d)), d, rank)
+    noise, left = scheme.noise, max((t for t, _ in fresh), default=0.0)
+    if rank is not None and scheme.leaves(columns, fresh):
+        raise ModelMismatch(
+            f"`rank` was given as {rank} and scores outside the span of {rank} columns reach {left:.2g}, where noise "
+            f"explains {negligible(noise, rank):.2g}: W has a higher rank. Pass rank=None to discover it."
+        )
     if columns.rank == 0:
         empty = np.zeros((d, 0))
         hidden = 4 * d * negligible(noise, 0) / (setting.length_a * setting.length_b)
@@ -128,24 +132,35 @@ def _typical(columns: Columns, setting: _Setting) -> float:
     return float(setting.length_a / 2 * np.sqrt(np.mean(columns.C**2)))
 
 
-def _until_predicted(columns: Columns, setting: _Setting) -> Asking[tuple[Columns, float, float]]:
-    """Add columns while W b leaves the span of those before; also the noise and the last test's largest residual."""
-    noise = _floor(setting.spec)
-    while columns.rank < setting.spec.dim:
-        limit = negligible(noise, columns.rank)
-        bs = np.array([_next(columns, setting) for _ in range(_CANDIDATES)])
-        t = yield from _residuals(columns, bs, setting)
-        if t.max() <= limit:
-            more = np.array([_next(columns, setting) for _ in range(_CONFIRMATIONS)])
-            bs, t = np.vstack([bs, more]), np.append(t, (yield from _residuals(columns, more, setting)))
-            if t.max() <= limit:
-                return columns, noise, float(t.max())
+@dataclass(eq=False)
+class _Exact:
+    """Random columns, tested by directions outside the span; `noise` is the error of a logit as far as it is known."""
+
+    setting: _Setting
+    tests: tuple[int, ...]
+    noise: float
+
+    def rank(self, span: Columns) -> int:
+        return span.rank
+
+    def look(self, span: Columns, count: int, before: int) -> Asking[list[tuple[float, Array]]]:
+        """|a'W b| for fresh b and a outside the span, with the b."""
+        bs = np.array([_next(span, self.setting) for _ in range(count)])
+        t = yield from _residuals(span, bs, self.setting)
+        return list(zip(t.tolist(), bs, strict=True))
+
+    def leaves(self, span: Columns, left: list[tuple[float, Array]]) -> bool:
+        return any(t > negligible(self.noise, span.rank) for t, _ in left)
+
+    def column(self, span: Columns, left: list[tuple[float, Array]]) -> Asking[Columns]:
         # The candidate that leaves the span most is the best conditioned next column.
-        columns = yield from _column(columns, bs[np.argmax(t)], setting)
-        if columns.rank == 1:
-            noise = yield from _noise(columns, setting)
-            _require_decidable(noise, _typical(columns, setting))
-    return columns, noise, 0.0
+        b = max(left, key=lambda seen: seen[0])[1] if left else _next(span, self.setting)
+        span = yield from _column(span, b, self.setting)
+        if span.rank == 1:
+            self.noise = yield from _noise(span, self.setting)
+            if left:
+                _require_decidable(self.noise, _typical(span, self.setting))
+        return span
 
 
 def _require_decidable(noise: float, typical: float) -> None:
@@ -154,24 +169,6 @@ def _require_decidable(noise: float, typical: float) -> None:
             f"the rank cannot be told: a typical score is {typical:.2g} and the answers' own error moves scores by "
             f"{noise:.2g}, which hides all but the largest directions of W. Pass rank=, or allow longer tokens."
         )
-
-
-def _exactly(rank: int, columns: Columns, setting: _Setting) -> Asking[tuple[Columns, float, float]]:
-    """Add columns up to the given rank, then ask whether anything is left."""
-    columns = yield from _column(columns, _next(columns, setting), setting)
-    noise = yield from _noise(columns, setting)
-    while columns.rank < rank:
-        columns = yield from _column(columns, _next(columns, setting), setting)
-    if rank == setting.spec.dim:
-        return columns, noise, 0.0
-    bs = np.array([_next(columns, setting) for _ in range(_CONFIRMATIONS)])
-    left = float((yield from _residuals(columns, bs, setting)).max())
-    if left > negligible(noise, rank):
-        raise ModelMismatch(
-            f"`rank` was given as {rank} and scores outside the span of {rank} columns reach {left:.2g}, where noise "
-            f"explains {negligible(noise, rank):.2g}: W has a higher rank. Pass rank=None to discover it."
-        )
-    return columns, noise, left
 
 
 def _residuals(columns: Columns, bs: Array, setting: _Setting) -> Asking[Array]:

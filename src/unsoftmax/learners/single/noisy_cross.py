@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.cross import grown
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import Reading, Values, read_some
@@ -95,18 +96,9 @@ def _noisy_cross(spec: OracleSpec, rng: np.random.Generator, rank: int | None) -
     # Turned tokens: no column of W is special, whatever its zeros.
     design = token_pairs(values.v, *lengths(product), spec.dtype, reach=lengths.reach, rng=rng)
     setting = _Setting(spec, noise, values, design, rng)
-    space = ColumnSpace.none(d)
-    for _ in range(d if rank is None else rank):
-        if rank is None:
-            left = yield from _left(space, setting)
-            if not _leaves(left):
-                return (yield from _assembled(space, setting, rank, left))
-        (logits,) = yield from setting.read(design.X1, design.X2[[space.rank]], "main")
-        space = space.with_column(design.X1, design.X2[space.rank], logits)
-    if space.rank == d:
-        return (yield from _assembled(space, setting, rank, []))
-    left = yield from _left(space, setting)
-    if _leaves(left):
+    scheme = _Noisy(setting)
+    space, left = yield from grown(scheme, ColumnSpace.none(d), d, rank)
+    if rank is not None and scheme.leaves(space, left):
         raise ModelMismatch(
             f"`rank` was given as {rank} and fresh scores leave the span of {rank} columns by more than their noise "
             "explains: W has a higher rank. Pass rank=None to discover it."
@@ -114,29 +106,35 @@ def _noisy_cross(spec: OracleSpec, rng: np.random.Generator, rank: int | None) -
     return (yield from _assembled(space, setting, rank, left))
 
 
-def _left(space: ColumnSpace, setting: _Setting) -> Asking[list[Left]]:
-    """What the span leaves of a column, by k + 1 logits; of more columns, if it explains the first.
+@dataclass(frozen=True, eq=False)
+class _Noisy:
+    """The design's columns, tested by k + 1 logits each, and if the first is explained more columns."""
 
-    Every column is read by its own tokens: what is orthogonal to the probe of one would else be so to all.
-    """
-    left: list[Left] = []
-    k, d = space.rank, setting.spec.dim
-    for count in (1, _CONFIRMATIONS - 1):
-        X1 = np.concatenate([setting.rows(space) for _ in range(count)])
-        X2 = setting.design.X2[k + (len(left) + np.arange(count)) % (d - k)]
+    setting: _Setting
+    tests: tuple[int, ...] = (1, _CONFIRMATIONS - 1)
+
+    def rank(self, span: ColumnSpace) -> int:
+        return span.rank
+
+    def look(self, span: ColumnSpace, count: int, before: int) -> Asking[list[Left]]:
+        """What the span leaves of columns, each read by its own tokens: what is orthogonal to the probe of one would
+        else be so to all."""
+        setting, k = self.setting, span.rank
+        X1 = np.concatenate([setting.rows(span) for _ in range(count)])
+        X2 = setting.design.X2[k + (before + np.arange(count)) % (setting.spec.dim - k)]
         rows = np.arange(count * (k + 1)).reshape(count, k + 1)
         columns = np.repeat(np.arange(count)[:, None], k + 1, axis=1)
         read = yield from setting.read_some(TokenPairs(X1, X2), rows, columns, "pilot")
-        for i, logits in enumerate(read):
-            left.append(unexplained(space, X1[rows[i]], X2[i], logits, setting.values.radius))
-        if _leaves(left):
-            break
-    return left
+        radius = setting.values.radius
+        return [unexplained(span, X1[rows[i]], X2[i], logits, radius) for i, logits in enumerate(read)]
 
+    def leaves(self, span: ColumnSpace, left: list[Left]) -> bool:
+        return any(part.size > _SIGNIFICANT * part.deviation for part in left)
 
-def _leaves(left: list[Left]) -> bool:
-    """Whether W has directions outside the span."""
-    return any(part.size > _SIGNIFICANT * part.deviation for part in left)
+    def column(self, span: ColumnSpace, left: list[Left]) -> Asking[ColumnSpace]:
+        X1, x2 = self.setting.design.X1, self.setting.design.X2[span.rank]
+        (logits,) = yield from self.setting.read(X1, x2[None], "main")
+        return span.with_column(X1, x2, logits)
 
 
 def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None, left: list[Left]) -> Program:

@@ -7,12 +7,12 @@ a column is fixed by any r + 1 readable keys, a key by any r readable columns. T
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import qr
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, read
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross
+from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _POOL = 96
 """Tokens considered as equations: so many of the most visible and as many random ones. It bounds the pivoted QR, and is
@@ -112,8 +112,7 @@ def _select(A: Array, level: Array, tokens: Array, wanted: int, rng: np.random.G
     if count == 0:
         return tokens[:0]
     visible = np.exp(np.clip(level, -30, 0))
-    order = qr((A[tokens] * visible[:, None]).T, mode="r", pivoting=True)[1]
-    return np.asarray(tokens[order[:count]])
+    return np.asarray(tokens[pivot_rows(A[tokens] * visible[:, None])[:count]])
 
 
 def _read_extra(
