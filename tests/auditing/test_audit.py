@@ -240,9 +240,11 @@ def test_unknowns_agree_with_the_closed_forms(model, wanted) -> None:
 
 def test_out_of_scope_looks_different_from_safe(tmp_path) -> None:
     W, v = HEAD.W, HEAD.v
-    linear = us.oracle(lambda X: (np.einsum("bnd,de,be->bn", X, W, X[:, -1]) * (X @ v)).sum(axis=1), 6, name="linear")
+    waves = us.oracle(
+        lambda X: (np.sin(np.einsum("bnd,de,be->bn", X, W, X[:, -1])) * (X @ v)).sum(axis=1), 6, name="waves"
+    )
     asked = []
-    found = audit(linear, progress=lambda cell, done, total: asked.append(cell))
+    found = audit(waves, progress=lambda cell, done, total: asked.append(cell))
     assert not found.in_scope
     assert {c.leak for c in found.cells} == {"unknown"}
     assert {c.verdict for c in found.cells} == {"out of scope"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from unsoftmax.auditing.reading import RECORDED
-from unsoftmax.results.audit import Cell, duration, error_of
+from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of
 
-OWN_LIMIT = "not within the budget you set"
-"""How the reason of a cell begins that the user's own limit ended."""
+NOT_WITHIN = "not within the budget you set"
+"""How a cell is told of that the user's own limit ended."""
 _BETTER = ("exact", "close", "rough", "none")
 _DEARER = 1.5
 """Factor of queries, over the undefended target, from which on a defence is said to cost the attacker queries."""
@@ -26,7 +26,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
     explained = [c for c in cells if not c.offered and c.leak != "none"]
     cells = [c for c in cells if c.access != RECORDED and c.offered]
     open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
-    limited = [c for c in cells if c.reason.startswith(OWN_LIMIT)]
+    limited = [c for c in cells if c.status == OWN_LIMIT]
     held = next((c for c in limited if c.defence == "none"), None)
     if not open_cells and held is not None:
         yield f"Undefended, the attack was {held.reason} Raise the budget: this says nothing about the defences."
@@ -53,7 +53,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
     yield from (_effect(c, base, currency) for c in leaking if c not in useless)
     stopping = [c for c in cells if c.leak == "none" and c not in limited]
     if limited:
-        yield f"Behind these the attack was {OWN_LIMIT}, which says nothing about them: {_subjects(limited)}."
+        yield f"Behind these the attack was {NOT_WITHIN}, which says nothing about them: {_subjects(limited)}."
     if stopping:
         names = _subjects(stopping)
         yield f"No learner of this version got a usable copy behind: {names}. {_NO_PROOF}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from unsoftmax import learners, models, theory
 from unsoftmax import verify as verification
-from unsoftmax.auditing.advice import OWN_LIMIT
+from unsoftmax.auditing.advice import NOT_WITHIN
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
 from unsoftmax.auditing.reading import LARGEST, RECORDED, read_logs
@@ -28,7 +28,7 @@ from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.audit import CLOSE, Cell, leak_of
+from unsoftmax.results.audit import CLOSE, OWN_LIMIT, Cell, leak_of
 from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
@@ -82,7 +82,7 @@ class Case:
 
 def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None) -> tuple[Cell, Recovery | None]:
     """Run the best learner for this access and defence; every typed failure is a finding. `stop` interrupts it."""
-    name, reason, recovery = "none", "", None
+    name, reason, recovery, limited = "none", "", None, False
 
     def watch(_: Progress) -> None:
         if stop is not None and stop.is_set():
@@ -97,11 +97,11 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             learner = attack(case.base, defended.spec, scenario.stochastic)
             name = "none" if isinstance(learner, Automatic) else type(learner).__name__
             recovery = _recovered(case, scenario, defended, learner, watch)
-        notes = [note for note in recovery.notes if not (scenario.stochastic and "asked again" in note)]
-        reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
+        reason = " ".join(note if note.endswith(".") else f"{note}." for note in recovery.notes)
     except BudgetExceeded as refusal:
-        recovery = refusal.recovery
-        reason = _beyond(case, scenario, refusal)
+        recovery, limited = refusal.recovery, _own_limit(case, scenario, refusal)
+        beyond = f"{NOT_WITHIN}; it needs at least {refusal.needed:,} queries."
+        reason = beyond if limited else f"the budget does not suffice: {refusal.reason}"
     except OracleError as failure:
         # A target that is down says nothing about the defence.
         if scenario.defence == "none" or of_source(case.oracle, "remote", False):
@@ -109,8 +109,9 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
         reason, recovery = str(failure), failure.recovery
     except UnsoftmaxError as failure:
         # What a Python user may do with the rejected model says nothing to the reader of a page.
-        reason, recovery = str(failure).replace("; the rejected model is in .recovery", ""), failure.recovery
+        reason, recovery = failure.reason, failure.recovery
     cell = _judged(case, scenario, recovery, name, reason)
+    cell = replace(cell, status=OWN_LIMIT) if limited else cell
     if scenario.defence == "none" and cell.leak == "none" and cell.status in _OUT_OF_SCOPE:
         cell = replace(cell, leak="unknown")
     if case.home is not None:
@@ -129,13 +130,12 @@ def untried(scenario: Scenario) -> tuple[Cell, None]:
     return cell, None
 
 
-def _beyond(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> str:
-    """Why the budget ended a cell: the user's own limit is no merit of the defence."""
+def _own_limit(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> bool:
+    """Whether the user's own limit ended a cell, which is no merit of the defence."""
     own = case.budget
     share = None if scenario.budget_share is None else floor(scenario.budget_share * case.unknowns)
-    if refusal.needed is None or own == Budget() or (share is not None and refusal.limit == share != own.queries):
-        return f"the budget does not suffice: {str(refusal).partition(';')[0]}."
-    return f"{OWN_LIMIT}; it needs at least {refusal.needed:,} queries."
+    by_share = share is not None and refusal.limit == share != own.queries
+    return refusal.needed is not None and own != Budget() and not by_share
 
 
 def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> Recovery:
@@ -147,7 +147,7 @@ def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learne
 
     # A remote target is asked some sequences again; where the defence is noise, that they differ is no surprise.
     noisy = scenario.stochastic and of_source(case.oracle, "remote", False)
-    recheck = Recheck(then="report") if noisy else None
+    recheck = Recheck(then="expect") if noisy else None
 
     def run(target: Oracle, ledger: Any) -> Recovery:
         # No limit at all is None: a remote target then keeps the one that `recover` sets against a runaway.

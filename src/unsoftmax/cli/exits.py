@@ -80,7 +80,7 @@ def say(error: errors.UnsoftmaxError, as_json: bool) -> None:
     kind = type(error).__name__
     message = " ".join([str(error), *getattr(error, "__notes__", ())])
     if as_json:
-        data: dict[str, object] = {"error": kind, "message": message}
+        data: dict[str, object] = {"error": kind, "code": error.code.value, "message": message}
         if error.recovery is not None:
             data |= {"status": error.recovery.status.value, "billed": error.recovery.usage.billed}
         typer.echo(json.dumps(data))

@@ -8,9 +8,9 @@ from unsoftmax import learners
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.answers import QUERIES
 from unsoftmax.diagnosis.examine import allowance, examine
-from unsoftmax.diagnosis.findings import Diagnosis
+from unsoftmax.diagnosis.findings import CODES, Diagnosis
 from unsoftmax.diagnosis.tokens import token_range
-from unsoftmax.errors import BudgetExceeded, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import BudgetExceeded, Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Forecast, Learner, Program, configuration
 from unsoftmax.spec import OracleSpec
 
@@ -41,15 +41,17 @@ class Automatic:
             _, most = diagnosis_range(spec)
             raise BudgetExceeded(
                 f"the budget of {refusal.limit:g} does not suffice: the diagnosis takes up to {most} queries before "
-                f"any learner begins, and {refusal} Or name the learner to save the diagnosis.",
+                f"any learner begins, and {refusal.reason}",
+                advice=f"{refusal.advice} Or name the learner to save the diagnosis.",
                 needed=refusal.needed,
                 limit=refusal.limit,
             ) from refusal
         if diagnosis.learner is None:
-            if diagnosis.family == "zero":
-                raise NotIdentifiable("every answer is 0, as for a head with v = 0: no query shows its W.")
+            if diagnosis.code == Code.ZERO:
+                reason = "every answer is 0, as for a head with v = 0: no query shows its W."
+                raise NotIdentifiable(reason, code=Code.ZERO)
             told = [*diagnosis.reasons, *map(str, diagnosis.suggestions), _observed(diagnosis)]
-            raise ModelMismatch(" ".join(told))
+            raise ModelMismatch(" ".join(told), code=Code(diagnosis.code) if diagnosis.code in CODES else None)
         if diagnosis.family == "head behind labels" and spec.kind != "membership":
             raise InvalidArgument("the answers are only 0 and 1: declare the oracle with kind='membership'.")
         try:
@@ -60,7 +62,8 @@ class Automatic:
             raise _dearer(diagnosis, spec, refusal) from refusal
         except ModelMismatch as mismatch:
             name = type(diagnosis.learner).__name__
-            raise ModelMismatch(f"{mismatch} The diagnosis chose {name}. {_observed(diagnosis)}") from mismatch
+            words = f"{mismatch} The diagnosis chose {name}. {_observed(diagnosis)}"
+            raise ModelMismatch(words, code=mismatch.code) from mismatch
         notes = (*diagnosis.sentences(), *outcome.notes)
         return replace(outcome, notes=notes, chosen=configuration(diagnosis.learner))
 
@@ -109,8 +112,9 @@ def _dearer(diagnosis: Diagnosis, spec: OracleSpec, refusal: BudgetExceeded) -> 
     least = forecast.minimum + fresh
     return BudgetExceeded(
         f"the diagnosis chose {type(diagnosis.learner).__name__}, which needs at least {least} queries "
-        f"beside the diagnosis, {fresh} of them for verification; the budget of {refusal.limit:g} does not suffice: "
-        "raise the budget, or name the learner to save the diagnosis. Nothing beyond it was sent.",
+        f"beside the diagnosis, {fresh} of them for verification.",
+        advice=f"the budget of {refusal.limit:g} does not suffice: raise the budget, or name the learner to save the "
+        "diagnosis. Nothing beyond it was sent.",
         needed=max(least, refusal.needed or 0),
         limit=refusal.limit,
     )

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from unsoftmax.diagnosis.confidence import earned
+from unsoftmax.errors import Code
 from unsoftmax.results.recovery import Usage
 
 CODES = (
-    "noise", "zero", "constant", "labels", "order", "first position", "pooled", "no attention", "row", "network", "law",
-    "bounded scores", "heads", "tokens", "outputs", "norm behind",
+    Code.NOISE, Code.ZERO, Code.CONSTANT, Code.LABELS, Code.ORDER, Code.FIRST_POSITION, Code.POOLED, Code.NO_ATTENTION,
+    Code.ROW, Code.NETWORK, Code.LAW, Code.BOUNDED_SCORES, Code.HEADS, Code.TOKENS, Code.OUTPUTS, Code.NORM_BEHIND,
 )  # fmt: skip
 """Why no learner was chosen: the trait that no class has, or that could not be seen."""
 

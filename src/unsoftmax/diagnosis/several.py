@@ -11,7 +11,7 @@ from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES
 from unsoftmax.diagnosis.single import Trial, near, why
-from unsoftmax.diagnosis.sketch import attempt, sketch
+from unsoftmax.diagnosis.sketch import attempt, said, sketch
 from unsoftmax.diagnosis.weights import WEIGHT_QUERIES
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import read_ground
@@ -34,10 +34,10 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     if affine:
         return (yield from _affine_heads(spec, known, seed, allowed))
     learner = learners.MultiHead()
-    count, queries, reason = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed - LAW_QUERIES)
+    count, queries, refusal = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed - LAW_QUERIES)
     if count is None:
         finding = Finding("several heads", False, "Several softmax heads do not explain the answers.")
-        return Trial("", None, (finding,), queries, reason, near=learner)
+        return Trial("", None, (finding,), queries, said(refusal), near=learner)
     evidence: dict[str, Any] = {"queries for counting": queries}
     k = min(spec.dim, count + 2)
     if allowed - queries - LAW_QUERIES > 2 * count * k * (k + 1) + 40 * count:

@@ -105,8 +105,7 @@ def _rank_finding(rank: int, k: int, dim: int) -> Finding:
 
 def near(trial: Sketch, learner: Any) -> Any:
     """The learner, if its sketch came near the answers or was not finished: then it may fit all the same."""
-    unfinished = trial.gap is None and trial.reason.startswith(("TooDear", "Entangled"))
-    return learner if unfinished or (trial.gap is not None and trial.gap <= _NEAR) else None
+    return learner if trial.unfinished or (trial.gap is not None and trial.gap <= _NEAR) else None
 
 
 def why(trial: Sketch) -> str:

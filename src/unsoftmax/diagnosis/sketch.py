@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unsoftmax import verify
-from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
@@ -40,15 +40,29 @@ _PER_LENGTH = 3
 class TooDearError(Exception):
     """The sketch would cost more queries than it was allowed."""
 
+    code = Code.TOO_DEAR
+
+
+Refusal = UnsoftmaxError | TooDearError
+
 
 @dataclass(frozen=True)
 class Sketch:
-    """`gap` is the largest relative error on fresh sequences, None if the learner refused for `reason`."""
+    """`gap` is the largest relative error on fresh sequences, None if the learner refused with `refusal`."""
 
     model: Model | None
     gap: float | None
     queries: int
-    reason: str = ""
+    refusal: Refusal | None = None
+
+    @property
+    def reason(self) -> str:
+        return said(self.refusal)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the refusal says nothing against the class: too few queries, or too few dimensions."""
+        return self.refusal is not None and self.refusal.code in (Code.TOO_DEAR, Code.ENTANGLED)
 
     def explains(self, noise: float) -> bool:
         """Whether the model explains fresh answers as well as noise (relative to their size) allows."""
@@ -69,16 +83,21 @@ def subspace(dim: int, k: int, rng: np.random.Generator) -> Array:
 
 def attempt(
     program: Callable[[OracleSpec, int], Asking[T]], k: int, spec: OracleSpec, seed: int, allowed: int
-) -> Asking[tuple[T | None, int, str]]:
-    """Run a program on a random subspace of dimension k: its value or None, queries spent, and why it refused."""
+) -> Asking[tuple[T | None, int, Refusal | None]]:
+    """Run a program on a random subspace of dimension k: its value or None, queries spent, and its refusal."""
     basis = subspace(spec.dim, k, np.random.default_rng([seed, k]))
     small = subspace_spec(replace(spec, kind="value", tolerance=0.0), basis.shape[1])
     meter = Meter(allowed)
     try:
         value = yield from in_subspace(limited(program(small, seed), meter), basis)
     except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument, TooDearError) as refusal:
-        return None, meter.used, f"{type(refusal).__name__}: {refusal}"
-    return value, meter.used, ""
+        return None, meter.used, refusal
+    return value, meter.used, None
+
+
+def said(refusal: Refusal | None) -> str:
+    """A refusal for people."""
+    return "" if refusal is None else f"{type(refusal).__name__}: {refusal}"
 
 
 def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, noise: float = 0.0) -> Asking[Sketch]:
@@ -97,9 +116,9 @@ def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, 
         gap = yield from agreement(outcome.model, small, np.random.default_rng([seed, k, 1]), noise)
         return outcome.model, gap
 
-    found, queries, reason = yield from attempt(program, k, spec, seed, allowed)
+    found, queries, refusal = yield from attempt(program, k, spec, seed, allowed)
     model, gap = found if found is not None else (None, None)
-    return Sketch(model, gap, queries, reason)
+    return Sketch(model, gap, queries, refusal)
 
 
 def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[float]:

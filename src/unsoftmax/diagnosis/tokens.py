@@ -9,8 +9,8 @@ import numpy as np
 from unsoftmax import learners
 from unsoftmax.diagnosis.answers import PHASE
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
-from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
-from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.diagnosis.sketch import Meter, Refusal, TooDearError, limited
+from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.models.base import Model
@@ -64,13 +64,13 @@ def over_tokens(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     return Diagnosis("token head", learners.TokenHead(), (access, found))
 
 
-def _refused(access: Finding, refusal: Exception) -> Diagnosis:
+def _refused(access: Finding, refusal: Refusal) -> Diagnosis:
     """No learner: the reason, and the one to name where a few ids do not decide."""
     named: tuple[Suggestion, ...] = ()
     if isinstance(refusal, (NotIdentifiable, TooDearError)):
         words = "a few ids do not show their scores; all of them may, through one another"
         named = (Suggestion(words, learners.TokenHead()),)
-    elif "order" in str(refusal):
+    elif refusal.code in (Code.ORDER, Code.NOISE):
         words = "pairs in one arrangement are learned where order matters"
         named = (Suggestion(words, learners.TokenHead(positions="fixed")),)
     found = Finding("token head", False, "A weighted mean of token values does not explain the answers.")

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from unsoftmax.errors import OracleError
+
 Read = Callable[[Any], int | bool]
 """From what the server said: how many numbers it showed, or whether the door is open at all."""
 
@@ -14,7 +16,8 @@ Read = Callable[[Any], int | bool]
 class Door:
     """One request, and what an answer with status 200 that `read` understands means.
 
-    path is below the server's root; `needs` names the field of a request that makes the door what it is.
+    path is below the server's root. A server may answer an open door with what is wrong with what came through it:
+    `shut` are the words, its own, by which such a refusal (status 400) says that the door is closed all the same.
     """
 
     name: str
@@ -24,6 +27,12 @@ class Door:
     gives: str
     learner: str
     closes: str
+    shut: tuple[str, ...] = ()
+
+    def opened_by(self, error: Exception) -> bool:
+        """Whether a refusal shows that the door is open."""
+        status = error.http_status if isinstance(error, OracleError) else None
+        return bool(self.shut) and status == 400 and not any(words in str(error) for words in self.shut)
 
 
 def _shown(said: Any) -> int:
@@ -88,6 +97,7 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "chosen real vectors: whole attention layers",
             "AttentionLayer",
             "no --enable-prompt-embeds (vLLM)",
+            shut=("not enabled", "enable-prompt-embeds"),
         ),
         Door(
             "embeddings",

@@ -102,10 +102,8 @@ def _knock(carrier: Transport, door: Door) -> tuple[Finding, str]:
             raise error.told(carrier.url, 1, "check the url") from None
         return _closed(door, str(error)), ""
     except (OracleError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        # vLLM answers a door that is open with what is wrong with the tensor behind it.
-        opened = door.name == "prompt embeds" and "400" in str(error) and "not enabled" not in str(error)
         reason = carrier.without_token(" ".join(str(error).split())[:200])
-        if opened and "enable-prompt-embeds" not in reason:
+        if door.opened_by(error):
             return Finding(door.name, door.path, True, None, False, **kept, reason=reason), ""
         return _closed(door, reason), ""
     shown = None if isinstance(seen, bool) else int(seen)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
@@ -206,12 +206,14 @@ def _pilot(
                 f"the answers are noisier than declared: a token twice answered up to {chance:.2g} off what it "
                 f"answered alone, and the same tokens in another order up to {moved[worst]:.2g} off. Declare the noise "
                 f"(tolerance={2 * max(chance, float(moved[worst])):.0e} or what the target promises); if it is exact, "
-                "values depend on the position, which no TokenHead has."
+                "values depend on the position, which no TokenHead has.",
+                code=Code.NOISE,
             )
         raise ModelMismatch(
             f"the order of tokens matters: {ids[there[worst]].tolist()} answered {y[worst]:.6g} and "
             f"{ids[back[worst]].tolist()} answered {y[_SWAPS + worst]:.6g}. The target uses positions (or is noisier "
-            'than declared); learn it for pairs in one arrangement with TokenHead(positions="fixed").'
+            'than declared); learn it for pairs in one arrangement with TokenHead(positions="fixed").',
+            code=Code.ORDER,
         )
     return unit, float(moved[worst]), rounded
 

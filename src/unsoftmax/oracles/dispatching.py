@@ -48,7 +48,8 @@ class Tally:
         if self.limited:
             raise BudgetExceeded(
                 f"{queries} sequences failed in another process, where a budget cannot be asked to pay for sending "
-                "them once more; use a ThreadPoolExecutor for remote targets, or run again to continue."
+                "them once more.",
+                advice="use a ThreadPoolExecutor for remote targets, or run again to continue.",
             )
         self.queries += queries
         self.tokens += tokens

@@ -116,8 +116,8 @@ class Budget:
         ):
             if limit is not None and need > limit:
                 raise BudgetExceeded(
-                    f"{what} needs at least {need:g} {name} in all and the budget allows {limit:g}; "
-                    f"raise the budget to at least {need:g} {name}. Nothing beyond it was sent.",
+                    f"{what} needs at least {need:g} {name} in all and the budget allows {limit:g}.",
+                    advice=f"raise the budget to at least {need:g} {name}. Nothing beyond it was sent.",
                     needed=queries,
                     limit=limit,
                 )

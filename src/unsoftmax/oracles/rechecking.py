@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
+from unsoftmax.errors import BudgetExceeded, Code, InvalidArgument, OracleError
 from unsoftmax.oracles.base import Stage
 from unsoftmax.oracles.metering import Meter
 from unsoftmax.probes.base import Array, Probes
@@ -36,12 +36,12 @@ class Recheck:
 
     then   what a changed answer leads to. "stop": OracleError with the measure. "approximate": the run starts over
            with the answers it has and treats the target as approximate, with a tolerance from the measured gaps.
-           "report": the result says so and nothing else happens.
+           "report": the result says so and nothing else happens. "expect": nor does it say so.
     """
 
     every: int = 1024
     sample: int = 4
-    then: Literal["stop", "approximate", "report"] = "stop"
+    then: Literal["stop", "approximate", "report", "expect"] = "stop"
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.sample < 1:
@@ -49,12 +49,14 @@ class Recheck:
                 f"`every` and `sample` must be at least 1 (got {self.every} and {self.sample}); "
                 "pass recheck=None for none."
             )
-        if self.then not in ("stop", "approximate", "report"):
-            raise InvalidArgument(f"`then` must be 'stop', 'approximate' or 'report' (got {self.then!r}).")
+        if self.then not in ("stop", "approximate", "report", "expect"):
+            raise InvalidArgument(f"`then` must be 'stop', 'approximate', 'report' or 'expect' (got {self.then!r}).")
 
 
 class Unrepeatable(OracleError):
     """The target answered the same sequence differently; `gap` is the largest change seen."""
+
+    code = Code.UNREPEATABLE
 
     def __init__(self, message: str, gap: float = 0.0) -> None:
         super().__init__(message)
@@ -114,7 +116,7 @@ class Rechecker:
             return
         finally:
             self._last = self.meter.billed
-        if self.gap > gap and self.rule is not None and self.rule.then != "report":
+        if self.gap > gap and self.rule is not None and self.rule.then not in ("report", "expect"):
             raise Unrepeatable(
                 f"the target is not deterministic: {self}. Declare tolerance=, pass "
                 "recheck=Recheck(then='approximate'), or mend the target; paid answers are kept.",

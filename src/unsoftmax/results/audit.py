@@ -25,6 +25,9 @@ CLOSE = 1e-2
 ROUGH = 0.5
 """Relative error up to which a copy counts as rough: half, and a copy of weights 0 would be off by 1."""
 
+OWN_LIMIT = "beyond the budget set"
+"""Status of a cell that the user's own limit ended: it says nothing about the defence."""
+
 EXPLANATIONS = ("input gradients", "attention maps")
 """Access levels that the target does not offer as it was audited: what explanations of its answers would give away."""
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from unsoftmax import verify as verification
 from unsoftmax.errors import (
     BudgetExceeded,
+    Code,
     DomainError,
     ModelMismatch,
     NotIdentifiable,
@@ -179,7 +180,8 @@ class Attempt:
     def recovery(self, status: Status) -> Recovery:
         """What is known now, as a result."""
         checker = self.stack.rechecker
-        notes = (*self.notes, asked(self.scope), *((f"{checker}.",) if checker.repeated else ()))
+        told = checker.repeated and not (checker.rule is not None and checker.rule.then == "expect")
+        notes = (*self.notes, asked(self.scope), *((f"{checker}.",) if told else ()))
         certificate = replace(self.certificate, scope=self.scope)
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
@@ -192,11 +194,14 @@ def _refusal(certificate: Certificate, model: str, learner: str) -> UnsoftmaxErr
         unknown = "; ".join(f"{claim.name} {claim.statement}" for claim in failed) or "no claim could be checked"
         return NotIdentifiable(
             f"the recovered {model} answers like the target, but the answers do not determine its weights ({unknown}). "
-            "Allow longer tokens (max_norm), or give answers with more digits; the model is in .recovery."
+            "Allow longer tokens (max_norm), or give answers with more digits.",
+            advice="the model is in .recovery.",
         )
     return ModelMismatch(
         f"the target is outside the class {learner} learns, or noisier than declared: fresh queries contradict the "
-        f"recovered {model} ({'; '.join(seen)}); the rejected model is in .recovery."
+        f"recovered {model} ({'; '.join(seen)}).",
+        advice="the rejected model is in .recovery.",
+        code=Code.CONTRADICTED,
     )
 
 

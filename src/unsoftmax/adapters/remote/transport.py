@@ -179,7 +179,11 @@ class Transport:
         said = f"{response.status_code} {self.without_token(content[:300].decode(errors='replace'))!r}"
         if response.status_code in _BUSY:
             raise Unanswered(said, _seconds(response.headers.get("Retry-After")))
-        raise OracleError(f"{self.url}/{path} refused the request: {said}; check the model, its inputs and the token.")
+        refusal = OracleError(
+            f"{self.url}/{path} refused the request: {said}.", advice="check the model, its inputs and the token."
+        )
+        refusal.http_status = response.status_code
+        raise refusal
 
     @property
     def _client(self) -> httpx.Client:

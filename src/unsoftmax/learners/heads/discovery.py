@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.lockstep import together
 from unsoftmax.learners.heads.ground import Ground
@@ -72,6 +72,8 @@ class Entangled(ModelMismatch):
     `heads`: how many were counted all the same; two that are nearly one may have passed as one. `tried`: isolation did
     not come out, so that a fit is a last resort.
     """
+
+    code = Code.ENTANGLED
 
     def __init__(self, message: str, circle: Circle, heads: int | None = None, tried: bool = False) -> None:
         super().__init__(message)
