@@ -35,13 +35,14 @@ def test_everything_is_found(norm, causal, layers) -> None:
     "kind",
     [
         {"activation": "relu"},
+        {"activation": "relu", "network": 60, "layers": 3},  # hundreds of kinks, near some of which tokens lie
         {"activation": "gelu", "causal": True},
         {"activation": "silu", "gated": True, "norm": "rms"},
     ],
     ids=str,
 )
 def test_heads_between_networks(kind) -> None:
-    target = stack(network=12, **kind)
+    target = stack(**({"network": 12} | kind))
     recovery = recovered(target)
     model = recovery.model
     assert us.models.distance(model, target) < 1e-9

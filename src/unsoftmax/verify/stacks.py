@@ -32,6 +32,10 @@ ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3}
 _TOKENS = 4
 """Frozen tokens of a context."""
 
+_KINKS = 3
+"""Contexts that may be drawn again where networks are unknown: near a kink of a ReLU the extrapolation is off, for one
+of a hundred; a head that is wrong shows in most, and in those drawn again."""
+
 _SLACK = 1000.0
 """Gap over rounding that a right model may show: scores magnify roundings, and so does every layer."""
 
@@ -42,8 +46,8 @@ _MOST_CLAIMED = 1e-3
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Frozen contexts, and ordinary sequences where the stack can be called; else, behind networks that are unknown,
     contexts at every length, with and without the frozen tokens."""
-    called, behind = FROZEN + sum(ORDINARY.values()), 2 * FROZEN * len(EXTRAPOLATED[spec.dtype])
-    return min(called, behind), max(called, behind)
+    called, behind = FROZEN + sum(ORDINARY.values()), 2 * len(EXTRAPOLATED[spec.dtype])
+    return min(called, behind * FROZEN), max(called, behind * (FROZEN + _KINKS))
 
 
 def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -65,24 +69,38 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
     """What contexts add to a long last token, against the sum of all heads; behind networks by differences."""
     d = spec.dim
     T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if model.norm == "layer" else np.eye(d)
-    frame = Frame(model.norm or "rms", T, spec.dtype)
-    q, others = _near_ties(model, frame, rng)
+    far = Far(Frame(model.norm or "rms", T, spec.dtype), EXTRAPOLATED[spec.dtype])
+    gap, size, noise = yield from _gaps(model, far, spec, FROZEN, rng)
+    bound = min(max(_SLACK * noise / size, claimed), 0.1)
+    bent = gap > bound
+    if model.networks == "unknown" and 0 < bent.sum() <= _KINKS:
+        gap = gap[~bent]
+        again, _, _ = yield from _gaps(model, far, spec, int(bent.sum()), rng)
+        gap = np.append(gap, again)
+    statement = "max gap relative to what the heads write, in frozen contexts whose scores nearly tie"
+    if bent.any():
+        statement += f"; {bent.sum()} contexts were drawn again, as near a kink of a network"
+    return Claim("frozen contexts", bound, float(gap.max()), statement=statement)
+
+
+def _gaps(
+    model: AttentionStack, far: Far, spec: OracleSpec, n: int, rng: np.random.Generator
+) -> Asking[tuple[Array, float, float]]:
+    """Gaps (n,) of fresh contexts over the typical size of what is written, that size, and its rounding."""
+    q, others = _near_ties(model, far.frame, n, rng)
     counts = np.ones(others.shape[:2], np.int64)
-    far = Far(frame, EXTRAPOLATED[spec.dtype])
     if model.networks == "unknown":
         y = yield from far.written(q, others, counts, "verify")
-        predicted = _wide(model, frame, q, others)
-        noise = far.noise
+        predicted, noise = _wide(model, far.frame, q, others), far.noise
     else:
         length = 2.0
         y = yield from far.ask(q, others, counts, length, "verify")
-        long = np.concatenate([frame.frozen * frame.tokens(others), length * frame.tokens(q)[:, None]], axis=1)
+        tokens = far.frame.tokens
+        long = np.concatenate([far.frame.frozen * tokens(others), length * tokens(q)[:, None]], axis=1)
         predicted = model(long) - long[:, -1]
         noise = length * max(spec.eps, rounding_unit(y))
     size = float(np.sqrt(np.mean(y**2))) or 1.0
-    bound = min(max(_SLACK * noise / size, claimed), 0.1)
-    statement = "max gap relative to what the heads write, in frozen contexts whose scores nearly tie"
-    return Claim("frozen contexts", bound, float(np.abs(y - predicted).max()) / size, statement=statement)
+    return np.abs(y - predicted).max(axis=1) / size, size, noise
 
 
 def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array:
@@ -95,17 +113,17 @@ def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array
     return np.einsum("hed,bhd->be", P, mixed)
 
 
-def _near_ties(model: AttentionStack, frame: Frame, rng: np.random.Generator) -> tuple[Array, Array]:
+def _near_ties(model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """q (m, D) and others (m, tokens, D) on the sphere, each scoring within +-1.5 of q under a head of its own."""
-    q = frame.radius * sphere(rng, (FROZEN, frame.D))
-    others = frame.radius * sphere(rng, (FROZEN, _TOKENS, frame.D))
+    q = frame.radius * sphere(rng, (n, frame.D))
+    others = frame.radius * sphere(rng, (n, _TOKENS, frame.D))
     u = model.key_directions(frame.tokens(q)) @ frame.T
-    turns = rng.permutation(FROZEN * _TOKENS).reshape(FROZEN, _TOKENS) % len(u)
+    turns = rng.permutation(n * _TOKENS).reshape(n, _TOKENS) % len(u)
     for i in range(_TOKENS):
-        own = u[turns[:, i], np.arange(FROZEN)]
+        own = u[turns[:, i], np.arange(n)]
         length = np.maximum(np.linalg.norm(own, axis=1), 1e-300)
         unit = own / length[:, None]
-        wanted = (np.einsum("bd,bd->b", own, q) + rng.uniform(-1.5, 1.5, FROZEN)) / length
+        wanted = (np.einsum("bd,bd->b", own, q) + rng.uniform(-1.5, 1.5, n)) / length
         wanted = np.clip(wanted, -0.9 * frame.radius, 0.9 * frame.radius)
         rest = others[:, i] - np.einsum("bd,bd->b", others[:, i], unit)[:, None] * unit
         rest *= (np.sqrt(frame.radius**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]

@@ -54,7 +54,7 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
         full = full or crowded
         if found is not None and (best is None or found.misfit < best.misfit):
             best = found
-        if best is not None and best.misfit <= far.clear:
+        if best is not None and best.misfit <= far.near:
             return best
     if best is not None and best.misfit <= far.rough:
         return best

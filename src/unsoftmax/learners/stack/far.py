@@ -24,6 +24,10 @@ no such length, and three are extrapolated."""
 EXTRAPOLATED = {"float64": (2.0**13, 2.0**14, 2.0**15), "float32": (2.0**9, 2.0**10, 2.0**11)}
 """lambda for extrapolation in 1/lambda: three lengths leave 1e-11 of rounding and 1e-12 of the rest."""
 
+_KINKED = 1e-5
+"""Misfit that a kink leaves in a fit: at lambda = 2^13 one of a hundred tokens is within 1e-4 of a neuron's kink, and
+the extrapolation in 1/lambda is off by as much there."""
+
 _AFFINE = 1e-6
 """Misfit, relative to what is written, below which answers to single long tokens are affine: no network shows."""
 
@@ -51,6 +55,11 @@ class Far:
     def clear(self) -> float:
         """Misfit, absolute and per number, of heads that are right: rounding and the terms in 1/lambda."""
         return 10 * self.noise
+
+    @property
+    def near(self) -> float:
+        """Misfit of heads that are a good start: a network's kink (ReLU) near a token costs more than rounding."""
+        return max(self.clear, _KINKED) if self.networks else self.clear
 
     @property
     def rough(self) -> float:

@@ -30,12 +30,29 @@ _OVER = 1.4
 _SPARE = 4
 """Contexts beyond that."""
 
+_TRIES = 3
+"""Query tokens that are tried: near a kink of a network the 1/lambda term is none."""
+
 _CLEAR = 0.3
 """Largest distance of an entry from 0 and 1: at random half the entries would be further away."""
 
 
 def find_layers(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[list[list[int]], Order]]:
-    """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers."""
+    """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers at any q."""
+    for attempt in range(_TRIES):
+        order = yield from _at_one_query(far, heads, rng, "order" if attempt == 0 else "repair")
+        layers = order.layers()
+        if layers is not None and order.deviation <= _CLEAR:
+            return layers, order
+    raise ModelMismatch(
+        f"{len(heads)} heads were told apart, and which of them feed which is no order of layers: entries of a matrix "
+        f"that should be 0 or 1 are off by {order.deviation:.2g}. The target is no stack of layers with residuals, or "
+        "its answers are too noisy."
+    )
+
+
+def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) -> Asking[Order]:
+    """Which head feeds which, from contexts that share one q."""
     frame, n = far.frame, len(heads)
     lengths = _LENGTHS[frame.dtype, far.networks]
     m = int(_OVER * unknowns(n, frame.D, frame.d, heads.V.shape[1], far.networks) / frame.d) + _SPARE
@@ -45,17 +62,9 @@ def find_layers(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tupl
     contexts = Contexts(q, others, np.log(counts), np.zeros((m, frame.d)), np.full(m, np.inf))
     y = []
     for length in lengths:
-        y.append((yield from far.ask(q, others, counts, length, "order")))
+        y.append((yield from far.ask(q, others, counts, length, phase)))
     term = first_order(y, np.array(lengths))
-    order = find_order(heads, frame.T, contexts, term, far.networks)
-    layers = order.layers()
-    if layers is None or order.deviation > _CLEAR:
-        raise ModelMismatch(
-            f"{n} heads were told apart, and which of them feed which is no order of layers: entries of a matrix that "
-            f"should be 0 or 1 are off by {order.deviation:.2g}. The target is no stack of layers with residuals, or "
-            "its answers are too noisy."
-        )
-    return layers, order
+    return find_order(heads, frame.T, contexts, term, far.networks)
 
 
 def find_causal(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:

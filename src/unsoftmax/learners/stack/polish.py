@@ -45,6 +45,15 @@ _UNPOLISHED = 30.0
 DRAWS = 8
 """Random errors of the answers whose effect is followed into the parameters."""
 
+_TRIMS = 4
+"""Rounds in which contexts that a network's kink spoils are left out: each shows smaller ones."""
+
+_OUTLYING = 5.0
+"""Misfit of a context over the median one beyond which it is spoiled: Gaussian errors in eight numbers never are."""
+
+_LEAST_KEPT = 0.8
+"""Share of contexts that must stay: kinks spoil a few of a hundred, a model that is wrong misses most."""
+
 
 @dataclass(frozen=True, eq=False)
 class Polished:
@@ -74,11 +83,31 @@ def cut_heads(star: Star) -> Heads:
 
 
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
-    """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number."""
-    # Without networks this is a start only, and nobody asks how good it is.
-    fit = gauss_newton(Wide(heads), far.data, noise=far.noise, draws=DRAWS if far.networks else 0, seed=seed)
-    y = np.concatenate([part.y for part in far.data])
+    """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
+    data = far.data
+    fit = gauss_newton(Wide(heads), data, noise=far.noise)
+    for _ in range(_TRIMS if far.networks else 0):
+        kept = _smooth(fit.model, data, far.clear)
+        if kept is None:
+            break
+        data = kept
+        fit = gauss_newton(fit.model, data, noise=far.noise)
+    if far.networks:
+        # Without networks this is a start only, and nobody asks how good it is.
+        fit = gauss_newton(fit.model, data, steps=0, noise=far.noise, draws=DRAWS, seed=seed)
+    y = np.concatenate([part.y for part in data])
     return Polished(fit.model.heads, fit, parameter_error(fit)), fit.residual * float(np.sqrt(np.mean(y**2)))
+
+
+def _smooth(model: Wide, data: list[Contexts], clear: float) -> list[Contexts] | None:
+    """Contexts without those that a kink of a network spoils; None if there are none, or too many for kinks."""
+    rests = [np.sqrt(np.mean((part.y - model.answers(part)) ** 2, axis=1)) for part in data]
+    every = np.concatenate(rests)
+    good = every <= max(clear, _OUTLYING * float(np.median(every)))
+    if good.all() or good.mean() < _LEAST_KEPT:
+        return None
+    splits = np.split(good, np.cumsum([len(part) for part in data])[:-1])
+    return [part.take(np.flatnonzero(kept)) for part, kept in zip(data, splits, strict=True) if kept.any()]
 
 
 def unpolished(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[Polished, float]]:

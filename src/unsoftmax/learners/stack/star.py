@@ -84,7 +84,7 @@ def _rays(
         for i, cut, fit in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
                 done[i] = (cut, fit)
-        open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, far.clear)]
+        open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, far.near)]
         if not open_:
             break
     rays = []
