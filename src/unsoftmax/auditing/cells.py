@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners, models, theory
+from unsoftmax import models
 from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import NOT_WITHIN
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
 from unsoftmax.auditing.reading import LARGEST, RECORDED, read_logs
 from unsoftmax.diagnosis.automatic import Automatic
+from unsoftmax.diagnosis.choice import through
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.models.base import Model
@@ -33,7 +34,7 @@ from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import recover
-from unsoftmax.spec import EXPLAINED, OracleSpec
+from unsoftmax.spec import OracleSpec
 
 _OUT_OF_SCOPE = (Status.MISMATCH.value, Status.NOT_IDENTIFIABLE.value)
 """Endings that say that no learner here speaks of this target, not that it is safe."""
@@ -94,7 +95,8 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             name = "reader of logs"
             recovery = read_logs(defended, case.base, case.unknowns, case.budget, case.seed, watch)
         else:
-            learner = attack(case.base, defended.spec, scenario.stochastic)
+            averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= LARGEST else None
+            learner = through(case.base, defended.spec, labels=LABEL_ACCURACY, averaged=averaged)
             name = "none" if isinstance(learner, Automatic) else type(learner).__name__
             recovery = _recovered(case, scenario, defended, learner, watch)
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in recovery.notes)
@@ -237,25 +239,3 @@ def _parameter_error(model: Model, truth: Model, labels: bool) -> float | None:
         return distance(model, truth)
     except InvalidArgument:
         return None
-
-
-def attack(base: Learner, spec: OracleSpec, stochastic: bool = False) -> Learner:
-    """The best learner we have for a target of base's class seen through this spec.
-
-    Noise that is fresh each time averages out; where tokens may be long, one pass drowns it anyway.
-    """
-    single = isinstance(base, learners.SingleHead | learners.LowRank | learners.Approximate)
-    if spec.kind in EXPLAINED and isinstance(base, learners.Approximate):
-        return learners.SingleHead()
-    if spec.kind == "membership":
-        if isinstance(base, learners.Membership):
-            return base
-        if not single:
-            raise InvalidArgument(f"no learner is known for labels of the class {type(base).__name__} learns.")
-        finest = theory.membership_finest_accuracy(spec.dim, spec.eps)
-        return learners.Membership(accuracy=max(LABEL_ACCURACY, finest))
-    if single and stochastic and spec.domain.max_norm is not None and spec.dim <= LARGEST and spec.link is None:
-        return learners.Approximate(accuracy=_AVERAGED)
-    if single and (spec.kind == "approximate" or spec.dtype == "float16"):
-        return base if isinstance(base, learners.Approximate) else learners.Approximate()
-    return base

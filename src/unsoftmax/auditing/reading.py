@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax import learners
+from unsoftmax.diagnosis.choice import LogClass, in_logs
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.fitting import Log, fit
 from unsoftmax.learners.core.base import Asking, Learner
@@ -38,23 +38,11 @@ _STARTS = 40
 """Starts per fit: an audit has other rungs to climb."""
 
 
-def readable(base: Learner) -> str | None:
-    """The class to fit in place of a learner's, or None where logs of it are not fitted."""
-    match base:
-        case learners.LowRank():
-            return "low rank"
-        case learners.SingleHead() | learners.Approximate():
-            return "single head"
-        case learners.MultiHead():
-            return "multi-head"
-    return None
-
-
 def read_logs(
     oracle: Oracle, base: Learner, unknowns: int, budget: Budget, seed: int, watch: ProgressCallback
 ) -> Recovery:
     """Fit more and more records of standard normal tokens; the bill is what had to be recorded."""
-    model = readable(base)
+    model = in_logs(base)
     if model is None:
         raise NotIdentifiable(f"logs of the class {type(base).__name__} learns are not fitted by this version.")
     stack = Stack(oracle, budget)
@@ -63,7 +51,7 @@ def read_logs(
     return replace(found, usage=replace(spent, phases=found.usage.phases))
 
 
-def _traffic(spec: OracleSpec, model: str, unknowns: int, seed: int) -> Asking[Recovery]:
+def _traffic(spec: OracleSpec, model: LogClass, unknowns: int, seed: int) -> Asking[Recovery]:
     rng = np.random.default_rng([seed, 0x106])
     length = int(min(_LENGTH, spec.domain.length_limit))
     # Standard normal tokens, shorter where the domain wants it.
@@ -77,7 +65,7 @@ def _traffic(spec: OracleSpec, model: str, unknowns: int, seed: int) -> Asking[R
         tokens.append(X.astype(spec.dtype).astype(np.float64))
         answers.append((yield Probes(tokens[-1], phase="recorded")))
         log = Log(np.concatenate(tokens), np.concatenate(answers), tolerance=spec.tolerance or None, dtype=spec.dtype)
-        found = fit(log, model, holdout=_HELD_OUT, seed=seed, starts=_STARTS)  # type: ignore[arg-type]
+        found = fit(log, model, holdout=_HELD_OUT, seed=seed, starts=_STARTS)
         if found.status is not Status.SURROGATE:
             break
     assert found is not None

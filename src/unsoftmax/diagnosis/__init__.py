@@ -1,4 +1,4 @@
-"""Diagnosis: what kind of model answers, from a few hundred queries."""
+"""Diagnosis: what kind of model answers, from a few hundred queries; which learner that is for is said in `choice`."""
 
 from __future__ import annotations
 

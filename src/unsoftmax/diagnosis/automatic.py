@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unsoftmax import learners
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.answers import QUERIES
+from unsoftmax.diagnosis.choice import candidates
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import CODES, Diagnosis
 from unsoftmax.diagnosis.tokens import token_range
@@ -21,7 +21,7 @@ class Automatic:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         """The diagnosis, and the cheapest and the dearest of the learners that such a target may turn out to need."""
-        costs = [_cost(learner, spec) for learner in _candidates(spec)]
+        costs = [_cost(learner, spec) for learner in candidates(spec)]
         possible = [cost for cost in costs if cost is not None]
         if not possible:
             return Forecast(verification=0)
@@ -75,22 +75,6 @@ def diagnosis_range(spec: OracleSpec) -> tuple[int, int]:
     if spec.vocabulary is not None:
         return token_range(spec)
     return QUERIES, QUERIES if spec.kind == "membership" else allowance(spec)
-
-
-def _candidates(spec: OracleSpec) -> tuple[Learner, ...]:
-    """What a diagnosis of such an oracle may choose."""
-    if spec.vocabulary is not None:
-        return (learners.TokenHead(),)
-    if spec.outputs is not None:
-        return (learners.AttentionLayer(), learners.AttentionStack())
-    if spec.kind == "membership":
-        return (learners.Membership(),)
-    if spec.link is not None:
-        return (learners.Approximate(),)
-    heads = (learners.SingleHead(), learners.SingleHead(affine=True), learners.LowRank(), learners.Approximate())
-    several = (learners.MultiHead(), learners.MultiHead(affine=True))
-    networks = (learners.ReluNetwork(), learners.ReluNetwork(bias=True))
-    return (*heads, *several, *networks, learners.Transformer(), learners.AttentionBehind(), learners.KernelHead())
 
 
 def _cost(learner: Learner, spec: OracleSpec) -> tuple[int, int, str] | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import sphere
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
@@ -64,7 +64,7 @@ def depth(
     spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int
 ) -> Asking[Diagnosis | None]:
     """A stack of pre-norm layers, with or without networks; None if a law fails or answers are too coarse to tell."""
-    learner = learners.AttentionStack()
+    learner = learner_of("attention stack")
     try:
         learner.forecast(spec)
         seen = yield from limited(_seen(spec, rng), Meter(allowed))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.kernels import KERNEL_QUERIES, other_kernel
@@ -57,7 +57,7 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         return (yield from only_values(examine(as_values(spec), seed)))
     if spec.shows is not None:
         words = f"The target shows {spec.shows} of the next token, so its output layer is learned."
-        return Diagnosis("output layer", learners.OutputLayer(), (Finding("access", spec.shows, words),))
+        return Diagnosis("output layer", learner_of("output layer"), (Finding("access", spec.shows, words),))
     if spec.vocabulary is not None:
         return (yield from over_tokens(spec, seed))
     rng = np.random.default_rng([seed, 0xD1A6])
@@ -65,7 +65,9 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     if spec.link is not None:
         words = f"The answers are {spec.link} of the model's value and saturate for long tokens."
         reason = "Behind a link only a single head is learned, so it is tried as one."
-        return Diagnosis("single head", learners.Approximate(), (Finding("link", spec.link, words),), (reason,))
+        return Diagnosis(
+            "single head", learner_of("single head", noisy=True), (Finding("link", spec.link, words),), (reason,)
+        )
     known = yield from answers(spec, norm, rng)
     if spec.kind == "membership" or known.labels:
         return labels(spec, known, tuple(known.findings(spec)))
@@ -104,7 +106,7 @@ def _unreadable(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) ->
     """Answers that show nothing: noise alone, or always the same."""
     if known.relative_noise > _HOPELESS and not known.constant:
         words = "a learner for noisy answers measures the noise itself and may reach further than this diagnosis"
-        named = (Suggestion(words, learners.Approximate()),) if spec.outputs is None else ()
+        named = (Suggestion(words, learner_of("single head", noisy=True)),) if spec.outputs is None else ()
         because = "the answers are drowned in noise at the token lengths allowed; raise max_norm if possible"
         return outside(found, "noise", because, *named)
     if known.constant and known.size == 0:
@@ -138,7 +140,7 @@ def ordered(spec: OracleSpec, seen: Sequences, found: tuple[Finding, ...]) -> Di
         words = (
             "the order of the other tokens changes the answer, and this diagnosis does not tell rotary positions apart"
         )
-        named = Suggestion("layers with rotary positions are learned, others refused", learners.AttentionLayer())
+        named = Suggestion("layers with rotary positions are learned, others refused", learner_of("attention layer"))
         return outside(found, "order", words, named)
     words = "the order of the other tokens changes the answer, and no scalar class here has positions"
     return outside(found, "order", words)
@@ -164,7 +166,7 @@ def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diag
         return outside(found, "labels", "every sequence asked so far got the same label")
     return Diagnosis(
         "head behind labels",
-        learners.Membership(),
+        learner_of("head behind labels"),
         found,
         ("Labels show only the sign of the answer; they are tried as those of a single head.",),
     )
@@ -173,9 +175,9 @@ def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diag
 def alone(row: OneRow, found: tuple[Finding, ...]) -> Diagnosis:
     """The other tokens do not matter: a function of the last one."""
     if row.shape in ("linear", "homogeneous"):
-        return Diagnosis("ReLU network", learners.ReluNetwork(), found)
+        return Diagnosis("ReLU network", learner_of("ReLU network"), found)
     if row.shape in ("affine", "piecewise linear"):
-        return Diagnosis("ReLU network", learners.ReluNetwork(bias=True), found)
+        return Diagnosis("ReLU network", learner_of("ReLU network", bias=True), found)
     return outside(found, "no attention", "only the last token matters and it is not answered piecewise linearly")
 
 
@@ -259,7 +261,7 @@ def network(
     allowed: int,
 ) -> Asking[Diagnosis]:
     """A network behind: its attention is read by rays on a subspace and held against fresh rays."""
-    trial = yield from sketch(learners.AttentionBehind(), 4, spec, seed, allowed)
+    trial = yield from sketch(learner_of("attention behind a network"), 4, spec, seed, allowed)
     evidence = {"queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise):
         words = "A softmax head before a network does not explain the answers."
@@ -273,5 +275,5 @@ def network(
     words = "A softmax head before a function of its output explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
-        return Diagnosis("attention behind a network", learners.AttentionBehind(), found)
-    return Diagnosis("transformer", learners.Transformer(), found)
+        return Diagnosis("attention behind a network", learner_of("attention behind a network"), found)
+    return Diagnosis("transformer", learner_of("transformer"), found)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.single import Trial, near, why
 from unsoftmax.diagnosis.sketch import sketch
@@ -20,7 +20,7 @@ KERNEL_QUERIES = 125
 
 def other_kernel(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
     """Weights kappa(s) of any positive, monotone kappa, divided by their sum or not; the kernel is named."""
-    learner = learners.KernelHead()
+    learner = learner_of("kernel head")
     trial = yield from sketch(learner, _DIMENSIONS, spec, seed, allowed)
     evidence = {"dimensions": _DIMENSIONS, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise) or not isinstance(trial.model, KernelHead):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.mixing import alike, mixing
@@ -72,7 +72,7 @@ def _plain(
         words = "scores stay bounded however long the tokens are (a soft cap, or normed queries and keys)"
         return _outside(found, "bounded scores", f"{words}, as no layer here has them")
     found += (Finding("norm", "none", "No normalisation is seen."),)
-    return Diagnosis("attention layer", learners.AttentionLayer(norm=None), found)
+    return Diagnosis("attention layer", learner_of("attention layer", norm=None), found)
 
 
 def _normed(
@@ -89,7 +89,7 @@ def _normed(
     kind = None if before is None else before.value
     if kind == "rms":
         found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
-        return Diagnosis("attention layer", learners.AttentionLayer(norm="rms"), found)
+        return Diagnosis("attention layer", learner_of("attention layer", norm="rms"), found)
     if kind == "none" and row.shape == "normalised" and row.beside:
         stack = yield from depth(spec, found, rng, allowed - NORM_QUERIES)
         if stack is not None:
@@ -103,7 +103,7 @@ def _normed(
         return _outside(found, "norm behind", _HIDDEN)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
     found += (Finding("norm", place, words),)
-    return Diagnosis("attention layer", learners.AttentionLayer(norm="auto"), found)
+    return Diagnosis("attention layer", learner_of("attention layer", norm="auto"), found)
 
 
 def _squashed(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax import learners
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
@@ -73,10 +73,10 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         )
         named = Suggestion(
             "ALiBi and rotary positions with a query bias are learned where tokens exist that no head writes",
-            learners.AttentionLayer(),
+            learner_of("attention layer"),
         )
         return Diagnosis("outside", None, found, (words,), code="order", suggestions=(named,))
-    return Diagnosis("attention layer", learners.AttentionLayer(), found)
+    return Diagnosis("attention layer", learner_of("attention layer"), found)
 
 
 def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Generator, allowed: int) -> Asking[Seen]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES
 from unsoftmax.diagnosis.single import Trial, near, why
@@ -33,7 +33,7 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     """Count the heads by their jumps, then try the learner where there are more dimensions than heads."""
     if affine:
         return (yield from _affine_heads(spec, known, seed, allowed))
-    learner = learners.MultiHead()
+    learner = learner_of("multi-head attention")
     count, queries, refusal = yield from attempt(_count, _DIMENSIONS, spec, seed, allowed - LAW_QUERIES)
     if count is None:
         finding = Finding("several heads", False, "Several softmax heads do not explain the answers.")
@@ -54,7 +54,7 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
 
 def _affine_heads(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
     """Several heads with key offsets and a constant, tried as a whole on a few dimensions, then on more."""
-    affine = learners.MultiHead(affine=True)
+    affine = learner_of("multi-head attention", affine=True)
     room, tried = allowed - LAW_QUERIES, 0
     sizes = [k for k, needed in _AFFINE_DIMENSIONS.items() if needed <= room]
     for k in dict.fromkeys(min(spec.dim, k) for k in sizes[1:] or (min(_AFFINE_DIMENSIONS),)):

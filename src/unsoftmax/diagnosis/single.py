@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import Answers
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.sketch import Sketch, sketch
 from unsoftmax.learners.core.base import Asking, Learner
@@ -70,9 +70,7 @@ def _felt(known: Answers) -> float:
 
 
 def _learner(affine: bool, noisy: bool) -> Learner:
-    if affine:
-        return learners.SingleHead(affine=True)
-    return learners.Approximate() if noisy else learners.SingleHead()
+    return learner_of("single head", affine=True) if affine else learner_of("single head", noisy=noisy)
 
 
 def _chosen(
@@ -83,9 +81,9 @@ def _chosen(
     low = rank < k or (k < spec.dim / 2)
     if low and not affine:
         family = "low-rank head" if rank < k else "single head"
-        return Trial(family, learners.LowRank(), found, queries)
+        return Trial(family, learner_of("low-rank head"), found, queries)
     if low:
-        return Trial("affine head", learners.LowRank(affine=True), found, queries)
+        return Trial("affine head", learner_of("low-rank head", affine=True), found, queries)
     return Trial("affine head" if affine else "single head", _learner(affine, noisy), found, queries)
 
 

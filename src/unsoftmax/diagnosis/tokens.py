@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax import learners
 from unsoftmax.diagnosis.answers import PHASE
+from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, Refusal, TooDearError, limited
 from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
@@ -61,7 +61,7 @@ def over_tokens(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         reason = "No learner is chosen: the answers are no weighted mean of token values, with softmax of their scores"
         return Diagnosis("outside", None, (access, found), (f"{reason}.",), code="tokens")
     found = Finding("token head", True, f"A head over {len(ids)} of the ids explains fresh sequences.", None, evidence)
-    return Diagnosis("token head", learners.TokenHead(), (access, found))
+    return Diagnosis("token head", learner_of("token head"), (access, found))
 
 
 def _refused(access: Finding, refusal: Refusal) -> Diagnosis:
@@ -69,10 +69,10 @@ def _refused(access: Finding, refusal: Refusal) -> Diagnosis:
     named: tuple[Suggestion, ...] = ()
     if isinstance(refusal, (NotIdentifiable, TooDearError)):
         words = "a few ids do not show their scores; all of them may, through one another"
-        named = (Suggestion(words, learners.TokenHead()),)
+        named = (Suggestion(words, learner_of("token head")),)
     elif refusal.code in (Code.ORDER, Code.NOISE):
         words = "pairs in one arrangement are learned where order matters"
-        named = (Suggestion(words, learners.TokenHead(positions="fixed")),)
+        named = (Suggestion(words, learner_of("token head", positions="fixed")),)
     found = Finding("token head", False, "A weighted mean of token values does not explain the answers.")
     reason = f"No learner is chosen: {refusal}"
     return Diagnosis("outside", None, (access, found), (reason,), code="tokens", suggestions=named)
@@ -80,7 +80,7 @@ def _refused(access: Finding, refusal: Refusal) -> Diagnosis:
 
 def _tried(spec: OracleSpec, seed: int) -> Asking[float]:
     """Largest gap of a learned head on fresh sequences, as a share of the spread of values."""
-    learner = learners.TokenHead()
+    learner = learner_of("token head")
     learner.forecast(spec)
     outcome = yield from learner.program(spec, seed)
     model: Model = outcome.model

@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from unsoftmax import verify as verification
+from unsoftmax.diagnosis.choice import in_noise
 from unsoftmax.errors import (
     BudgetExceeded,
     Code,
@@ -18,10 +19,8 @@ from unsoftmax.errors import (
     OracleError,
     UnsoftmaxError,
 )
-from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.base import Asking, Learner, Outcome, configuration
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Request, parts
@@ -73,7 +72,7 @@ class Attempt:
                 if self.stack.recheck is None or self.stack.recheck.then != "approximate" or spec.kind == "membership":
                     raise self._reported(error) from None
                 spec = replace(spec, kind="approximate", tolerance=spec.tolerance + _WIDER * error.gap)
-                learner = Approximate() if isinstance(learner, SingleHead) else learner
+                learner = in_noise(learner)
                 self.stack.rechecker.spec = spec
                 self.notes += (
                     f"the target is not deterministic: treated as approximate, tolerance {spec.tolerance:.2g}, by "
