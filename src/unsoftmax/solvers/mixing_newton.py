@@ -10,7 +10,7 @@ so the heads decouple: X_k. is eliminated by projecting over the data, du_k is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
@@ -47,7 +47,11 @@ def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
     part = enough if free > 2 * enough else None
     current, last, first, close, patience = Mixing(O, u, np.inf, np.inf), np.inf, 0, 1e-9, 4
     for i in range(most):
-        current = _step(current.O, current.u, P, data, part)
+        try:
+            current = _step(current.O, current.u, P, data, part)
+        except (LinAlgError, np.linalg.LinAlgError):
+            # A start so far off that heads fall together: no solution is near.
+            return replace(current, residual=np.inf)
         stalled = i > first + 2 and current.change > 0.3 * last and current.change < 1e-3
         lost = i > first + patience and current.change > 1e-2
         if current.change < close or stalled or lost:

@@ -71,22 +71,25 @@ def _narrowest(values: Array, size: int, H: int) -> tuple[Array, float] | None:
     return centres, 2 * contrast
 
 
-def annihilators(J: Array, P: Array, found: Clusters, count: int) -> list[Array]:
+def annihilators(J: Array, P: Array, found: Clusters, count: int, *, precise: bool = False) -> list[Array]:
     """For each head `count` orthonormal left vectors (n, count) of J - sigma_h P = 0, sigma_h refined on the way."""
     left = []
     for centre in found.centres:
         sigma = float(centre)
         for _ in range(2):
-            L = left_null(J - sigma * P, count)
+            L = left_null(J - sigma * P, count, precise=precise)
             a, b = L.T @ J, L.T @ P
             sigma = float((a * b).sum() / (b * b).sum())
         left.append(L)
     return left
 
 
-def left_null(M: Array, count: int) -> Array:
+def left_null(M: Array, count: int, *, precise: bool = False) -> Array:
     """The `count` orthonormal left vectors (n, count) that M (n, k) shrinks most.
 
-    Through M M': half the digits, which is more than a first estimate needs, in a fraction of the time.
+    Through M M': half the digits, which is more than a first estimate needs, in a fraction of the time; `precise`
+    where weak directions of M are to be told from none.
     """
+    if precise:
+        return np.asarray(np.linalg.svd(M)[0][:, ::-1][:, :count])
     return np.asarray(np.linalg.eigh(M @ M.T)[1][:, :count])

@@ -11,6 +11,8 @@ keys       W_h and c_h: key directions in full at a few query tokens
 in_range   key directions at the others, inside the range found there
 polish     tokens with the widest margins
 pre_norm   LayerNorm before attention: heads told apart by eigenvalues
+derivatives  derivatives of answers to two tokens: clusters of eigenvalues, one per head
+silence      attention that writes nothing
 ball       what its tokens can be made to be
 limited    no LayerNorm, but a norm limit: the same inside the limit's ball
 post_norm  LayerNorm after attention: every answer is a direction

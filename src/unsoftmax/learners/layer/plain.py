@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
@@ -28,7 +28,7 @@ def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program
         return (yield from _settled(affine, spec, preset, rng))
     try:
         return (yield from limited(affine, spec, preset, rng))
-    except ModelMismatch:
+    except (ModelMismatch, NotIdentifiable):
         # Heads of unequal rank do not fall apart there; some limits are wide enough for hard attention all the same.
         if not (yield from settles(affine, spec, rng)):
             raise

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball, read_ball
+from unsoftmax.learners.layer.derivatives import EDGE, STEP, At, clusters, of_length
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import TYPICAL, Reader, find_scales
 from unsoftmax.probes.around import orthonormal
-from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Data, Mixing, refine
 from unsoftmax.solvers.orthogonal import solve_orthogonal
-from unsoftmax.solvers.pencil import Clusters, annihilators, find_clusters, left_null
+from unsoftmax.solvers.pencil import Clusters, left_null
 from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import Domain, OracleSpec
 
-_EDGE = 0.95
-"""Length of the longest tokens, as a share of the ball's radius."""
+_LOST = 1e-2
+"""Rounding over `STEP`, times the condition of the sum of all P_h, from which on one-sided differences show nothing of
+the weakest directions: at a hundredth their eigenvalues are as far off as heads are apart."""
 
-_STEP = 1e-7
-"""Step of a one-sided difference along a direction of typical effect, as a share of the radius."""
+_COARSE_DRAWS = 2
+"""Draws of one-sided differences, a quarter of the queries of fine ones: what both miss is not bad luck."""
 
-_LEFT_OUT = 24
-"""One in so many directions is left out of the differences at first."""
+_WEAKEST = 1e9
+"""Condition of the sum of all P_h from which on two draws decide, and a refusal names it: trained layers with 4e7 are
+told apart, one with 6e12 is not, and 1e-13 beside it is what fine differences resolve with four digits to spare."""
 
 _SHOWN = 4
 """Pairs of tokens of which one at least shows a dimension that single tokens do not."""
+
+_ELSEWHERE = 1e-2
+"""Share of an answer to two tokens outside all one-token answers from which on heads share values: such heads leave a
+share of order one there, weak directions lost in rounding far less."""
 
 _DRAWS = 6
 """How often heads are told apart anew, from other tokens."""
@@ -61,7 +68,7 @@ def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Prog
 
 def in_ball(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, **around: Any) -> Program:
     """Heads, scores and the model from tokens in a ball; `around` says what stands around them."""
-    q = _of_length(_room(ball), ball, rng)
+    q = of_length(_room(ball), ball, rng)
     heads, u = yield from _told_apart(q, ball, preset, rng)
     reader = Reader(heads, ball.alone, ball.noise, embed=ball.tokens)
     inner = replace(spec, dim=len(ball.U), domain=Domain(max_length=spec.domain.max_length))
@@ -81,34 +88,17 @@ def _room(ball: Ball) -> float:
     return float(ball.radius * np.sqrt(0.46 / (1 + aligned)))
 
 
-def _of_length(length: float, ball: Ball, rng: np.random.Generator) -> Array:
-    w = rng.standard_normal(len(ball.U))
-    return np.asarray(w * (length / np.linalg.norm(w)))
-
-
-@dataclass(frozen=True, eq=False)
-class _At:
-    """Sequences that end in one query token q (D,), answered above q alone, in the coordinates B of all ranges."""
-
-    q: Array
-    ball: Ball
-    B: Array
-
-    def ask(self, w: Array, phase: str) -> Asking[Array]:
-        """Answers (n, rank) to [w_1, ..., w_m, q], w (n, m, D)."""
-        last = np.broadcast_to(self.q, (len(w), 1, len(self.q)))
-        y = yield Probes(self.ball.tokens(np.concatenate([w, last], axis=1)), phase=phase)
-        return (y - self.ball.alone(self.q[None])) @ self.B
-
-
 def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) -> Asking[tuple[Heads, Array]]:
     """What all heads write, and their key directions at q: eigenvalues, rough key directions, exact probes, Newton."""
     B = yield from _written_into(q, ball, rng)
-    at, P = _At(q, ball, B), B.T @ ball.M
-    draws = _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
+    at, P = At(q, ball, B), B.T @ ball.M
+    condition = float(np.linalg.cond(P))
+    weak = condition > _WEAKEST
+    draws = 2 if weak else _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
     for draw in range(draws):
         phase = "main" if draw == 0 else "repair"
-        pencil = yield from _pencil(at, P, rng, phase)
+        fine = draw >= _COARSE_DRAWS or condition * ball.noise > _LOST * STEP
+        pencil = yield from clusters(at, P, rng, phase, fine)
         if pencil is None:
             continue
         found, left = pencil
@@ -119,6 +109,12 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         mixing = refine(exact[0], u, P, [*data, *exact[1]])
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, P, B), mixing.u
+    if weak:
+        raise NotIdentifiable(
+            f"what the heads write differs by a factor of {condition:.0e} between directions (the condition of the sum "
+            "of all P_h): behind a LayerNorm or below a norm limit heads are told apart by small differences of "
+            "answers, and rounding leaves nothing of those along the weakest directions."
+        )
     raise ModelMismatch(
         f"in {draws} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
         "the same scores, fewer than four dimensions per head, more behind the LayerNorm than attention, or noise "
@@ -129,14 +125,20 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
 def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:
     """Orthonormal basis (outputs, n) of what all heads write into together."""
     span = column_range(ball.M, ball.noise, spare=0)
-    if span.rank < ball.M.shape[1]:
-        return span.basis
-    # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
     whole = np.eye(len(ball.M))
-    x = np.stack([_of_length(_EDGE * ball.radius, ball, rng) for _ in range(_SHOWN)])
-    y = yield from _At(q, ball, whole).ask(x[:, None], "pilot")
-    outside = np.linalg.norm(y - (y @ span.basis) @ span.basis.T) / np.linalg.norm(y)
-    return span.basis if outside < max(1e-12, 30 * ball.noise) else whole
+    x = np.stack([of_length(EDGE * ball.radius, ball, rng) for _ in range(_SHOWN)])
+    y = yield from At(q, ball, whole).ask(x[:, None], "pilot")
+    outside = np.linalg.norm(y - (y @ span.basis) @ span.basis.T) / max(float(np.linalg.norm(y)), 1e-300)
+    if span.rank == ball.M.shape[1]:
+        # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
+        return span.basis if outside < max(1e-12, 30 * ball.noise) else whole
+    if outside > _ELSEWHERE:
+        raise ModelMismatch(
+            f"two tokens are answered in directions that no single token is answered in ({outside:.0%} of the answer): "
+            "heads that share their values (grouped heads), whose sum single tokens show alone. Behind a LayerNorm or "
+            "below a norm limit such heads are not told apart; heads with values of their own are."
+        )
+    return span.basis
 
 
 def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
@@ -146,49 +148,8 @@ def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
     return Heads(O, Z, mixing.residual * float(np.linalg.cond(mixing.O)))
 
 
-def _pencil(at: _At, P: Array, rng: np.random.Generator, phase: str) -> Asking[tuple[Clusters, list[Array]] | None]:
-    """Clusters of eigenvalues, one per head, with the annihilators of all other heads; None if they are not clear.
-
-    The directions that P shrinks most are left out at first: a head of large rank shows without them, and clearer.
-    """
-    n, exact = len(P), at.ball.noise < 1e-12
-    sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
-    radius = at.ball.radius
-    # Ranges do not depend on the query token: a long one spreads the eigenvalues.
-    at = replace(at, q=_of_length(_EDGE * radius, at.ball, rng))
-    x = _of_length((_EDGE if exact else 0.75) * radius, at.ball, rng)
-    steps = _STEP * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
-    base = (yield from at.ask(x[None, None], phase)) if exact else None
-    J = np.zeros((n, 0))
-    for part in np.split(np.arange(len(V)), [len(V) - n // _LEFT_OUT]):
-        if len(part) == 0:
-            continue
-        if base is not None:
-            J = np.hstack([J, (yield from _one_sided(x, V[part], steps[part], base, at, phase))])
-        else:
-            J = np.hstack([J, (yield from _central(x, V[part], 0.2 * radius, at, phase))])
-        PT = P @ V[: J.shape[1]].T
-        found = find_clusters(J, PT)
-        if found is not None and found.contrast >= (8.0 if exact else 2.0):
-            return found, annihilators(J, PT, found, max(1, found.rank - 1))
-    return None
-
-
-def _one_sided(x: Array, T: Array, steps: Array, base: Array, at: _At, phase: str) -> Asking[Array]:
-    """Derivative (n, k) of the answers to [x, q] along the rows of T (k, D)."""
-    y = yield from at.ask((x + steps[:, None] * T)[:, None], phase)
-    return (y - base).T / steps
-
-
-def _central(x: Array, T: Array, h: float, at: _At, phase: str) -> Asking[Array]:
-    """The same from noisy answers: wide central differences at two widths, the third order cancelled."""
-    y = yield from at.ask(np.concatenate([x + s * h * T for s in (0.5, -0.5, 1.0, -1.0)])[:, None], phase)
-    near, back, far, far_back = np.split(y, 4)
-    return (4 * (near - back) / h - (far - far_back) / (2 * h)).T / 3
-
-
 def _rough_directions(
-    left: list[Array], found: Clusters, at: _At, preset: Preset, P: Array, rng: np.random.Generator, phase: str
+    left: list[Array], found: Clusters, at: At, preset: Preset, P: Array, rng: np.random.Generator, phase: str
 ) -> Asking[tuple[Array, Data]]:
     """Key directions (H, D) at q through the annihilators, with the answers they came from."""
     D = P.shape[1]
@@ -229,7 +190,7 @@ def _logits(left: list[Array], values: list[Array], y: Array, E: Array, least: f
 
 
 def _exact_probes(
-    u: Array, s: int, at: _At, P: Array, rng: np.random.Generator, phase: str
+    u: Array, s: int, at: At, P: Array, rng: np.random.Generator, phase: str
 ) -> Asking[tuple[Array, Data] | None]:
     """Square O (n, n) from tokens that give all heads chosen logits and move freely where no head's score changes.
 
@@ -249,7 +210,7 @@ def _exact_probes(
             return None
         x, t = chosen
         used.append(t)
-        r = float(np.sqrt((_EDGE * at.ball.radius) ** 2 - x @ x))
+        r = float(np.sqrt((EDGE * at.ball.radius) ** 2 - x @ x))
         extra = rng.standard_normal((_SPARE, D - H)) @ N
         extra *= r / np.linalg.norm(extra, axis=1, keepdims=True)
         k = min(_OPPOSITE, D - H)
@@ -265,7 +226,7 @@ def _exact_probes(
     return np.hstack([np.linalg.qr(part)[0] for part in np.split(O, H, axis=1)]), data
 
 
-def _spread(u: Array, at: _At, used: list[Array], rng: np.random.Generator) -> tuple[Array, Array] | None:
+def _spread(u: Array, at: At, used: list[Array], rng: np.random.Generator) -> tuple[Array, Array] | None:
     """A first token x (D,) and logits t (H,), u_h . (x - q) = t_h, spread as widely as the ball allows.
 
     Logits like those `used` already, or opposite to them, would show the same once more.

@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.silence import refuse_silence, same
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.solvers.subspace import floor_for, support
@@ -227,6 +228,8 @@ def _one_scan(
         y = yield _moved_all(X, fresh, direction)
         coefficients, answers = np.hstack([coefficients, fresh]), np.vstack([answers, y])
         response = readout.change(answers, base[0]).T
+        if columns == coefficients.shape[1] and same(answers, base[0], noise):
+            yield from refuse_silence(spec, noise, rng)
         shown = support(response, coefficients, max(floor_for(noise), 1e-6))
         if shown is not None or coefficients.shape[1] > min(d, spec.outputs or 1) + 4:
             break

@@ -1,0 +1,90 @@
+"""Derivatives of what two tokens are answered: heads behind a LayerNorm as clusters of eigenvalues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.solvers.pencil import Clusters, annihilators, find_clusters
+
+EDGE = 0.95
+"""Length of the longest tokens, as a share of the ball's radius."""
+
+STEP = 1e-7
+"""Step of a one-sided difference along a direction of typical effect, as a share of the radius."""
+
+_FINE = 1e-3
+"""Width of the differences that replace one-sided ones where these lose too much, as a share of the radius: with the
+third order cancelled the fourth power of it, 1e-12, is left, and rounding over it, 1e-13."""
+
+_LEFT_OUT = 24
+"""One in so many directions is left out of the differences at first."""
+
+
+def of_length(length: float, ball: Ball, rng: np.random.Generator) -> Array:
+    w = rng.standard_normal(len(ball.U))
+    return np.asarray(w * (length / np.linalg.norm(w)))
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """Sequences that end in one query token q (D,), answered above q alone, in the coordinates B of all ranges."""
+
+    q: Array
+    ball: Ball
+    B: Array
+
+    def ask(self, w: Array, phase: str) -> Asking[Array]:
+        """Answers (n, rank) to [w_1, ..., w_m, q], w (n, m, D)."""
+        last = np.broadcast_to(self.q, (len(w), 1, len(self.q)))
+        y = yield Probes(self.ball.tokens(np.concatenate([w, last], axis=1)), phase=phase)
+        return (y - self.ball.alone(self.q[None])) @ self.B
+
+
+def clusters(
+    at: At, P: Array, rng: np.random.Generator, phase: str, fine: bool
+) -> Asking[tuple[Clusters, list[Array]] | None]:
+    """Clusters of eigenvalues, one per head, with the annihilators of all other heads; None if they are not clear.
+
+    The directions that P shrinks most are left out at first: a head of large rank shows without them, and clearer.
+    `fine`: exact answers are differenced four times, for four digits more.
+    """
+    n, exact = len(P), at.ball.noise < 1e-12
+    sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
+    radius = at.ball.radius
+    # Ranges do not depend on the query token: a long one spreads the eigenvalues.
+    at = replace(at, q=of_length(EDGE * radius, at.ball, rng))
+    x = of_length((EDGE if exact else 0.75) * radius, at.ball, rng)
+    steps = STEP * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
+    base = (yield from at.ask(x[None, None], phase)) if exact and not fine else None
+    J = np.zeros((n, 0))
+    for part in np.split(np.arange(len(V)), [len(V) - n // _LEFT_OUT]):
+        if len(part) == 0:
+            continue
+        if base is not None:
+            J = np.hstack([J, (yield from _one_sided(x, V[part], steps[part], base, at, phase))])
+        else:
+            width = (_FINE if exact else 0.2) * radius
+            J = np.hstack([J, (yield from _central(x, V[part], width, at, phase))])
+        PT = P @ V[: J.shape[1]].T
+        found = find_clusters(J, PT)
+        if found is not None and found.contrast >= (8.0 if exact else 2.0):
+            return found, annihilators(J, PT, found, max(1, found.rank - 1), precise=exact and fine)
+    return None
+
+
+def _one_sided(x: Array, T: Array, steps: Array, base: Array, at: At, phase: str) -> Asking[Array]:
+    """Derivative (n, k) of the answers to [x, q] along the rows of T (k, D)."""
+    y = yield from at.ask((x + steps[:, None] * T)[:, None], phase)
+    return (y - base).T / steps
+
+
+def _central(x: Array, T: Array, h: float, at: At, phase: str) -> Asking[Array]:
+    """The same from noisy answers: wide central differences at two widths, the third order cancelled."""
+    y = yield from at.ask(np.concatenate([x + s * h * T for s in (0.5, -0.5, 1.0, -1.0)])[:, None], phase)
+    near, back, far, far_back = np.split(y, 4)
+    return (4 * (near - back) / h - (far - far_back) / (2 * h)).T / 3

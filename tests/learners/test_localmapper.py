@@ -1,0 +1,52 @@
+"""Trained attention of localmapper (d = 256): values that differ by many orders of magnitude between directions."""
+
+from __future__ import annotations
+
+import pytest
+
+import unsoftmax as us
+from tests.weights import localmapper_layer
+
+CROSS = "cross_att.att_stack.0"
+
+
+@pytest.mark.parametrize("year", ["202403", "202407"])
+@pytest.mark.parametrize(("part", "head"), [("amm_att", None), (CROSS, 0), (CROSS, 3)])
+def test_single_heads_behind_a_layer_norm_are_accepted(year: str, part: str, head: int | None) -> None:
+    target = localmapper_layer(year, part, head=head)
+    r = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    stated = next(claim.bound for claim in r.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(r.model, target) <= min(stated, 1e-7)
+
+
+def test_eight_heads_whose_values_have_condition_4e7_are_told_apart() -> None:
+    target = localmapper_layer("202403", CROSS)
+    r = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    stated = next(claim.bound for claim in r.certificate if claim.name == "relative parameter error")
+    assert r.model.heads == 8
+    assert us.models.distance(r.model, target) <= min(stated, 1e-6)
+
+
+def test_values_of_condition_6e12_are_refused_with_that_reason() -> None:
+    with pytest.raises(us.errors.NotIdentifiable, match="6e\\+12 between directions"):
+        us.recover(us.oracle(localmapper_layer("202407", CROSS)), us.learners.AttentionLayer())
+
+
+@pytest.mark.parametrize("norm", [None, "pre"])
+@pytest.mark.parametrize("part", ["cross_att.att_stack.1", "cross_att.att_stack.2"])
+def test_attention_that_training_has_driven_to_nothing_is_refused_as_such(part: str, norm: str | None) -> None:
+    oracle = us.oracle(localmapper_layer("202407", part, norm))
+    with pytest.raises(us.errors.NotIdentifiable, match="the same whatever the other tokens are"):
+        us.recover(oracle, us.learners.AttentionLayer())
+
+
+def test_heads_that_share_values_behind_a_layer_norm_are_refused_by_name() -> None:
+    with pytest.raises(us.errors.ModelMismatch, match="heads that share their values"):
+        us.recover(us.oracle(localmapper_layer("202403", CROSS, groups=2)), us.learners.AttentionLayer())
+
+
+@pytest.mark.long
+def test_without_the_norm_they_are_learned() -> None:
+    target = localmapper_layer("202403", CROSS, None, groups=2)
+    r = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    assert us.models.distance(r.model, target) < 1e-7
