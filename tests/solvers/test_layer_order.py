@@ -6,17 +6,22 @@ import numpy as np
 import pytest
 
 from tests.solvers.test_stack_newton import OUT, D, T, heads
-from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
+from unsoftmax.solvers import layer_order
+from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
 from unsoftmax.solvers.stack_heads import Contexts
 from unsoftmax.solvers.stack_models import Deep
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("networks", [False, True])
-def test_layers_of_a_stack(networks) -> None:
+def test_layers_of_a_stack(networks, large, monkeypatch) -> None:
+    if large:
+        for name, value in {"_FEW": 5, "_OUTPUTS": 3, "_PART": 600}.items():
+            monkeypatch.setattr(layer_order, name, value)
     rng = np.random.default_rng(4)
     # Coordinates that are tokens: what a stack writes outside of them its norm would see too.
     model = Deep(heads(n=4, seed=3), (1, 2, 1), 0.1 * rng.standard_normal((3, OUT)), 1e-5, T)
-    m = int(1.5 * unknowns(4, D, OUT, 2, networks) / OUT) + 8
+    m = Size(4, D, OUT, 2, 2, networks).contexts(1.5) + 8
     q = rng.standard_normal(D)
     q *= np.sqrt(OUT) / np.linalg.norm(q)
     others = rng.standard_normal((m, 4, D))

@@ -118,7 +118,7 @@ class AttentionStack:
     ) -> Asking[tuple[Polished, float]]:
         """Heads cut to the ranks they show, or in full where these do not explain all; and their misfit, absolute."""
         large = not self.polish or _PER_HEAD * apart.heads * far.frame.D > LARGEST
-        star = yield from read_star(far, apart, rng, full=large, phase=phase)
+        star = yield from read_star(far, apart, rng, far.clear if large else far.near, phase=phase)
         heads = cut_heads(star)
         if large or heads.flat.size > LARGEST:
             return (yield from unpolished(far, heads, rng))
@@ -126,7 +126,7 @@ class AttentionStack:
             yield from ask_wide(far, heads, rng)
         polished, misfit = polish_wide(far, heads, seed)
         if misfit > far.clear:
-            star = yield from read_star(far, apart, rng, full=True, phase="repair")
+            star = yield from read_star(far, apart, rng, far.near, full=True, phase="repair")
             return polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D), seed)
         return polished, misfit
 

@@ -8,12 +8,25 @@ below h's and else 0; phi_h and K_g hold biases and the networks' values and der
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
+
+_FEW = 1500
+"""Shared unknowns up to which all outputs are looked at: 31 heads without networks; then a solve takes seconds."""
+
+_OUTPUTS = 8
+"""Combinations of the outputs that are looked at of larger systems: 48 heads at d = 64 take half a gigabyte."""
+
+_PART = 2**24
+"""Numbers of a Jacobian, or of a system, that are held at once: 128 MB."""
+
+_DAMPING = 1e-12
+"""Added to normal equations with a unit diagonal: directions without information stay at zero."""
 
 _CUT = 1e-9
 """Relative singular values below which a direction is no information: phi_h along q, K_g outside g's range."""
@@ -48,9 +61,38 @@ def by_layer(below: Array) -> list[list[int]] | None:
     return groups if np.array_equal(below, layer[None, :] < layer[:, None]) else None
 
 
-def unknowns(n: int, D: int, d: int, rank: int, networks: bool) -> int:
-    """Unknowns of the linear system: o, phi, the constants, and K_g on g's range if there are networks."""
-    return n * n + n * D + d + (n * rank * d if networks else 0)
+@dataclass(frozen=True)
+class Size:
+    """How large the linear system is: n heads whose W and P have ranks r and s, D directions, d outputs.
+
+    Of many heads a few combinations of the outputs are enough: `outputs` of them are looked at.
+    """
+
+    n: int
+    D: int
+    d: int
+    r: int
+    s: int
+    networks: bool
+
+    @property
+    def shared(self) -> int:
+        """Unknowns that all outputs share: o, and phi_h in the directions that head h can see."""
+        return self.n * self.n + self.n * min(self.D, self.r + self.s + 1)
+
+    @property
+    def own(self) -> int:
+        """Unknowns of every output for itself: a constant, and behind networks a row of K_g on g's range."""
+        return 1 + (self.n * self.s if self.networks else 0)
+
+    @property
+    def outputs(self) -> int:
+        """Combinations of the outputs that are looked at."""
+        return self.d if self.shared <= _FEW else min(self.d, _OUTPUTS)
+
+    def contexts(self, over: float) -> int:
+        """Contexts with `over` equations for each unknown."""
+        return int(over * (self.shared / self.outputs + self.own))
 
 
 def first_order(y: list[Array], scales: Array) -> Array:
@@ -66,26 +108,59 @@ def first_order(y: list[Array], scales: Array) -> Array:
 
 def find_order(heads: Heads, T: Array, contexts: Contexts, term: Array, networks: bool) -> Order:
     """o from the 1/lambda term (B, d) at contexts that share one q; T (d, D) maps coordinates to tokens."""
-    n, (B, d) = len(heads), term.shape
-    q = contexts.q[0]
-    across = np.eye(len(q)) - np.outer(q, q) / (q @ q)
-    seen = at_work(heads, contexts.q, contexts)
-    written = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, seen.values))
-    a = written @ T @ across
-    DA = seen.by_own_of_each() @ across
-    columns = [
-        np.einsum("bhef,bgf->behg", DA, a, optimize=True).reshape(B, d, n * n),
-        DA.transpose(0, 2, 1, 3).reshape(B, d, -1),
-    ]
+    n, (_, d) = len(heads), term.shape
+    size = Size(n, T.shape[1], d, heads.B.shape[1], heads.V.shape[1], networks)
+    E = np.eye(d)
+    if size.outputs < d:
+        E = np.linalg.qr(np.random.default_rng(0).standard_normal((d, size.outputs)))[0]
+    written, shared = _columns(heads, T, contexts, E)
+    own = [np.ones((len(term), 1))]
     if networks:
-        inside = np.concatenate([_coordinates(a[:, g], heads.O.shape[2]) for g in range(n)], axis=1)
-        columns.append(np.einsum("bk,ef->befk", inside, np.eye(d)).reshape(B, d, -1))
-    M = np.concatenate(columns, axis=2)
-    M = (M - M.mean(axis=0)).reshape(B * d, -1)
-    size = np.linalg.norm(M, axis=0) + 1e-300
-    solution = np.linalg.lstsq(M / size, term.ravel(), rcond=_CUT)[0]
-    residual = np.linalg.norm(M / size @ solution - term.ravel()) / max(float(np.linalg.norm(term)), 1e-300)
-    return Order((solution / size)[: n * n].reshape(n, n), float(residual))
+        own += [_coordinates(written[:, g], size.s) for g in range(n)]
+    # What every output has for itself is eliminated: the rest is seen across the span of those columns.
+    Q = np.linalg.qr(np.concatenate(own, axis=1))[0]
+    M, y = ((x - np.tensordot(Q, np.tensordot(Q.T, x, axes=1), axes=1)) for x in (shared, term @ E))
+    M, y = M.reshape(y.size, -1), y.ravel()
+    length = np.linalg.norm(M, axis=0) + 1e-300
+    solution = _least_squares(M / length, y)
+    residual = np.linalg.norm(M / length @ solution - y) / max(float(np.linalg.norm(y)), 1e-300)
+    return Order((solution / length)[: n * n].reshape(n, n), float(residual))
+
+
+def _columns(heads: Heads, T: Array, contexts: Contexts, E: Array) -> tuple[Array, Array]:
+    """What heads write across q (B, n, D), and columns (B, outputs, unknowns) of o and phi, outputs combined by E."""
+    q, n = contexts.q[0], len(heads)
+    across = np.eye(len(q)) - np.outer(q, q) / (q @ q)
+    seen_by = _seen_by(heads, q)
+    looked = replace(heads, O=np.einsum("de,hds->hes", E, heads.O))
+    rows = max(1, _PART // (n * len(q) ** 2))
+    written, columns = [], []
+    for start in range(0, len(contexts), rows):
+        part = contexts.take(slice(start, start + rows))
+        at = at_work(heads, part.q, part)
+        a = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ T @ across
+        DA = at_work(looked, part.q, part).by_own_of_each() @ across
+        feeds = np.einsum("bhef,bgf->behg", DA, a, optimize=True).reshape(len(part), E.shape[1], n * n)
+        phi = [DA[:, h] @ seen_by[h] for h in range(n)]
+        written.append(a)
+        columns.append(np.concatenate([feeds, *phi], axis=2))
+    return np.concatenate(written), np.concatenate(columns)
+
+
+def _seen_by(heads: Heads, q: Array) -> list[Array]:
+    """Directions (D, k) of the last token that a head can see: its query, its key at q and its value."""
+    u = np.einsum("hdr,hr->hd", heads.A, heads.B @ q + heads.b)
+    rows = np.concatenate([heads.B, heads.V, u[:, None]], axis=1)
+    return [np.linalg.qr(own.T)[0] for own in rows]
+
+
+def _least_squares(M: Array, y: Array) -> Array:
+    """Columns of M have length one; large systems by their normal equations, which is enough to tell 0 from 1."""
+    if M.size <= _PART:
+        return np.asarray(np.linalg.lstsq(M, y, rcond=_CUT)[0])
+    G = M.T @ M
+    G[np.diag_indices_from(G)] += _DAMPING
+    return np.asarray(cho_solve(cho_factor(G, overwrite_a=True, check_finite=False), M.T @ y))
 
 
 def _coordinates(a: Array, rank: int) -> Array:

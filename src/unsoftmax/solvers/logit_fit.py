@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
@@ -39,7 +40,7 @@ def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
         for _ in range(8):
             A = G / scale[:, None] / scale
             A[np.diag_indices_from(A)] += damping
-            trial = theta + (np.linalg.solve(A, b / scale) / scale).reshape(theta.shape)
+            trial = theta + (_solve(A, b / scale) / scale).reshape(theta.shape)
             S2, R2, rest2 = _projected(trial, F, log_k, Y)
             new = float(np.linalg.norm(rest2))
             if np.isfinite(new) and new < cost:
@@ -53,6 +54,14 @@ def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
         if gain < _STALLED:
             break
     return LogitFit(theta, R.T, cost / size)
+
+
+def _solve(A: Array, b: Array) -> Array:
+    """A is positive definite but for rounding."""
+    try:
+        return np.asarray(cho_solve(cho_factor(A, check_finite=False), b))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.solve(A, b))
 
 
 def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, Array, Array]:

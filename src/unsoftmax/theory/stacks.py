@@ -29,7 +29,7 @@ def attention_stack_queries(d: int, L: int, H: int, r: int, rms: bool = False) -
     apart = 3 * max(D + 4, math.ceil(1.5 * n * (n + 3) / 6))
     full = min(max(3, r + 1), D - 1)
     rays = full * (D + n + 8) + (D - 1 - full) * (1 + min(r + 2, D - 1) + n + 8) + 2
-    order = 2 * (int(1.4 * (n * n + n * D + d) / d) + 4)
+    order = 2 * (int(1.4 * ((n * n + n * min(D, 2 * r + 1)) / d + 1)) + 4)
     polish = math.ceil(1.25 * attention_stack_unknowns(d, L, H, r, rms) / min(d, n * r)) + 6
     return 3 + 2 * (L > 1) + D + 3 + apart + rays + order + polish
 

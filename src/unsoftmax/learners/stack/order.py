@@ -9,7 +9,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.layer_order import Order, find_order, first_order, unknowns
+from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
 from unsoftmax.solvers.stack_heads import Contexts, Heads
 from unsoftmax.spec import OracleSpec
 
@@ -53,9 +53,10 @@ def find_layers(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tupl
 
 def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) -> Asking[Order]:
     """Which head feeds which, from contexts that share one q."""
-    frame, n = far.frame, len(heads)
+    frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
-    m = int(_OVER * unknowns(n, frame.D, frame.d, heads.V.shape[1], far.networks) / frame.d) + _SPARE
+    size = Size(len(heads), frame.D, frame.d, heads.B.shape[1], heads.V.shape[1], far.networks)
+    m = size.contexts(_OVER) + _SPARE
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
     others, counts = random_contexts(frame, m, TOKENS, rng)

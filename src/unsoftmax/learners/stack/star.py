@@ -50,9 +50,9 @@ class Star:
 
 
 def read_star(
-    far: Far, apart: Apart, rng: np.random.Generator, *, full: bool = False, phase: str = "main"
+    far: Far, apart: Apart, rng: np.random.Generator, enough: float, *, full: bool = False, phase: str = "main"
 ) -> Asking[Star]:
-    """All D displacements; with `full` every row in full, whatever the rank."""
+    """All D displacements, rays that miss by more than `enough` again; with `full` every row in full."""
     first = apart.slice
     centre = yield from _opposite(far, first, apart.fit, rng, phase)
     rays, rank, worst = [centre], far.frame.D, apart.misfit
@@ -60,19 +60,25 @@ def read_star(
     while directions and (full or rank > len(rays) - _BESIDE):
         # As many at once as the least rank that could be seen now asks for.
         count = min(len(directions), 1 if len(rays) > 1 else 1 + _BESIDE)
-        new, misfit = yield from _rays(far, apart, [directions.pop(0) for _ in range(count)], None, rng, phase)
+        new, misfit = yield from _rays(far, apart, [directions.pop(0) for _ in range(count)], None, enough, rng, phase)
         rays, worst = rays + new, max(worst, misfit)
         rank = row_rank(rays)
     S = orthonormal(rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
     part: list[Ray] = []
     if directions:
-        part, misfit = yield from _rays(far, apart, directions, S, rng, phase)
+        part, misfit = yield from _rays(far, apart, directions, S, enough, rng, phase)
         worst = max(worst, misfit)
     return Star(*assemble(rays, part, S, rank), rank, worst)
 
 
 def _rays(
-    far: Far, apart: Apart, towards: list[Array], S: Array | None, rng: np.random.Generator, phase: str
+    far: Far,
+    apart: Apart,
+    towards: list[Array],
+    S: Array | None,
+    enough: float,
+    rng: np.random.Generator,
+    phase: str,
 ) -> Asking[tuple[list[Ray], float]]:
     """Rays of displacements turned towards unit vectors, all in one round; those that got stuck again, nearer."""
     done: dict[int, tuple[Slice, LogitFit]] = {}
@@ -84,7 +90,7 @@ def _rays(
         for i, cut, fit in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
                 done[i] = (cut, fit)
-        open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, far.near)]
+        open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, enough)]
         if not open_:
             break
     rays = []
