@@ -1,4 +1,7 @@
-"""Approximate answers: Theorem 6.1 as published (method "paper"), and the best a noise level allows ("optimal")."""
+"""Approximate answers: Theorem 6.1 as published (method "paper"), and the best a noise level allows ("optimal").
+
+Theory: docs/theory/approximate.md, "The default".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""W of attention in front of an unknown network, by rays: no assumption on the network but its growth at infinity."""
+"""W of attention in front of an unknown network, by rays: no assumption on the network but its growth at infinity.
+
+Theory: docs/theory/transformer.md, "Rays".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A whole attention layer from vector answers: every head's W, c and P, and what stands around them."""
+"""A whole attention layer from vector answers: every head's W, c and P, and what stands around them.
+
+Theory: docs/theory/attention-layer.md, "A real layer", method.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every head of every layer of a stack, norms first or none, from vector answers."""
+"""Every head of every layer of a stack, norms first or none, from vector answers.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A head with another kernel than the exponential, known or not: one query per unknown and a table.
 
 Weights kappa(s) instead of exp(s), normalised or not: the probe holds one score at 0 and reads another (docs/theory).
+
+Theory: docs/theory/kernels.md, "Other kernels than the exponential", statement.
 """
 
 from __future__ import annotations

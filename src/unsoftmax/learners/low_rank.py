@@ -1,4 +1,7 @@
-"""Theorem 5.1: a head of rank r, by the cross scheme at the degrees of freedom or by the paper's random probes."""
+"""Theorem 5.1: a head of rank r, by the cross scheme at the degrees of freedom or by the paper's random probes.
+
+Theory: docs/theory/low-rank.md, "Theorem 5.1", statement.
+"""
 
 from __future__ import annotations
 

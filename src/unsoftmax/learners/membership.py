@@ -1,4 +1,7 @@
-"""One bit per bit: a single head from labels f > 0 alone, by bisection of every number in lockstep."""
+"""One bit per bit: a single head from labels f > 0 alone, by bisection of every number in lockstep.
+
+Theory: docs/theory/membership.md, "One bit per bit".
+"""
 
 from __future__ import annotations
 

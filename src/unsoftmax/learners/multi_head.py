@@ -1,4 +1,7 @@
-"""Multi-head attention: H and all (W_h, v_h) up to order, at little more than one query per unknown."""
+"""Multi-head attention: H and all (W_h, v_h) up to order, at little more than one query per unknown.
+
+Theory: docs/theory/multi-head.md, "Generic heads".
+"""
 
 from __future__ import annotations
 

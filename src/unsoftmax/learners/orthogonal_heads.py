@@ -1,4 +1,7 @@
-"""Heads in orthogonal subspaces: Proposition C.2, and the subspaces from Hessians where they are not known."""
+"""Heads in orthogonal subspaces: Proposition C.2, and the subspaces from Hessians where they are not known.
+
+Theory: docs/theory/orthogonal-heads.md, "Proposition C.2".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The output layer of a language model: hidden width and unembedding, from the logits of random prompts.
 
 Logits of many prompts span as many dimensions as the hidden states have (arXiv 2403.06634, 2403.09539).
+
+Theory: docs/theory/output-layer.md, "The output layer", statement.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Two-layer ReLU networks from value queries alone: great circles, cell gradients, peel and polish.
 
 Stands in for the network learner that Section 4.1 assumes. Width unknown, any signs, m beyond d.
+
+Theory: docs/theory/relu-network.md, "ReLU networks", statement.
 """
 
 from __future__ import annotations

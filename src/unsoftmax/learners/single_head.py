@@ -1,4 +1,7 @@
-"""Theorem 4.1: a single softmax head, exactly, from d + d^2 value queries."""
+"""Theorem 4.1: a single softmax head, exactly, from d + d^2 value queries.
+
+Theory: docs/theory/single-head.md, "Theorem 4.1", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Token access: a softmax head over a finite vocabulary, from sequences of ids whose embeddings are unknown."""
+"""Token access: a softmax head over a finite vocabulary, from sequences of ids whose embeddings are unknown.
+
+Theory: docs/theory/token-access.md, "Token access", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One-layer Transformers: the network on one-token queries, W by rays or by the paper's odd part (Section 4.1)."""
+"""One-layer Transformers: the network on one-token queries, W by rays or by the paper's odd part (Section 4.1).
+
+Theory: docs/theory/transformer.md, "Section 4.1", statement.
+"""
 
 from __future__ import annotations
 

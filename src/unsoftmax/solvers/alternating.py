@@ -1,4 +1,7 @@
-"""SOLVE: rank-one measurements of a matrix of known rank by alternating least squares on its factors."""
+"""SOLVE: rank-one measurements of a matrix of known rank by alternating least squares on its factors.
+
+Theory: docs/theory/low-rank.md, "Random probes".
+"""
 
 from __future__ import annotations
 

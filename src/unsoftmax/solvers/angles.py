@@ -1,4 +1,7 @@
-"""Which pairs of directions tell their sizes apart best: a tree of the widest angles."""
+"""Which pairs of directions tell their sizes apart best: a tree of the widest angles.
+
+Theory: docs/theory/kernels.md, "Powers of the score".
+"""
 
 from __future__ import annotations
 

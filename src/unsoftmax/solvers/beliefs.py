@@ -2,6 +2,8 @@
 
 Every number has a posterior density, constant between the levels it was compared with; it is always asked at its
 median, which gains 1 - H(flip) bits per answer, the capacity of the channel. (Horstein's posterior matching.)
+
+Theory: docs/theory/membership.md, "Flipped labels".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""W from bilinear readings z_i'W q_b = s: least squares without forming the d^2 columns."""
+"""W from bilinear readings z_i'W q_b = s: least squares without forming the d^2 columns.
+
+Theory: docs/theory/explanations.md, "Explanations", statement.
+"""
 
 from __future__ import annotations
 

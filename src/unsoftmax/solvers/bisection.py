@@ -2,6 +2,8 @@
 
 A search is immutable: `levels` says what to ask, `told` returns the search after the answers. `Brackets` believes every
 answer; `solvers.beliefs` does not.
+
+Theory: docs/theory/membership.md, "One bit per bit".
 """
 
 from __future__ import annotations

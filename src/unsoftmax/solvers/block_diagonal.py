@@ -4,6 +4,8 @@ Matrices A_k that share invariant orthogonal subspaces: eigenvectors of a random
 single subspaces (unless eigenvalues of different blocks collide), and the A_k couple only eigenvectors of one
 subspace. A collision can only merge blocks, so of several combinations the one with the most blocks is right. See
 Murota, Kanno, Kojima and Kojima (2010), and Maehara and Murota (2011) for noise.
+
+Theory: docs/theory/orthogonal-heads.md, "The conjecture".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What noise leaves in a least squares fit of many answers: how far v and W may be off, and how large the noise is."""
+"""What noise leaves in a least squares fit of many answers: how far v and W may be off, and how large the noise is.
+
+Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
+"""
 
 from __future__ import annotations
 

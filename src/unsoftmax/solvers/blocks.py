@@ -5,6 +5,8 @@ instead, by v, W and two errors that all of them may share: a constant c, and on
 as that of truncated digits does: answer = c + e sign(f) + f. Sequences are asked as they are or negated (f is odd), so
 that c can be told from everything else, and at many sizes of f, so that e can. Answers of exactly 0 are left out: a
 service may swallow small ones.
+
+Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Soft-capped scores, c tanh(s / c): the cap from scores of a token and of half of it, and queries behind a cap."""
+"""Soft-capped scores, c tanh(s / c): the cap from scores of a token and of half of it, and queries behind a cap.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

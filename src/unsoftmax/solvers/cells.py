@@ -3,6 +3,8 @@
 Neuron k separates cell left_k from cell right_k of its chain: s_k U_k = G_right - G_left, oriented so that the right
 cell is its active side. The linear part is the gradient of each chain's anchor cell minus the neurons active there.
 Everything is linear in the gradients, so answers at random points correct them by linear least squares.
+
+Theory: docs/theory/relu-network.md, "Method", polish.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """SOLVE: a low-rank matrix from its action on a few vectors and a few rows of what is left.
 
 W B is known for k vectors b (the columns phase), A W on the unit vectors outside (the rows phase); W = U M.
+
+Theory: docs/theory/low-rank.md, "Chosen probes".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ellipsoid on which points lie, with its centre: linear least squares in the entries of its matrix."""
+"""The ellipsoid on which points lie, with its centre: linear least squares in the entries of its matrix.
+
+Theory: docs/theory/output-layer.md, "The output layer", a final norm.
+"""
 
 from __future__ import annotations
 

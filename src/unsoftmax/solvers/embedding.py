@@ -1,4 +1,7 @@
-"""From gaps between tokens to W on the span of their known embeddings."""
+"""From gaps between tokens to W on the span of their known embeddings.
+
+Theory: docs/theory/token-access.md, "Token access", known embeddings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Eigenvalues that come in groups of equal size: how many, and where."""
+"""Eigenvalues that come in groups of equal size: how many, and where.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Rows of differences S_i - S_i0 have rank r, so every row of gaps is an affine combination of r + 1 rows of them:
 G_i = sum_p z_ip G_p, sum_p z_ip = 1, and r columns give the z. The known zero diagonal checks the result for every
 token without a query.
+
+Theory: docs/theory/token-access.md, "Token access", method.
 """
 
 from __future__ import annotations

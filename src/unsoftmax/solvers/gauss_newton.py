@@ -3,6 +3,8 @@
 A problem gives its linearisation at a point; the loop below asks it only for the residual, products with J and J',
 and, for the solver of its choice, the normal matrix (few unknowns) or a preconditioner (many: no matrix is formed).
 Damping follows Marquardt (1963): the diagonal of J'J, so that units of the unknowns do not matter.
+
+Theory: docs/theory/reading.md, "Sums of learned parts", least squares.
 """
 
 from __future__ import annotations

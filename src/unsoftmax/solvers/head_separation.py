@@ -4,6 +4,8 @@ A head is a linear functional c of the answers with c'Y(s, k) = sigma(t(s) - log
 k2 B - k1 A = (k2 - k1) A B, whatever t is: linear in the pair (cc', c). The n heads span the solutions, so two random
 elements of that space, X = sum_h x_h c_h c_h', have the c_h as their common eigenvectors. No starts, no counts; the
 residues r_h need only be independent, so n is at most the width of the answers, and ranges of heads may overlap.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", heads apart.
 """
 
 from __future__ import annotations

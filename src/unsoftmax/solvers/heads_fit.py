@@ -2,6 +2,8 @@
 
 Unknowns in one vector: W (H, d, d) then v (H, d), raveled. Data: tokens (n, L, d), last row the query token, and
 copies (n, L); copies 0 mark rows that pad shorter sequences.
+
+Theory: docs/theory/multi-head.md, "Generic heads", bounded tokens.
 """
 
 from __future__ import annotations

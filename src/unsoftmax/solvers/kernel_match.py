@@ -1,4 +1,7 @@
-"""Which kernel a table shows: g_k = log kappa(tau x_k) / kappa(0) for an unknown scale tau, matched to a catalogue."""
+"""Which kernel a table shows: g_k = log kappa(tau x_k) / kappa(0) for an unknown scale tau, matched to a catalogue.
+
+Theory: docs/theory/kernels.md, "Other kernels than the exponential", method.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ At fixed direction q and lambda -> infinity, over frozen contexts C,
   lambda (y - y_inf)(C) -> sum_hg o_hg DA_h(C)[a_g(C)] + sum_h DA_h(C)[phi_h] + sum_g K_g a_g(C) + const:
 a_g is what head g writes across q, DA_h the derivative of head h's answer by the last token, o_hg = 1 if g's layer lies
 below h's and else 0; phi_h and K_g hold biases and the networks' values and derivatives at q. Linear in all unknowns.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", order.
 """
 
 from __future__ import annotations

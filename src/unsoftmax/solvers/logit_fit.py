@@ -1,6 +1,8 @@
 """Heads at one displacement, fitted from a neighbour: Y_i = sum_h sigma(theta_h . f_i - log k_i) r_h.
 
 r is linear and eliminated (variable projection with Kaufman's Jacobian), theta by Levenberg-Marquardt.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 """
 
 from __future__ import annotations

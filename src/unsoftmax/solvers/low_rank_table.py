@@ -2,6 +2,8 @@
 
 The one choice of pivots for tables that are read entry by entry. Brackets of labels have pivots of their own
 (skeleton.py): entries there are intervals, and the largest is taken.
+
+Theory: docs/theory/transformer.md, "Rays".
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ P_h = O E_h O^-1 P for square O = [O_1 ... O_H] and P = sum_h P_h known. To firs
     block k of O^-1 Y - Z_k m_k  =  sum_{i != k} X_ki Z_i (m_i - m_k) + Z_k C_k du_k,   Z = O^-1 P,
 
 so the heads decouple: X_k. is eliminated by projecting over the data, du_k is a small least-squares problem.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Split a sum of maps with known ranges: sum_h O_h Z_h = M, also where the ranges nearly depend on each other."""
+"""Split a sum of maps with known ranges: sum_h O_h Z_h = M, also where the ranges nearly depend on each other.
+
+Theory: docs/theory/attention-layer.md, "A real layer", ranges.
+"""
 
 from __future__ import annotations
 

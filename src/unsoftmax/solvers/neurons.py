@@ -1,4 +1,7 @@
-"""Neurons that share a kink as far as noise shows are one neuron; what cancels is none."""
+"""Neurons that share a kink as far as noise shows are one neuron; what cancels is none.
+
+Theory: docs/theory/relu-network.md, "Method".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Cross scheme under noise: the column space with its error, rows that read it well, and what is left unexplained."""
+"""Cross scheme under noise: the column space with its error, rows that read it well, and what is left unexplained.
+
+Theory: docs/theory/approximate.md, "Low rank".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 f is parallel to B z, so (1 - f f'/f'f) B z = 0 is linear in B, which is its null vector; then f'D f + e w = 1 with
 w = 1 / ((B z)'D(B z) + e) is linear in D and e. D is known by the blocks in which the gauge of the features can act.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
 from __future__ import annotations

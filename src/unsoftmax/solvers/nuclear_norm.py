@@ -1,4 +1,7 @@
-"""SOLVE: the matrix of least nuclear norm with given rank-one measurements (the program of Theorem 5.1)."""
+"""SOLVE: the matrix of least nuclear norm with given rank-one measurements (the program of Theorem 5.1).
+
+Theory: docs/theory/low-rank.md, "Random probes".
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 s ReLU(u) = s u + s ReLU(-u), so flipping neuron k moves s_k U_k into the linear part. A network without a linear part
 is a choice of bits with sum_k bit_k s_k U_k = -lin. With at most d independent neurons the bits solve a linear system;
 with a few more, the undetermined ones are tried. Beyond that the search is a subset-sum problem.
+
+Theory: docs/theory/relu-network.md, "Method".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Linear systems whose matrix is a multiple of an orthogonal one up to the rounding of a grid."""
+"""Linear systems whose matrix is a multiple of an orthogonal one up to the rounding of a grid.
+
+Theory: docs/theory/reading.md, "Sums of learned parts", bases and grids.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A path is a head, or a head above a path: its matrix is the product of its heads' P. Products tell which matrices are
 heads and which head lies above which.
+
+Theory: docs/theory/stacks.md, "Without norms".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Heads as eigenvalues: J = sum_h sigma_h P_h + rank H against P = sum_h P_h has one cluster of them per head."""
+"""Heads as eigenvalues: J = sum_h sigma_h P_h + rank H against P = sum_h P_h has one cluster of them per head.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where to spend spare queries: greedy A-optimal choice among candidate rows of a linear model."""
+"""Where to spend spare queries: greedy A-optimal choice among candidate rows of a linear model.
+
+Theory: docs/theory/multi-head.md, "Generic heads", polish.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A stack without norms for Gauss-Newton: z_i <- z_i + sum_h P_h sum_j alpha_ij z_j, scores z_j'(W_h z_i + c_h)."""
+"""A stack without norms for Gauss-Newton: z_i <- z_i + sum_h P_h sum_j alpha_ij z_j, scores z_j'(W_h z_i + c_h).
+
+Theory: docs/theory/stacks.md, "Without norms".
+"""
 
 from __future__ import annotations
 

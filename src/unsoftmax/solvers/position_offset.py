@@ -3,6 +3,8 @@
 y_ij = (w_ij a_i + a_j + c) / (w_ij + 1) for the pair [i, j], a known, c and log w (of low rank) not. With a wrong c the
 logits have full rank; at the right one many singular values of a block of them vanish together. (One vanishes at
 some c for any answers, so one is no evidence.)
+
+Theory: docs/theory/token-access.md, "Token access", positions.
 """
 
 from __future__ import annotations

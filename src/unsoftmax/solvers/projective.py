@@ -1,4 +1,7 @@
-"""Vectors known up to scale: null vectors, and the scales of points whose affine combinations are known too."""
+"""Vectors known up to scale: null vectors, and the scales of points whose affine combinations are known too.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm after".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The map W -> (a_k'W b_k)_k of rank-one measurements, applied as products of A (m, d) and B (m, d)."""
+"""The map W -> (a_k'W b_k)_k of rank-one measurements, applied as products of A (m, d) and B (m, d).
+
+Theory: docs/theory/low-rank.md, "Random probes".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 H heads make H poles at k = -exp(t_h); 2H ratios determine them. The interpolation is exponentially ill-conditioned in
 H: the reason why saturation is the default.
+
+Theory: docs/theory/multi-head.md, "Generic heads", where it stops.
 """
 
 from __future__ import annotations

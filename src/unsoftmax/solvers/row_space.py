@@ -2,6 +2,8 @@
 
 Rows that all lie in a space of dimension k leave singular values k + 1, ... to the noise, and those of noise are alike
 (Marchenko and Pastur 1967): their largest and smallest differ by less than (sqrt m + sqrt n) / (sqrt m - sqrt n).
+
+Theory: docs/theory/output-layer.md, "The output layer", when is the rank certain.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A token x stands in cells whose other tokens are known: alpha_h(s) = e^s / (e^s + E_h) over the cells, with one unknown
 s per head. The answers are P_h x alpha_h summed over heads, so their row space has H dimensions and each head's curve
 meets it at its score: a scalar root per head.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", values.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """A known ReLU network along segments: phi(alpha) = g(base + alpha a) is piecewise linear and, where it is monotone,
-inverted exactly."""
+inverted exactly.
+
+Theory: docs/theory/transformer.md, "Bounded tokens".
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Y0 = A Xi and Y1 = A R Xi with unknown A and Xi and R = blocks [[c, s], [-s, c]](theta_k). In coordinates of the column
 space, X1 X0^+ is similar to R: eigenvalues e^(+-i theta), eigenvectors A up to one complex number per pair (any
 invertible map among pairs that do not turn).
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Fit y = sum_h (z.v_h) sigma(z.w_h - s): heads seen from one query token, s = log of the repetition ratio.
 
 v is linear and eliminated (variable projection, Kaufman's Jacobian); w by Levenberg-Marquardt from random starts.
+
+Theory: docs/theory/multi-head.md, "Generic heads", bounded tokens.
 """
 
 from __future__ import annotations

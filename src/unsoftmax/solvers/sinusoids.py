@@ -1,6 +1,9 @@
 """Sinusoids alpha cos(theta) + beta sin(theta) given by points on them: what a homogeneous piecewise linear function is
 between two kinks of a great circle. Everything is evaluated from the points nearest in angle, never from global
-coefficients, which would cancel."""
+coefficients, which would cancel.
+
+Theory: docs/theory/relu-network.md, "Method", kinks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""SOLVE: a rank-r matrix from r of its columns and r of its rows, M = C G^-1 R, G where they cross."""
+"""SOLVE: a rank-r matrix from r of its columns and r of its rows, M = C G^-1 R, G where they cross.
+
+Theory: docs/theory/membership.md, "One bit per bit", low rank.
+"""
 
 from __future__ import annotations
 

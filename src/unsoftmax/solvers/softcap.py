@@ -1,4 +1,7 @@
-"""The cap c of numbers c tanh(l / c), found by what it hides: only the right c gives l the low rank it has."""
+"""The cap c of numbers c tanh(l / c), found by what it hides: only the right c gives l the low rank it has.
+
+Theory: docs/theory/output-layer.md, "The output layer", a cap.
+"""
 
 from __future__ import annotations
 

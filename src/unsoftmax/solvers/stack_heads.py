@@ -1,4 +1,7 @@
-"""Heads in factors, and what they answer to one moving token among tokens that no layer can turn."""
+"""Heads in factors, and what they answer to one moving token among tokens that no layer can turn.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack".
+"""
 
 from __future__ import annotations
 

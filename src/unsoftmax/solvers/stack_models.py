@@ -2,6 +2,8 @@
 
 Wide: the last token is long too, all heads of all layers see the same tokens and add up. Deep: the last token has an
 ordinary length and every layer sees what the layers below made of it.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
 """
 
 from __future__ import annotations

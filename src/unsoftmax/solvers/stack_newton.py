@@ -1,4 +1,7 @@
-"""Gauss-Newton for stacks: normal equations are summed over parts of the data, so memory stays bounded."""
+"""Gauss-Newton for stacks: normal equations are summed over parts of the data, so memory stays bounded.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 At delta_i every head has r = P delta_i and t(q) = delta_i'(W q + c), affine on the slice of q that was asked. Rows
 delta_i'W that are known in full for a few i, and on a few directions S for all, give a W of small rank: W = C U^+ R.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 """
 
 from __future__ import annotations

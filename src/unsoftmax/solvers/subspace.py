@@ -1,4 +1,7 @@
-"""Ranks, ranges and supports read off noisy matrices by their singular values."""
+"""Ranks, ranges and supports read off noisy matrices by their singular values.
+
+Theory: docs/theory/reading.md, "Sums of learned parts", ranks and ranges.
+"""
 
 from __future__ import annotations
 

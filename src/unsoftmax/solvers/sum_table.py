@@ -4,6 +4,8 @@ Answers to sequences [n'_j, n_i, x, q] in which only x writes are A alpha, A = [
 are, 1 / alpha_h at the cell (i, j) is what the token n_i adds plus what n'_j adds. Two Jacobians in n at the same
 token, beside two different n', have the same gradients and other diagonals, so J_2 J_1^-1 has the columns of A as
 eigenvectors; then each row a_h of A^-1 is refined alone, on a_h . F_ij = 1 / (X_i + Y_j).
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", heads apart.
 """
 
 from __future__ import annotations

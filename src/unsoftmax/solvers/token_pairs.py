@@ -1,6 +1,8 @@
 """SOLVE (x1_l - x2_j)'W x2_j = T_lj for W, and bound what errors in T and in v leave in it.
 
 Column by column: (X1 - 1 x2_j') (W x2_j) = T_j, a rank-one update of X1 (Sherman-Morrison), then W = U X2^-T.
+
+Theory: docs/theory/approximate.md, "The default".
 """
 
 from __future__ import annotations

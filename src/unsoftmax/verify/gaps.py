@@ -1,4 +1,7 @@
-"""Gaps of answers, what they are relative to, and tokens that model and target see alike."""
+"""Gaps of answers, what they are relative to, and tokens that model and target see alike.
+
+Theory: docs/theory/verification.md, "Near ties", sizes.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Random sequences and ties of a randomly chosen head hide a weak head behind the strong ones: an error in its W moves
 the answer by less than rounding. Here every head gets sequences in which its own scores tie, one token of which only
 this head answers to, and the gap is turned into a relative error of W_h.
+
+Theory: docs/theory/verification.md, "Several heads".
 """
 
 from __future__ import annotations

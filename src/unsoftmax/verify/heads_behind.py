@@ -2,6 +2,8 @@
 
 With one head undecided and the others off, 1 and 4 copies of the query token tell its score whatever the network is;
 with all heads off nothing answers, unless there is a head that the model does not have.
+
+Theory: docs/theory/verification.md, "Behind a network", heads.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Far from the boundary labels agree for any model that is roughly right. So every sequence is moved to where the model
 says f = +-margin, the margin being what the claimed errors of v and W can change at most: a model as good as claimed
 agrees on all of them, one that is worse by a factor of the dimension disagrees on about half.
+
+Theory: docs/theory/verification.md, "Labels".
 """
 
 from __future__ import annotations

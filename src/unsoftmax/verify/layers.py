@@ -1,4 +1,7 @@
-"""Equivalence of vector answers: fewer sequences than for scalars, since each answer is `outputs` numbers."""
+"""Equivalence of vector answers: fewer sequences than for scalars, since each answer is `outputs` numbers.
+
+Theory: docs/theory/verification.md, "Vector answers".
+"""
 
 from __future__ import annotations
 

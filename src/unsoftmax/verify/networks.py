@@ -1,5 +1,8 @@
 """Networks of one vector: fresh vectors, vectors beside the kinks of the recovered neurons, and whether the answer
-depends on one token alone."""
+depends on one token alone.
+
+Theory: docs/theory/verification.md, "Behind a network", networks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One number per sequence: exact answers are held against rounding, noisy ones against what the learner states."""
+"""One number per sequence: exact answers are held against rounding, noisy ones against what the learner states.
+
+Theory: docs/theory/verification.md, "Near ties".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Output layers on fresh prompts: their logits lie in the row space, and their hidden states on the ellipsoid."""
+"""Output layers on fresh prompts: their logits lie in the row space, and their hidden states on the ellipsoid.
+
+Theory: docs/theory/verification.md, "Output layers".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What a verification is: a plan for a class of models, and what fresh answers showed.
 
 A plan counts the fresh queries of a model before there is one and checks it once there is: the two never part.
+
+Theory: docs/theory/verification.md, "Plans".
 """
 
 from __future__ import annotations

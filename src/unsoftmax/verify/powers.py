@@ -1,7 +1,9 @@
 """Fresh sequences for heads whose weights are powers of the score: scores of either sign, and no weights that cancel.
 
-Section "Powers of the score" of docs/theory/kernels.md. Where all scores are on the dead side of a ReLU, or weights add
-up to 0, a normalised head answers 0 / 0 or anything: sequences are drawn where the recovered head is well conditioned.
+Where all scores are on the dead side of a ReLU, or weights add up to 0, a normalised head answers 0 / 0 or anything:
+sequences are drawn where the recovered head is well conditioned.
+
+Theory: docs/theory/kernels.md, "Powers of the score".
 """
 
 from __future__ import annotations

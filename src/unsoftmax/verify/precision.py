@@ -3,6 +3,8 @@
 Two tests per kind of sequence. The worst gap must lie inside what the bounds on W and v permit for that very sequence:
 a true bound never fails it. The root mean square gap must be what an error of that size leaves on directions drawn
 independently of it, E (a'Eb)^2 = ||E||_F^2 |a|^2 |b|^2 / d^2: this is d times sharper and catches a wrong class.
+
+Theory: docs/theory/verification.md, "Noisy answers".
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Attention in front of an unknown network: fresh sequences along fresh rays, where only W decides the answer.
 
 All tokens of a sequence are multiples k_i lam a of one direction, so the answer is (sum_i alpha_i k_i)^p c(a).
+
+Theory: docs/theory/verification.md, "Behind a network", rays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Sequences as users send them: long ones, with tokens of norm 1 to sqrt d, or of the declared limit."""
+"""Sequences as users send them: long ones, with tokens of norm 1 to sqrt d, or of the declared limit.
+
+Theory: docs/theory/verification.md, "Near ties", sizes.
+"""
 
 from __future__ import annotations
 

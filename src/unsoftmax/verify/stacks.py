@@ -2,6 +2,8 @@
 
 The misfit of the answers that a model was made from certifies nothing: heads exchanged between two steps once fitted
 theirs to rounding. Fresh contexts show every head of every layer in the first order, ordinary sequences all the rest.
+
+Theory: docs/theory/verification.md, "Vector answers", stacks.
 """
 
 from __future__ import annotations

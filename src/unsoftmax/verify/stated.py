@@ -3,6 +3,8 @@
 An error of a parameter moves the answers; random directions of it move them by a known amount on average. Gaps on fresh
 sequences say how large the error can be: the share of every parameter that would leave such gaps. What the target's
 own rounding adds to them only makes the statement weaker, never wrong.
+
+Theory: docs/theory/verification.md, "Stated errors".
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Every answer is held to what the declared noise and the model's own stated errors allow it to differ, so the certificate
 tests the statement and not only the numbers.
+
+Theory: docs/theory/verification.md, "Token ids".
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Is a declared tolerance true? One-token answers are linear in the token: some v must explain all of them within it.
 
 The learner's own answers count as well, since its v is they: every entry was read from one answer along a unit vector.
+
+Theory: docs/theory/verification.md, "Noisy answers", tolerance.
 """
 
 from __future__ import annotations

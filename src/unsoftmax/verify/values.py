@@ -2,6 +2,8 @@
 
 Random sequences alone are too weak: attention saturates and hides an error in W. Near ties are sequences in which the
 recovered model gives two or more tokens about the same score, so every score matters in the first order.
+
+Theory: docs/theory/verification.md, "Near ties".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""W behind a known network with bounded tokens: attention moves along a segment on which the network is monotone."""
+"""W behind a known network with bounded tokens: attention moves along a segment on which the network is monotone.
+
+Theory: docs/theory/transformer.md, "Bounded tokens".
+"""
 
 from __future__ import annotations
 

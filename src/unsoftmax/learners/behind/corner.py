@@ -2,6 +2,8 @@
 
 Directions orthogonal to the key directions found so far do not meet their heads again, so faces are found one by one
 until nothing turns on any more: H is found.
+
+Theory: docs/theory/multi-head.md, "Several heads behind a network", corner.
 """
 
 from __future__ import annotations

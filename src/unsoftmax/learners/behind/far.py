@@ -1,5 +1,8 @@
 """Pairs along rays, [lam a + b / lam ; b / lam] with copies: the answer depends on the heads that are on, and on them
-alone, because everything else vanishes next to lam a."""
+alone, because everything else vanishes next to lam a.
+
+Theory: docs/theory/multi-head.md, "Several heads behind a network", statement.
+"""
 
 from __future__ import annotations
 

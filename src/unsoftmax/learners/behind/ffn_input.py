@@ -1,4 +1,7 @@
-"""What reaches the network behind attention: is there a residual, and does the network have biases?"""
+"""What reaches the network behind attention: is there a residual, and does the network have biases?
+
+Theory: docs/theory/transformer.md, "Section 4.1", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All W_h behind an unknown network: corner, faces, then every matrix with the others held off."""
+"""All W_h behind an unknown network: corner, faces, then every matrix with the others held off.
+
+Theory: docs/theory/multi-head.md, "Several heads behind a network", statement.
+"""
 
 from __future__ import annotations
 

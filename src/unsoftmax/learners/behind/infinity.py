@@ -1,4 +1,7 @@
-"""How a network behind attention behaves at infinity: its degree of homogeneity, and rows at which it is large."""
+"""How a network behind attention behaves at infinity: its degree of homogeneity, and rows at which it is large.
+
+Theory: docs/theory/transformer.md, "Rays".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""W behind an unknown network, one query for each of its degrees of freedom: rays, a cross of columns and rows."""
+"""W behind an unknown network, one query for each of its degrees of freedom: rays, a cross of columns and rows.
+
+Theory: docs/theory/transformer.md, "Rays".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every W_h with the other heads held off: where z'W_g b is far below 0 the answer is sigma(z'W_h b)^p c_h(z)."""
+"""Every W_h with the other heads held off: where z'W_g b is far below 0 the answer is sigma(z'W_h b)^p c_h(z).
+
+Theory: docs/theory/multi-head.md, "Several heads behind a network", rows.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Around a token x0 whose region holds the ball of radius r, [x0 + delta (n1), x0 (n2)] answers
 g(x0) + sum_h sigma(delta'W_h x0 - log k) delta.V_h with V_h = lin_h + sum of w_k A_hk over the active neurons; the sum
 of the V_h is the network's own gradient. Regions whose activation patterns are independent give every A_hk.
+
+Theory: docs/theory/multi-head.md, "Several heads behind a network", split.
 """
 
 from __future__ import annotations

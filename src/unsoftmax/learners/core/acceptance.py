@@ -1,4 +1,7 @@
-"""What a learner learns from: declared on its class as `accepts`, held against the oracle before the first query."""
+"""What a learner learns from: declared on its class as `accepts`, held against the oracle before the first query.
+
+Theory: docs/concepts.md, "Programs and oracles".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A program is a generator. It yields probes, receives answers, returns an `Outcome`. It never sees an oracle, so it
 cannot do I/O and cannot look at the target; one engine counts, resumes, batches and distributes it.
+
+Theory: docs/concepts.md, "Programs and oracles".
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Lower ends are what any target of the class takes. Upper ends are closed forms with the room that runs were seen to need
 (benchmarks/forecasts.py), about twice: a budget or a default must not end an ordinary run.
+
+Theory: docs/concepts.md, "Queries are the currency".
 """
 
 from __future__ import annotations

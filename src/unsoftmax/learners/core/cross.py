@@ -4,6 +4,8 @@
 and tables of entries (`read_cross`) are its instances. Behind a network entries are read in blocks, which takes fewer
 rounds; pivots and completion are the same (solvers/low_rank_table). Brackets of labels and gaps of tokens stay apart:
 an entry there is an interval, and which one to sharpen is the question.
+
+Theory: docs/theory/low-rank.md, "Chosen probes".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`driven`: the one way to run a program inside another."""
+"""`driven`: the one way to run a program inside another.
+
+Theory: docs/concepts.md, "Programs and oracles".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs behind an output link that cannot show every f."""
+"""Programs behind an output link that cannot show every f.
+
+Theory: docs/theory/approximate.md, "Output links".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`together`: several programs as one, their rounds merged, so that what is independent is asked at once."""
+"""`together`: several programs as one, their rounds merged, so that what is independent is asked at once.
+
+Theory: docs/concepts.md, "Programs and oracles".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Sums of three directions must answer the sums of their answers; what is left after fitting these is noise. Short and
 long tokens tell an absolute error (decimals, additive noise) from a relative one (significant digits, number formats).
+
+Theory: docs/theory/approximate.md, "Noise that is not told".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Logits of token pairs with error radii; steep and saturated pairs are asked again, closer to 0."""
+"""Logits of token pairs with error radii; steep and saturated pairs are asked again, closer to 0.
+
+Theory: docs/theory/reading.md, "Saturated entries", by copies.
+"""
 
 from __future__ import annotations
 

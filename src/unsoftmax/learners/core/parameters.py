@@ -1,4 +1,7 @@
-"""Hyper-parameters of the wrong kind are refused before a query: what a field takes is read from its annotation."""
+"""Hyper-parameters of the wrong kind are refused before a query: what a field takes is read from its annotation.
+
+Theory: docs/concepts.md, "Programs and oracles".
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ for a token length is an instance of `find_scale`, every one that asks saturated
 Apart stay readers for which shorter is not the remedy: labels are bisected (labels/), circles are followed from jump to
 jump (heads/discovery), token ids have no length and are asked beside other ids (tokens/gaps), and pairs under noise are
 brought back by copies, which costs no precision (pair_logits).
+
+Theory: docs/theory/reading.md, "The scale".
 """
 
 from __future__ import annotations

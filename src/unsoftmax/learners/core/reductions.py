@@ -2,6 +2,8 @@
 their way back, so a learner of one class serves another without knowing it.
 
 A reduction maps one sequence to `copies` consecutive sequences; lazy designs stay lazy.
+
+Theory: docs/theory/transformer.md, "Section 4.1", statement.
 """
 
 from __future__ import annotations

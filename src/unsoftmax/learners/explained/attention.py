@@ -1,6 +1,8 @@
 """Heads from their attention weights: log alpha_i - log alpha_N = (x_i - q)'W q, linear in W.
 
 A query shows H (N - 1) such differences, v only through the value, one number: y = sum_h (sum_i alpha_hi x_i).v_h.
+
+Theory: docs/theory/explanations.md, "Explanations", statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tokens for targets that explain themselves, and how large scores should be."""
+"""Tokens for targets that explain themselves, and how large scores should be.
+
+Theory: docs/theory/explanations.md, "Explanations", rounding.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 With alpha the weight of q + z and g = alpha (1 - alpha) z.v: df/dx_1 = alpha v + g W q, df/dx_1 + df/dx_2 = v + g W'z
 (for networks: Milli et al. 2019). One token shows v. So d + 1 queries give a full head, r + 1 and a few one of rank r.
+
+Theory: docs/theory/explanations.md, "Explanations", statement.
 """
 
 from __future__ import annotations

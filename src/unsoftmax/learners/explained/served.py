@@ -1,4 +1,7 @@
-"""Which queries a head takes where answers explain themselves, and which program asks them."""
+"""Which queries a head takes where answers explain themselves, and which program asks them.
+
+Theory: docs/theory/explanations.md, "Explanations", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Between two jumps F is linear in z: F = z . C with C the sum of the values of the heads that are on.
 
 Steps out of the plane read C on every arc; neighbouring arcs differ by one head's v.
+
+Theory: docs/theory/multi-head.md, "Generic heads", arcs.
 """
 
 from __future__ import annotations

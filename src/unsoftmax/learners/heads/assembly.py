@@ -1,4 +1,7 @@
-"""From logits to matrices: every W_h in the common bases, the other heads' part of its answers taken away."""
+"""From logits to matrices: every W_h in the common bases, the other heads' part of its answers taken away.
+
+Theory: docs/theory/multi-head.md, "Generic heads", three tokens.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 What all heads show at one query token gives their values (units.py); then isolation by the values, then three-token
 queries and a joint fit of everything that was asked.
+
+Theory: docs/theory/multi-head.md, "Generic heads", bounded tokens.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 F(R u(theta)) / R is c . (cos, sin) between jumps; doubling k inside a jump moves its logit by exactly log 2, down for
 a head that turns on and up for one that turns off. Any other shift is several heads at once.
+
+Theory: docs/theory/multi-head.md, "Generic heads", discovery.
 """
 
 from __future__ import annotations

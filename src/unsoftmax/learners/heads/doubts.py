@@ -2,6 +2,8 @@
 
 Longer tokens leave less room for a second solution, so its gap shrinks; errors of the values they show larger. A column
 that longer tokens do not improve goes back to the answers it had.
+
+Theory: docs/theory/multi-head.md, "Generic heads", three tokens.
 """
 
 from __future__ import annotations

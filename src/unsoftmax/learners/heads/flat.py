@@ -1,4 +1,7 @@
-"""A head with W = 0 attends to all tokens alike: its share depends on k alone, however large z is."""
+"""A head with W = 0 attends to all tokens alike: its share depends on k alone, however large z is.
+
+Theory: docs/theory/multi-head.md, "Generic heads", discovery.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What one-token queries tell, and the pair query F that everything about heads is read from."""
+"""What one-token queries tell, and the pair query F that everything about heads is read from.
+
+Theory: docs/theory/multi-head.md, "Generic heads", ground.
+"""
 
 from __future__ import annotations
 

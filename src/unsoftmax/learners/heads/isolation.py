@@ -1,6 +1,8 @@
 """Probes that see one head alone: z orthogonal to the values of all others makes F = (z.v_h) sigma(z'W_h b) exactly.
 
 However strong the other heads are, d - H + 1 directions of every W_h cost one two-token query per entry.
+
+Theory: docs/theory/multi-head.md, "Generic heads", isolation.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 In d + 1 dimensions let the query token be (q, s): the lifted head scores x with x.(W q + s c). The sequence with query
 token q / s and others q / s + s (x_i - q) has the same score gaps, and its answer differs by known one-token terms.
+
+Theory: docs/theory/multi-head.md, "Generic heads", key offsets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Softmax heads do not see the order of the tokens before the last: a target that does is told at once."""
+"""Softmax heads do not see the order of the tokens before the last: a target that does is told at once.
+
+Theory: docs/theory/multi-head.md, "Generic heads", where it stops.
+"""
 
 from __future__ import annotations
 

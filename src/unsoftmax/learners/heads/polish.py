@@ -3,6 +3,8 @@
 Candidates are isolated pairs, three-token shares and random triples, improved by small changes; the greedy choice
 lowers the summed variance of the parameters in relative units. Without placed queries the fit gains little: the
 weak directions are those that no query so far has shown.
+
+Theory: docs/theory/multi-head.md, "Generic heads", polish.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Every pair (z, b) at 2H ratios shows all z'W_h b and z.v_h at once. The values z.v_h do not depend on b, which tells the
 heads apart along b; sums z_1 + z_l tell them apart along z: 2H (d^2 + d - 1) queries after the one-token ones.
+
+Theory: docs/theory/multi-head.md, "Generic heads", where it stops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All W_h of heads whose values are known: what is asked, in which order, and what is asked again."""
+"""All W_h of heads whose values are known: what is asked, in which order, and what is asked again.
+
+Theory: docs/theory/multi-head.md, "Generic heads", isolation.
+"""
 
 from __future__ import annotations
 

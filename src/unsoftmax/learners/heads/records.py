@@ -1,4 +1,7 @@
-"""Everything a program asked and was answered, kept for fits that use all of it at once."""
+"""Everything a program asked and was answered, kept for fits that use all of it at once.
+
+Theory: docs/theory/multi-head.md, "Generic heads", polish.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@
 share z1 takes from z2 in head h. The other heads answer too, through z1 alone; all queries with one b form a small
 square system for the vectors W_h b, solved by Newton steps. To first order in the scores two tokens cannot see these
 directions: there only the symmetric part of sum_h v_h (W_h b)' is visible.
+
+Theory: docs/theory/multi-head.md, "Generic heads", three tokens.
 """
 
 from __future__ import annotations

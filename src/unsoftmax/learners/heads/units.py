@@ -2,6 +2,8 @@
 
 H grows until nothing is left. In many dimensions random starts fail, so the fit begins in a few and every further one
 adds two unknowns per head to what is known already.
+
+Theory: docs/theory/multi-head.md, "Generic heads", bounded tokens.
 """
 
 from __future__ import annotations

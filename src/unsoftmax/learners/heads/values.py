@@ -1,6 +1,8 @@
 """Values once more, directly: where one head alone is on, F = z.v_h, and d such z give v_h to the last digits.
 
 The scores found before say where that is, so nothing is searched. The largest value follows from the sum V.
+
+Theory: docs/theory/multi-head.md, "Generic heads", values.
 """
 
 from __future__ import annotations

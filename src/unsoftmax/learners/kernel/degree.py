@@ -1,4 +1,7 @@
-"""Which power of the score a kernel is: its degree, and what it makes of negative scores."""
+"""Which power of the score a kernel is: its degree, and what it makes of negative scores.
+
+Theory: docs/theory/kernels.md, "Powers of the score".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Is the kernel 0 at a score of 0? Two sequences tell, whatever the kernel, and none of them divides 0 by 0.
 
-Section "First look" of docs/theory/kernels.md.
+Theory: docs/theory/kernels.md, "First look".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The table of an unknown kernel along one line, and which kernel it shows."""
+"""The table of an unknown kernel along one line, and which kernel it shows.
+
+Theory: docs/theory/kernels.md, "Other kernels than the exponential", method.
+"""
 
 from __future__ import annotations
 

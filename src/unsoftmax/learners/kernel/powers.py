@@ -1,4 +1,7 @@
-"""Kernels that are 0 at 0: weights that are powers of the score, linear, quadratic, ReLU and its powers."""
+"""Kernels that are 0 at 0: weights that are powers of the score, linear, quadratic, ReLU and its powers.
+
+Theory: docs/theory/kernels.md, "Powers of the score".
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 Long tokens x and a short query token q: the query token's own score does not count beside theirs. In plain sums two
 answers about one token show the ratio of its scores; with normalised weights one answer shows the ratio of two tokens'
-scores. Section "Powers of the score" of docs/theory/kernels.md.
+scores.
+
+Theory: docs/theory/kernels.md, "Powers of the score".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One pair of tokens reads log kappa(a'Wb) / kappa(0): [a/e + e b ; e b] with a tiny e, so the second score is 0."""
+"""One pair of tokens reads log kappa(a'Wb) / kappa(0): [a/e + e b ; e b] with a tiny e, so the second score is 0.
+
+Theory: docs/theory/kernels.md, "Other kernels than the exponential", method.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Normalised weights f(X) = sum kappa (x_i.v) / sum kappa, kappa a power: v, columns W q up to their sizes, the sizes.
 
 All answers about one q have the size of W q in common, which cancels: d queries show the direction of W q.
+
+Theory: docs/theory/kernels.md, "Powers of the score", normalised.
 """
 
 from __future__ import annotations

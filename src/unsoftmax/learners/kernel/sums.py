@@ -2,6 +2,8 @@
 
 All answers about one token x have x.v in common, so their ratios are ratios of scores: d queries show the direction of
 x'W, whatever v is.
+
+Theory: docs/theory/kernels.md, "Powers of the score", plain sums.
 """
 
 from __future__ import annotations

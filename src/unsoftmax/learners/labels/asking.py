@@ -1,4 +1,7 @@
-"""Sub-programs on labels: decisions that survive flips, and the direction of v."""
+"""Sub-programs on labels: decisions that survive flips, and the direction of v.
+
+Theory: docs/theory/membership.md, "One bit per bit", direction of v.
+"""
 
 from __future__ import annotations
 

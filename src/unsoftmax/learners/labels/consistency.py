@@ -1,4 +1,7 @@
-"""Labels that contradict each other: flips fixed by the sequence, and wrong labels nobody declared."""
+"""Labels that contradict each other: flips fixed by the sequence, and wrong labels nobody declared.
+
+Theory: docs/theory/membership.md, "Flipped labels".
+"""
 
 from __future__ import annotations
 

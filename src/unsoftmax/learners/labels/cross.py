@@ -1,6 +1,8 @@
 """Labels and low rank: only the r(2d - r) entries of a cross of M = A W B' are bisected.
 
 A coarse square block of entries shows the rank and which rows and columns carry it; then r columns and r rows.
+
+Theory: docs/theory/membership.md, "One bit per bit", low rank.
 """
 
 from __future__ import annotations

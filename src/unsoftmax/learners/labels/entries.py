@@ -1,4 +1,7 @@
-"""Sub-programs on labels for the entries of M = A W B': rounds of bisection."""
+"""Sub-programs on labels for the entries of M = A W B': rounds of bisection.
+
+Theory: docs/theory/membership.md, "One bit per bit", W.
+"""
 
 from __future__ import annotations
 

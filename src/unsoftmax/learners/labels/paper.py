@@ -1,4 +1,7 @@
-"""Theorem B.1 as stated: v from the mean of random vectors, W entry by entry from one sign flip each."""
+"""Theorem B.1 as stated: v from the mean of random vectors, W entry by entry from one sign flip each.
+
+Theory: docs/theory/membership.md, "The theorem as stated".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sub-programs on labels: how large the entries of M = A W B' are, with v known well enough to tell."""
+"""Sub-programs on labels: how large the entries of M = A W B' are, with v known well enough to tell.
+
+Theory: docs/theory/membership.md, "One bit per bit", unknown norm of W.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What errors of v and rounding leave in the entries of M = A W B', and how far v must be known for an accuracy."""
+"""What errors of v and rounding leave in the entries of M = A W B', and how far v must be known for an accuracy.
+
+Theory: docs/theory/membership.md, "One bit per bit", when to stop.
+"""
 
 from __future__ import annotations
 

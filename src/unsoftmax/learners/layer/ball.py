@@ -2,6 +2,8 @@
 
 Off the mean a token x is seen as z = x / sqrt(var(x) + eps): long tokens lie on the sphere |z|^2 = d, and because of
 eps short ones fill the ball. So the heads can be asked as a plain layer in d - 1 dimensions with tokens in a ball.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
 """
 
 from __future__ import annotations

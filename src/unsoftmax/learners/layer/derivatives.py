@@ -1,4 +1,7 @@
-"""Derivatives of what two tokens are answered: heads behind a LayerNorm as clusters of eigenvalues."""
+"""Derivatives of what two tokens are answered: heads behind a LayerNorm as clusters of eigenvalues.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Key directions at most query tokens: only their coordinates in the range that a few of them have shown."""
+"""Key directions at most query tokens: only their coordinates in the range that a few of them have shown.
+
+Theory: docs/theory/attention-layer.md, "A real layer", keys.
+"""
 
 from __future__ import annotations
 

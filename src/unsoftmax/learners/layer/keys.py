@@ -1,4 +1,7 @@
-"""W_h and c_h: key directions in full at a few query tokens, inside the range found there at all the others."""
+"""W_h and c_h: key directions in full at a few query tokens, inside the range found there at all the others.
+
+Theory: docs/theory/attention-layer.md, "A real layer", keys.
+"""
 
 from __future__ import annotations
 

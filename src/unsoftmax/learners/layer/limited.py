@@ -1,5 +1,8 @@
 """A layer without LayerNorm under a norm limit at which no head settles on one token: it is asked inside a ball, as a
-layer behind a LayerNorm is."""
+layer behind a LayerNorm is.
+
+Theory: docs/theory/attention-layer.md, "A real layer", norm limits.
+"""
 
 from __future__ import annotations
 

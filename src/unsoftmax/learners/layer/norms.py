@@ -1,4 +1,7 @@
-"""Is there a LayerNorm, and on which side: a few one-token queries."""
+"""Is there a LayerNorm, and on which side: a few one-token queries.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm after".
+"""
 
 from __future__ import annotations
 

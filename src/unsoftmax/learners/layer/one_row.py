@@ -1,4 +1,7 @@
-"""One-token queries: the affine map x -> M x + constant, M = sum_h P_h [+ identity], and the noise of the answers."""
+"""One-token queries: the affine map x -> M x + constant, M = sum_h P_h [+ identity], and the noise of the answers.
+
+Theory: docs/theory/attention-layer.md, "A real layer", one_row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A layer without LayerNorm: affine one-token answers, heads told apart by hard attention, then their scores."""
+"""A layer without LayerNorm: affine one-token answers, heads told apart by hard attention, then their scores.
+
+Theory: docs/theory/attention-layer.md, "A real layer", method.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tokens with the widest margins: once key directions are known roughly, each head gets a token of its own."""
+"""Tokens with the widest margins: once key directions are known roughly, each head gets a token of its own.
+
+Theory: docs/theory/attention-layer.md, "A real layer", polish.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""LayerNorm after attention and residual: every answer is a direction, so scales are found along with everything."""
+"""LayerNorm after attention and residual: every answer is a direction, so scales are found along with everything.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm after".
+"""
 
 from __future__ import annotations
 

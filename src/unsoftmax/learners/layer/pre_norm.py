@@ -1,4 +1,7 @@
-"""LayerNorm before attention: tokens stay in a ball, nothing saturates, so heads are told apart by eigenvalues."""
+"""LayerNorm before attention: tokens stay in a ball, nothing saturates, so heads are told apart by eigenvalues.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm before".
+"""
 
 from __future__ import annotations
 

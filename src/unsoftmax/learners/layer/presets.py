@@ -1,4 +1,7 @@
-"""How much a run spends on conditioning: numbers of probes, relative to what is unknown."""
+"""How much a run spends on conditioning: numbers of probes, relative to what is unknown.
+
+Theory: docs/theory/attention-layer.md, "A real layer", method.
+"""
 
 from __future__ import annotations
 

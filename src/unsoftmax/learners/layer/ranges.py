@@ -1,4 +1,7 @@
-"""Where each head writes: the range of P_h from moves of the one token the head has picked, and P_h itself."""
+"""Where each head writes: the range of P_h from moves of the one token the head has picked, and P_h itself.
+
+Theory: docs/theory/attention-layer.md, "A real layer", ranges.
+"""
 
 from __future__ import annotations
 

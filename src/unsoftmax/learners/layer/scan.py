@@ -1,4 +1,7 @@
-"""Hard attention: among large tokens every head picks one. Which ones, how many, and how far they may move."""
+"""Hard attention: among large tokens every head picks one. Which ones, how many, and how far they may move.
+
+Theory: docs/theory/attention-layer.md, "A real layer", scan.
+"""
 
 from __future__ import annotations
 

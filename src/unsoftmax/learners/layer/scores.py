@@ -1,4 +1,7 @@
-"""With every head's output told apart, one sequence reads all heads' attention: logits, scales, key directions."""
+"""With every head's output told apart, one sequence reads all heads' attention: logits, scales, key directions.
+
+Theory: docs/theory/attention-layer.md, "A real layer", scores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One-token answers behind a LayerNorm: its gamma and beta, and the sum before it up to one scale."""
+"""One-token answers behind a LayerNorm: its gamma and beta, and the sum before it up to one scale.
+
+Theory: docs/theory/attention-layer.md, "LayerNorm after".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention that writes nothing: the answer is the last token's alone, and no query shows a head."""
+"""Attention that writes nothing: the answer is the last token's alone, and no query shows a head.
+
+Theory: docs/theory/attention-layer.md, "A real layer", refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Only the likeliest tokens of each prompt: a block of prompts and tokens that has no holes, if there is one."""
+"""Only the likeliest tokens of each prompt: a block of prompts and tokens that has no holes, if there is one.
+
+Theory: docs/theory/output-layer.md, "The output layer", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prompts of random ids: hidden states in general position are all that is needed."""
+"""Prompts of random ids: hidden states in general position are all that is needed.
+
+Theory: docs/theory/output-layer.md, "The output layer", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Rows of logits from answers: all tokens at once, chosen ones a few at a time, or the likeliest only.
 
 Log-probabilities are logits but for a constant per prompt: rows are then centred, which keeps differences alone.
+
+Theory: docs/theory/output-layer.md, "The output layer", statement.
 """
 
 from __future__ import annotations

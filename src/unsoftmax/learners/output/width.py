@@ -1,4 +1,7 @@
-"""Rows until nothing new shows: the width of the hidden states and the row space of the unembedding."""
+"""Rows until nothing new shows: the width of the hidden states and the row space of the unembedding.
+
+Theory: docs/theory/output-layer.md, "The output layer", when is the rank certain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The state of a search along a great circle: pieces, what is known of the gaps between them, and what to ask next."""
+"""The state of a search along a great circle: pieces, what is known of the gaps between them, and what to ask next.
+
+Theory: docs/theory/relu-network.md, "Method", kinks.
+"""
 
 from __future__ import annotations
 

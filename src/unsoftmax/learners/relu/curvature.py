@@ -1,4 +1,7 @@
-"""Smooth functions are no ReLU networks: between kinks second differences are noise, which no shorter step lessens."""
+"""Smooth functions are no ReLU networks: between kinks second differences are noise, which no shorter step lessens.
+
+Theory: docs/theory/relu-network.md, "A tool in its own right".
+"""
 
 from __future__ import annotations
 

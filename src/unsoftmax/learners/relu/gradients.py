@@ -1,6 +1,8 @@
 """Gradients of the cells that a great circle passes: d - 2 steps off the plane and one check for each cell.
 
 Inside a cell the function is G . x; neighbouring cells differ by one neuron, G_right - G_left = s U.
+
+Theory: docs/theory/relu-network.md, "Method", gradients.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Between kinks the function is a sinusoid. Neighbouring pieces are intersected; a crossing is accepted only if a point
 just left of it lies on the left piece and one just right of it on the right piece. What lies on neither is a point of
 a new piece. All open gaps advance together, so rounds grow with the depth of the search, not with the kinks.
+
+Theory: docs/theory/relu-network.md, "Method", kinks.
 """
 
 from __future__ import annotations

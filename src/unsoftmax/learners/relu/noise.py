@@ -1,4 +1,7 @@
-"""The size and the noise of a target's answers on the unit sphere, and whether it is homogeneous there."""
+"""The size and the noise of a target's answers on the unit sphere, and whether it is homogeneous there.
+
+Theory: docs/theory/relu-network.md, "Method".
+"""
 
 from __future__ import annotations
 

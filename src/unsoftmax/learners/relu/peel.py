@@ -1,4 +1,7 @@
-"""Peel and polish: great circles until nothing is left, then least squares over all cells at once."""
+"""Peel and polish: great circles until nothing is left, then least squares over all cells at once.
+
+Theory: docs/theory/relu-network.md, "Method", peel.
+"""
 
 from __future__ import annotations
 

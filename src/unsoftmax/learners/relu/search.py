@@ -1,4 +1,7 @@
-"""The search along a great circle: which angles to ask next, and what the answers say about pieces and gaps."""
+"""The search along a great circle: which angles to ask next, and what the answers say about pieces and gaps.
+
+Theory: docs/theory/relu-network.md, "Method", kinks.
+"""
 
 from __future__ import annotations
 

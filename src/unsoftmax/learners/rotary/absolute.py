@@ -2,6 +2,8 @@
 
 With and without it, what is left of the weight against a token's own differs by e^(0 - s). Sinks, caps and norms of
 keys need it; a key bias would give the empty token a score, and is refused.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Heads told apart, whatever their scores: tokens that write nothing change the weight of the one that does."""
+"""Heads told apart, whatever their scores: tokens that write nothing change the weight of the one that does.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", heads apart.
+"""
 
 from __future__ import annotations
 

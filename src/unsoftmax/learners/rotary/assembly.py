@@ -1,4 +1,7 @@
-"""From what was read to the model, its notes and its claims."""
+"""From what was read to the model, its notes and its claims.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 [q + e, q] answers above M q are sum_h sigma(kappa_h + u_h . e) P_h e, kappa_h = q'(W_h(1) - W_h(0)) q. As e -> 0 the
 Jacobian is J = sum_h sigma(kappa_h) P_h exactly: J M^-1 has one eigenvalue per head, as often as the head has
 dimensions.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
 from __future__ import annotations

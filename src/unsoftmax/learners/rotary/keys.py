@@ -1,4 +1,7 @@
-"""Keys K_g z + b_g of every group: tokens read before query tokens whose queries are known."""
+"""Keys K_g z + b_g of every group: tokens read before query tokens whose queries are known.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", keys and queries.
+"""
 
 from __future__ import annotations
 

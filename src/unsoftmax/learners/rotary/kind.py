@@ -3,6 +3,8 @@
 [q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
 positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); a token is
 outside the window if replacing it changes nothing.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which law scores follow: linear in the token, normed (QK-norm) or capped, from a block shortened by halves."""
+"""Which law scores follow: linear in the token, normed (QK-norm) or capped, from a block shortened by halves.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The whole program: tokens, heads apart, values, the law of scores, turns, keys, queries."""
+"""The whole program: tokens, heads apart, values, the law of scores, turns, keys, queries.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How much a run spends on conditioning: the share of the slots of an answer that is used, and repeats."""
+"""How much a run spends on conditioning: the share of the slots of an answer that is used, and repeats.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """QK-norm: keys and queries divided by their own root mean square. Features are read as keys are; maps follow.
 
 A map behind a norm shows up to a factor, its gains by the pairs that turn, and its eps.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
 from __future__ import annotations

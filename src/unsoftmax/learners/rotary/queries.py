@@ -1,4 +1,7 @@
-"""Queries Q_h q + b_h of every head: one sequence for every query token, its tokens made for it."""
+"""Queries Q_h q + b_h of every head: one sequence for every query token, its tokens made for it.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", keys and queries.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 RMSNorm turns x into z = x / sqrt(mean x^2 + eps): short tokens fill the ball |z|^2 < d, and x = 0 is z = 0. With a
 norm or without one the heads are asked as a layer on tokens z. Tokens in the null space of M write nothing, whoever
 attends.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", scene.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Logits of sinks: two copies of a token before an empty one, against one copy."""
+"""Logits of sinks: two copies of a token before an empty one, against one copy.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ALiBi told from rotary positions with a query bias, head by head: a block of tokens before x = 0, in both orders."""
+"""ALiBi told from rotary positions with a query bias, head by head: a block of tokens before x = 0, in both orders.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rotary frequencies and shared keys: the same tokens read at two distances, before a few query tokens."""
+"""Rotary frequencies and shared keys: the same tokens read at two distances, before a few query tokens.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
+"""
 
 from __future__ import annotations
 

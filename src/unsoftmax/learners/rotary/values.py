@@ -1,4 +1,7 @@
-"""What each head writes, and which heads share their values."""
+"""What each head writes, and which heads share their values.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention weights of all heads from one answer, by least squares on what they write; and tokens that read well."""
+"""Attention weights of all heads from one answer, by least squares on what they write; and tokens that read well.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
 
 from __future__ import annotations
 

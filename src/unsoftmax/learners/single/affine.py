@@ -2,6 +2,8 @@
 
 The constant is f([0]). With b = 0 the pair [a ; 0] has logit a.c, so d queries give c. Then every pair answer of the
 wider class is turned into the answer that the head without c and constant would have given.
+
+Theory: docs/theory/single-head.md, "Affine terms".
 """
 
 from __future__ import annotations

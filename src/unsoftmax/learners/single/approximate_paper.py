@@ -3,6 +3,8 @@
 The published proof clips every logit to +-1/2. In the branch v_i = 0 the logit is ab (W_ij + W_pj), which reaches
 sqrt(2)/2 for ||W||_F <= Wbar, so that clip cuts true values off. Here that branch clips at +-sqrt(2)/2: the logit is
 4.52-Lipschitz there, still below the 5 of Lemma A.1, and the theorem's constants hold as they stand.
+
+Theory: docs/theory/approximate.md, "The published method".
 """
 
 from __future__ import annotations

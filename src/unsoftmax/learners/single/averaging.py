@@ -4,6 +4,8 @@ Every block turns its tokens at random (a dense design), so that rounding errors
 the same sequence with the same number, does not defeat the averaging. Half of the sequences are negated: a constant in
 the answers is found and removed. A few blocks show how large v, W and the noise are; with them the number of blocks is
 planned, the plan is held against the budget, and asked in a few rounds that grow with what is known.
+
+Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
 """
 
 from __future__ import annotations

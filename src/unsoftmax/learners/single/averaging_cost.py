@@ -1,4 +1,7 @@
-"""What averaging costs, as far as it can be said before the first query."""
+"""What averaging costs, as far as it can be said before the first query.
+
+Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The cross scheme as a program: columns until nothing new shows, then the rows of what is left (section 5, exact)."""
+"""The cross scheme as a program: columns until nothing new shows, then the rows of what is left (section 5, exact).
+
+Theory: docs/theory/low-rank.md, "Chosen probes".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sub-programs every single-head learner shares: v, the size of W, and a matrix of logits with its repairs."""
+"""Sub-programs every single-head learner shares: v, the size of W, and a matrix of logits with its repairs.
+
+Theory: docs/theory/single-head.md, "Theorem 4.1", method.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Low rank under noise: the cross scheme with tokens at the norm limit and a rank decision that knows the noise."""
+"""Low rank under noise: the cross scheme with tokens at the norm limit and a rank decision that knows the noise.
+
+Theory: docs/theory/approximate.md, "Low rank".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Theorem 5.1 as the paper states it: random rank-one probes, then a program that finds the low-rank matrix."""
+"""Theorem 5.1 as the paper states it: random rank-one probes, then a program that finds the low-rank matrix.
+
+Theory: docs/theory/low-rank.md, "Random probes".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sub-programs under answer noise: v with its radius, the scale of W, and a matrix of logits with error radii."""
+"""Sub-programs under answer noise: v with its radius, the scale of W, and a matrix of logits with error radii.
+
+Theory: docs/theory/approximate.md, "The default".
+"""
 
 from __future__ import annotations
 

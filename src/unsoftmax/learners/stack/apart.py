@@ -1,4 +1,7 @@
-"""All heads of all layers at one displacement delta, told apart by algebra."""
+"""All heads of all layers at one displacement delta, told apart by algebra.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", heads apart.
+"""
 
 from __future__ import annotations
 

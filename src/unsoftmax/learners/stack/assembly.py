@@ -1,4 +1,7 @@
-"""From what was read to the model, its notes and its claims."""
+"""From what was read to the model, its notes and its claims.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack".
+"""
 
 from __future__ import annotations
 

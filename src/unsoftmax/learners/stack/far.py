@@ -3,6 +3,8 @@
 Context tokens of 2^60 keep their normalised direction in every layer, whatever is added to them, causal or not. The
 last token has length lambda: it is turned by O(1/lambda). At lambda -> infinity the stack is one wide layer of all its
 heads, plus a function of the last token alone, which is what the last token answers by itself.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack".
 """
 
 from __future__ import annotations

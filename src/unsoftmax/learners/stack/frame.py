@@ -1,4 +1,7 @@
-"""Which norm stands before the layers: one-token queries, ordinary and very long."""
+"""Which norm stands before the layers: one-token queries, ordinary and very long.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack".
+"""
 
 from __future__ import annotations
 

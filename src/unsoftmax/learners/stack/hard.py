@@ -2,6 +2,8 @@
 
 Which token a path picks is found by moving all tokens at once, by random amounts along one direction r: the answer
 moves by sum_paths c_picked M_path r, and only picked tokens' amounts are in the column space of what is answered.
+
+Theory: docs/theory/stacks.md, "Without norms".
 """
 
 from __future__ import annotations

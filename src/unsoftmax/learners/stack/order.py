@@ -1,4 +1,7 @@
-"""Layers: which head feeds which, from answers at one query token of several large lengths; and causal or not."""
+"""Layers: which head feeds which, from answers at one query token of several large lengths; and causal or not.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", order.
+"""
 
 from __future__ import annotations
 

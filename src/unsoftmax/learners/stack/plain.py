@@ -1,4 +1,7 @@
-"""Stacks without norms: paths where attention is hard, weights where it is soft, then Gauss-Newton on the stack."""
+"""Stacks without norms: paths where attention is hard, weights where it is soft, then Gauss-Newton on the stack.
+
+Theory: docs/theory/stacks.md, "Without norms".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gauss-Newton on what was asked already, on random frozen contexts, and on the stack itself."""
+"""Gauss-Newton on what was asked already, on random frozen contexts, and on the stack itself.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 y = x_N + sum_paths M_path sum_j w_j x_j is linear in the paths' weights w, and the weights of the path through a single
 head are that head's attention: their log ratios (z_j - z_N)'(W z_N + c) are linear in W and c once z, behind the layers
 below, is known.
+
+Theory: docs/theory/stacks.md, "Without norms".
 """
 
 from __future__ import annotations

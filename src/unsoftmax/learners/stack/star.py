@@ -1,6 +1,8 @@
 """The same heads at displacements turned a little: P from the residues, W and c from the logits.
 
 Rows delta_i'W are read in full until they show the rank of W; from then on a few directions of q are enough.
+
+Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 """
 
 from __future__ import annotations

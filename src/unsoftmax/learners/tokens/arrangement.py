@@ -1,4 +1,7 @@
-"""Targets with positions, asked in the one arrangement [key, query]: what the last token is worth in its place."""
+"""Targets with positions, asked in the one arrangement [key, query]: what the last token is worth in its place.
+
+Theory: docs/theory/token-access.md, "Token access", positions.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A key far below the query token never shows in that column: no sequence ends without the query token. The rank helps:
 a column is fixed by any r + 1 readable keys, a key by any r readable columns. The zero diagonal is one more equation.
+
+Theory: docs/theory/token-access.md, "Token access", strong heads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which rows and columns of gaps to read: pivots by what is still unexplained, and readable."""
+"""Which rows and columns of gaps to read: pivots by what is still unexplained, and readable.
+
+Theory: docs/theory/token-access.md, "Token access", method.
+"""
 
 from __future__ import annotations
 

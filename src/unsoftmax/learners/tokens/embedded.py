@@ -1,4 +1,7 @@
-"""With known embeddings a token head is a head of vectors, seen only on what the embeddings span."""
+"""With known embeddings a token head is a head of vectors, seen only on what the embeddings span.
+
+Theory: docs/theory/token-access.md, "Token access", known embeddings.
+"""
 
 from __future__ import annotations
 

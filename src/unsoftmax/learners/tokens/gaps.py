@@ -3,6 +3,8 @@
 A sequence ending in j answers a mean of values weighted by exp(score). With key i beside a base of known tokens of
 total weight exp(level) and mean value m, the answer is m + sigma(G_ij - level) (value_i - m): one logit. The base is j
 itself, j repeated, or j with a helper k whose gap is known: that reads S_ij - S_kj although both may be far from S_jj.
+
+Theory: docs/theory/token-access.md, "Token access", strong heads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a recovered token head can and cannot say: tokens that share a value, behave alike, or cannot be read."""
+"""What a recovered token head can and cannot say: tokens that share a value, behave alike, or cannot be read.
+
+Theory: docs/theory/token-access.md, "Token access", equal values.
+"""
 
 from __future__ import annotations
 
