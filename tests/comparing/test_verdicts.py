@@ -238,14 +238,37 @@ def test_the_budget_may_end_while_explaining() -> None:
     assert "budget" in result.sentence
 
 
-def test_structures_that_are_not_known_say_so() -> None:
+def test_formats_and_scales_of_other_structures() -> None:
     model = us.models.Transformer.random(8, 12, seed=1)
     weights = model.parameters()
-    target = us.models.Transformer.from_parameters(weights | {"W": weights["W"] + 1e-3})
-    result = compared(target, model)
-    assert result.verdict == "unexplained"
-    assert "structure" in result.sentence
     scaled = compared(lambda X: 1.01 * model(X), model)
     assert scaled.verdict == "scale"
     rounded = {k: FORMATS["bfloat16"](a) if a.dtype.kind == "f" and a.ndim else a for k, a in weights.items()}
     assert compared(us.models.Transformer.from_parameters(rounded), model).format == "bfloat16"
+
+
+def test_references_out_of_reach_say_so() -> None:
+    model = us.models.Transformer.random(8, 12, seed=1)
+    weights = model.parameters()
+    target = us.models.Transformer.from_parameters(weights | {"W": weights["W"] + 1e-3})
+    result = us.compare(us.oracle(target), lambda X: model(X))
+    assert result.verdict == "unexplained"
+    assert "out of reach" in result.sentence
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_recovered_copy_is_told_as_one(heads: int) -> None:
+    shipped = us.models.MultiHead.random(12, heads, norm=2.0, seed=2)
+    copy = us.recover(us.oracle(shipped), us.learners.MultiHead(heads=heads)).model
+    result = us.compare(us.oracle(copy), shipped)
+    if result.verdict == "same":
+        return
+    assert any("copy recovered from answers" in note for note in result.notes)
+    for name in ("scores", "scores of all heads"):
+        assert name not in result.evidence or "low" in str(result.evidence[name])
+    if heads > 1 and result.verdict == "dense":
+        order = min(([0, 1], [1, 0]), key=lambda o: float(np.linalg.norm(copy.W[o] - shipped.W)))
+        sizes = np.linalg.norm(copy.W[order] - shipped.W, axis=(1, 2)) / np.linalg.norm(shipped.W, axis=(1, 2))
+        whole = result.evidence["scores of all heads"]
+        assert whole["low"] <= sizes.max()
+        assert whole["high"] >= sizes.min()

@@ -48,3 +48,19 @@ def size_of_scores(heads: Heads, h: int, read: Reading) -> Size:
     use = np.isfinite(read.sd)
     scale = (heads.dim / lengths[use]) ** 2
     return interval(read.D[use] ** 2 * scale, read.sd[use] ** 2 * scale, float(np.linalg.norm(heads.W[h])) or 1.0)
+
+
+def size_of_all_scores(heads: Heads, X: Array, residual: Array, sd: Array) -> Size:
+    """|dW| / |W| of all scalar heads together from near ties X (n, 2, d) under all of them, none of which is isolated.
+
+    Directions that other heads write are among these, which near ties of one head alone leave out: errors of a copy
+    recovered from answers lie there.
+    """
+    a, b = X[:, 0] - X[:, 1], X[:, 1]
+    t = heads.gaps(X)
+    effect = np.abs(a @ heads.P[:, 0].T).T / (2 + np.exp(t) + np.exp(-t))
+    norms = np.linalg.norm(heads.W, axis=(1, 2))
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) / heads.dim
+    # The answer if every head changed by its own size, at random.
+    whole = np.maximum(np.sqrt(((effect * norms[:, None]) ** 2).sum(axis=0)) * lengths, 1e-300)
+    return interval((residual / whole) ** 2, (sd / whole) ** 2, 1.0)

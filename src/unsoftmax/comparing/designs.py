@@ -141,6 +141,14 @@ def _tied(reference: Reference, X: Array, norm: float, rng: np.random.Generator)
     return X
 
 
+def tied_sequences(
+    reference: Reference, asked: Asked, n: int, length: int, norms: Array, rng: np.random.Generator
+) -> Array:
+    """n sequences of one length whose tokens, of norms (n, 1, 1), score nearly alike; heads take turns."""
+    X = sphere(rng, (n, length, asked.spec.dim)) * norms
+    return asked.on_grid(X if reference.model is None else _tied(reference, X, float(np.median(norms)), rng))
+
+
 def singles(reference: Reference, asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
     """n sequences of one token."""
     if asked.spec.vocabulary is not None:

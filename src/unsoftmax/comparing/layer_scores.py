@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import read_tokens
-from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 
@@ -22,10 +22,12 @@ _SCORE = 1.2
 """Largest score of a difference: all weights stay of the order of their mean."""
 _ABOVE = 6.0
 """Noise units above which a singular value, or a residual, is not noise."""
-_FRESH = 12
-"""Fresh sequences on which the change is verified."""
-_EXPLAINED = 0.1
-"""Part of the difference (as amplitude) that a verified change may leave."""
+_STEPS = 6
+"""Gauss-Newton steps at most, from factors that are right to a few digits: in the end each squares the error."""
+_HALVINGS = 5
+"""Times a step is halved before it is given up."""
+_REFINED = 2048
+"""Numbers of a head's factors up to which they are fitted to all readings at once: a least squares of seconds."""
 
 Factors = dict[int, tuple[Array, Array]]
 
@@ -50,7 +52,10 @@ def low_rank_scores(state: Evidence, found: list[int]) -> Asking[Factors | None]
         for h in found:
             coefficients[h].append(read[h])
     factors = {h: (U[h], np.linalg.solve(B, np.array(coefficients[h])).T) for h in found if U[h].shape[1]}
-    return factors if factors and (yield from _verified(state, factors)) else None
+    if not factors:
+        return None
+    factors = _refined(state, factors)
+    return factors if (yield from _verified(state, factors)) else None
 
 
 def _ask(state: Evidence, a: Array, q: Array, phase: str) -> Asking[tuple[Array, Array, Array, Array]]:
@@ -138,17 +143,58 @@ def _inside(state: Evidence, q: Array, U: dict[int, Array], m: int) -> Asking[di
     return found
 
 
+def _refined(state: Evidence, factors: Factors) -> Factors:
+    """Factors fitted to all readings at once (Gauss-Newton, least-norm gauge): ranges came from a few columns."""
+    found: Factors = {}
+    a, q, D, sd = _every_reading(state)
+    for h, (U, M) in factors.items():
+        weight = np.where(np.isfinite(sd[h]), 1 / sd[h], 0.0)
+        for _ in range(_STEPS if 2 * U.size <= _REFINED else 0):
+            left = np.einsum("ni,nk->nik", a, q @ M.T).reshape(len(a), -1)
+            right = np.einsum("nk,nj->nkj", a @ U, q).reshape(len(a), -1)
+            rest = (D[h] - _bilinear(U, M, a, q)) * weight
+            step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=1e-12)[0]
+            dU, dM = step[: U.size].reshape(U.shape), step[U.size :].reshape(M.shape)
+            parts = (0.5**i for i in range(_HALVINGS))
+            better = (t for t in parts if _less(D[h] - _bilinear(U + t * dU, M + t * dM, a, q), rest, weight))
+            t = next(better, 0.0)
+            U, M = U + t * dU, M + t * dM
+        found[h] = (U, M)
+    return found
+
+
+def _bilinear(U: Array, M: Array, a: Array, q: Array) -> Array:
+    return np.asarray(np.einsum("nk,nk->n", a @ U, q @ M.T))
+
+
+def _less(residual: Array, rest: Array, weight: Array) -> bool:
+    return float(np.linalg.norm(residual * weight)) < float(np.linalg.norm(rest))
+
+
+def _every_reading(state: Evidence) -> tuple[Array, Array, Array, Array]:
+    """Differences and query tokens (n, d) of all tokens of all sequences that can be read, D and deviations (H, n)."""
+    heads, parts = state.heads, []
+    most = _FILL * len(heads.constant) / heads.count
+    for X, y, sd in state.samples:
+        m = X.shape[1] - 1
+        if 1 <= m <= most:
+            D, deviation = read_tokens(heads, X, y, sd)
+            q = np.repeat(X[:, -1], m, axis=0)
+            a = (X[:, :-1] - X[:, -1:]).reshape(-1, heads.dim)
+            parts.append((a, q, D.reshape(heads.count, -1), deviation.reshape(heads.count, -1)))
+    a, q = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    D, deviation = (np.concatenate([part[i] for part in parts], axis=1) for i in (2, 3))
+    return a, q, D, deviation
+
+
 def _verified(state: Evidence, factors: Factors) -> Asking[bool]:
     heads, rng = state.heads, state.rng
     delta = np.zeros_like(heads.W)
     for h, (U, M) in factors.items():
         delta[h] = U @ M
     now = heads.with_scores(heads.W + delta)
-    q = rng.standard_normal((_FRESH, heads.dim))
+    q = rng.standard_normal((FRESH, heads.dim))
     q *= state.plan.norm / np.linalg.norm(q, axis=1, keepdims=True)
-    a = _scaled(heads, rng.standard_normal((_FRESH, 2, heads.dim)), q)
+    a = _scaled(heads, rng.standard_normal((FRESH, 2, heads.dim)), q)
     X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1))
-    made, y = yield from state.ask(X, "verify")
-    left = float(np.sqrt(np.mean((y - now(X)) ** 2)))
-    before = float(np.sqrt(np.mean((now(X) - heads(X)) ** 2)))
-    return left <= max(_EXPLAINED * before, 5 * float(np.sqrt(np.mean(made.sd**2))))
+    return (yield from state.borne_out(now, X))

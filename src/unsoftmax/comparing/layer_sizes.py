@@ -7,6 +7,8 @@ directions of every head at b and at -b.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.comparing import statistics
@@ -27,8 +29,18 @@ _READABLE = 0.7
 """Part of the readings that must be open."""
 
 
-def sized_scores(state: Evidence) -> Asking[tuple[dict[int, Size], dict[int, Size], list[int]]]:
-    """|dW_h| / |W_h| and |dc_h| / |c_h| of every head, and the heads whose scores changed."""
+@dataclass(frozen=True)
+class Sized:
+    """|dW_h| / |W_h| and |dc_h| / |c_h| of every head; the heads whose W changed, and those whose c did."""
+
+    scores: dict[int, Size]
+    offsets: dict[int, Size]
+    changed: list[int]
+    moved: list[int]
+
+
+def sized_scores(state: Evidence) -> Asking[Sized]:
+    """Sizes of the changes of all heads' scores."""
     heads, rng = state.heads, state.rng
     d, H = heads.dim, heads.count
     usual = state.plan.usual
@@ -50,7 +62,9 @@ def sized_scores(state: Evidence) -> Asking[tuple[dict[int, Size], dict[int, Siz
     offset = np.einsum("s,hsn->hn", np.array([1, -1, 1, -1]) / 4, D)
     noise = np.where(np.isfinite(sd), sd, 0.0).max(axis=1) / 2
     lengths, others = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
-    sizes, offsets, found = {}, {}, []
+    sizes, offsets = {}, {}
+    found: list[int] = []
+    moved: list[int] = []
     for h in range(H):
         use = open_[h]
         none = np.zeros(int(use.sum()))
@@ -58,6 +72,7 @@ def sized_scores(state: Evidence) -> Asking[tuple[dict[int, Size], dict[int, Siz
         sizes[h] = interval(turned[h][use] ** 2 * scale, none, float(np.linalg.norm(heads.W[h])) or 1.0)
         span = d / lengths[use] ** 2
         offsets[h] = interval(offset[h][use] ** 2 * span, none, float(np.linalg.norm(heads.c[h])) or 1.0)
-        if statistics.tail((turned[h][use] / np.maximum(noise[h][use], 1e-300)) ** 2) < state.alpha / H:
-            found.append(h)
-    return sizes, offsets, found
+        for differences, which in ((turned, found), (offset, moved)):
+            if statistics.tail((differences[h][use] / np.maximum(noise[h][use], 1e-300)) ** 2) < state.alpha / H:
+                which.append(h)
+    return Sized(sizes, offsets, found, moved)

@@ -12,7 +12,7 @@ import numpy as np
 
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
@@ -25,8 +25,6 @@ _SPANNED = 0.05
 """Singular values of the tokens asked, over the largest, below which a direction counts as not asked."""
 _EXPLAINED = 0.1
 """Part of the differences (as amplitude) that a change of one matrix may leave."""
-_FRESH = 12
-"""Fresh sequences on which it is verified."""
 
 
 def changed_projection(state: Evidence) -> Asking[Finding | None]:
@@ -89,11 +87,8 @@ def _left(state: Evidence, changed: Heads) -> float:
 
 
 def _verified(state: Evidence, changed: Heads) -> Asking[bool]:
-    X = state.plan.asked.on_grid(sphere(state.rng, (_FRESH, 2, changed.dim)) * state.plan.norm)
-    made, y = yield from state.ask(X, "verify")
-    left = float(np.sqrt(np.mean((y - changed(X)) ** 2)))
-    before = float(np.sqrt(np.mean((changed(X) - state.heads(X)) ** 2)))
-    return left <= max(_EXPLAINED * before, 5 * float(np.sqrt(np.mean(made.sd**2))))
+    X = state.plan.asked.on_grid(sphere(state.rng, (FRESH, 2, changed.dim)) * state.plan.norm)
+    return (yield from state.borne_out(changed, X))
 
 
 def _said(state: Evidence, name: str, change: Array, dM: Array, sd: Array) -> Finding:

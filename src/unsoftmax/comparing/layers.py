@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import interval
+from unsoftmax.comparing.dense import Size, interval
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
@@ -14,12 +14,16 @@ from unsoftmax.comparing.layer_values import changed_projection
 from unsoftmax.comparing.lora import named_factors
 from unsoftmax.comparing.reading import Reading, read_all
 from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.stored import changed_arrays, small
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Verdict
 
 _OTHER = 0.3
 """Relative difference of what heads write, beyond which it is another model."""
+
+_UNCHANGED = 1e-14
+"""Relative size of a change of values below which single tokens differ by a constant alone: rounding of the sums."""
 
 
 def localise_layer(state: Evidence) -> Asking[Finding]:
@@ -28,20 +32,24 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
     if 2 * heads.count > len(heads.constant):
         words = f"The layer differs; its {len(heads.constant)} outputs are too few to tell {heads.count} heads apart."
         return state.base.said("unexplained", words)
-    read = _readings(state)
-    gap = _gap(state)
-    found = _changed_heads(state, read)
-    if _values_differ(state):
-        if gap <= _OTHER:
+    gap, values = _gap(state), _values_differ(state)
+    if gap <= _OTHER:
+        if small(state.plan.noise.reference):
+            said = yield from changed_arrays(state)
+        elif values:
             said = yield from changed_projection(state)
-            if said is not None:
-                return said
-        return (yield from _dense(state, found, gap, values=True))
-    if found and gap <= _OTHER:
-        delta = yield from low_rank_scores(state, found)
-        if delta is not None:
-            return _low_rank(state, delta)
-    return (yield from _dense(state, found, gap, values=False))
+        else:
+            said = yield from _searched(state)
+        if said is not None:
+            return said
+    return (yield from _dense(state, gap, values=values))
+
+
+def _searched(state: Evidence) -> Asking[Finding | None]:
+    """Low rank of the scores, by questions made for it."""
+    found = _changed_heads(state, _readings(state))
+    delta = (yield from low_rank_scores(state, found)) if found else None
+    return None if delta is None else _low_rank(state, delta)
 
 
 def _readings(state: Evidence) -> Reading:
@@ -99,29 +107,42 @@ def _low_rank(state: Evidence, delta: dict[int, tuple[Array, Array]]) -> Finding
     )
 
 
-def _dense(state: Evidence, found: list[int], gap: float, *, values: bool) -> Asking[Finding]:
+def _dense(state: Evidence, gap: float, *, values: bool) -> Asking[Finding]:
     """Sizes of the changes with their intervals, by head for the scores."""
     heads = state.heads
     facts: dict[str, object] = {"relative difference of answers": gap}
     if gap > _OTHER:
         said = f"The target is another layer: what it writes is {gap:.2g} of its size away from the reference's."
-        return state.base.said("different", said, heads=tuple(found) or None, evidence=facts)
-    words = []
+        return state.base.said("different", said, evidence=facts)
+    words, found, moved = [], [], []
     if 2 * heads.count < heads.dim - 2:
-        sizes, offsets, found = yield from sized_scores(state)
-        facts["scores"] = {str(h): sizes[h].facts() for h in found}
-        facts["key offsets"] = {str(h): offsets[h].facts() for h in found}
-    if found:
-        low, high = (f([getattr(sizes[h], end) for h in found]) for f, end in ((min, "low"), (max, "high")))
-        words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
+        sized = yield from sized_scores(state)
+        found, moved = sized.changed, sized.moved
+        facts["scores"] = {str(h): sized.scores[h].facts() for h in found}
+        facts["key offsets"] = {str(h): sized.offsets[h].facts() for h in sorted({*found, *moved})}
+        if found:
+            low, high = _ends([sized.scores[h] for h in found])
+            words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
+        elif moved:
+            words.append(f"the key offsets c of {len(moved)} of {heads.count} heads")
+    elif not values:
+        words.append("the scores")
     if values:
         size = _size_of_values(state, heads)
         facts["values"] = size
-        words.append(f"the values (by {size['low']:.2g} to {size['high']:.2g} of their size)")
+        words.append(
+            f"the values (by {size['low']:.2g} to {size['high']:.2g} of their size)"
+            if size["low"] > _UNCHANGED
+            else "the constant"
+        )
     what = " and ".join(words) or "the layer"
-    verdict: Verdict = "dense" if found or not values else "values"
-    said = f"{what[0].upper()}{what[1:]} changed everywhere, not by low rank."
-    return state.base.said(verdict, said, heads=tuple(found) or None, evidence=facts)
+    verdict: Verdict = "values" if values and not (found or moved) and "scores" in facts else "dense"
+    said = f"{what[0].upper()}{what[1:]} changed; no low rank and no few entries of one matrix explain it."
+    return state.base.said(verdict, said, heads=tuple(sorted({*found, *moved})) or None, evidence=facts)
+
+
+def _ends(sizes: list[Size]) -> tuple[float, float]:
+    return min(size.low for size in sizes), max(size.high for size in sizes)
 
 
 def _size_of_values(state: Evidence, heads: Heads) -> dict[str, float]:

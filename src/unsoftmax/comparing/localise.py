@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import Size, size_of_scores
+from unsoftmax.comparing.dense import Size, size_of_all_scores, size_of_scores
 from unsoftmax.comparing.designs import pairs
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
@@ -16,14 +16,13 @@ from unsoftmax.comparing.low_rank import low_rank_change, polished
 from unsoftmax.comparing.ranks import rank_below
 from unsoftmax.comparing.reading import read_one
 from unsoftmax.comparing.sparse import changed_entries, fitted
-from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.comparing.values import changed_values
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
 
 PHASE = "heads"
-VERIFY = "verify"
 _PER_HEAD = 8
 """Near ties that show one head alone: a changed head was found in 240 of 240, none was called so wrongly."""
 _ENTRIES = 60
@@ -36,10 +35,6 @@ _LEFT = 0.02
 """Part of such a change (as amplitude) that may lie in other entries: noise."""
 _LEFT_EXACT = 1e-6
 """The same for a target in float64: its square is the rounding of the sum."""
-_FRESH = 12
-"""Near ties on which a recovered change is verified."""
-_EXPLAINED = 0.1
-"""Part of the difference (as amplitude) that a verified change may leave: else it is not the change."""
 _OTHER = 0.3
 """Relative size of differences (root mean square over the reference's answers) beyond which it is another model."""
 
@@ -177,14 +172,10 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
 
 
 def _verified(state: Evidence, delta: Array) -> Asking[bool]:
-    """Whether fresh near ties of the changed heads leave a tenth of the difference, or rounding."""
-    heads = state.heads
-    now = heads.with_scores(heads.W + delta)
-    X = state.plan.asked.on_grid(pairs(now, _FRESH, state.plan.norm, state.rng))
-    made, y = yield from state.ask(X, VERIFY)
-    left = float(np.sqrt(np.mean((y - now(X)) ** 2)))
-    before = float(np.sqrt(np.mean((now(X) - heads(X)) ** 2)))
-    return left <= max(_EXPLAINED * before, 5 * float(np.sqrt(np.mean(made.sd**2))))
+    """Whether the changed heads explain fresh near ties of theirs."""
+    now = state.heads.with_scores(state.heads.W + delta)
+    X = state.plan.asked.on_grid(pairs(now, FRESH, state.plan.norm, state.rng))
+    return (yield from state.borne_out(now, X))
 
 
 def _shape(heads: Heads, delta: Array) -> Array:
@@ -242,21 +233,28 @@ def _sizes(state: Evidence, found: list[int]) -> Asking[dict[int, Size]]:
 
 
 def _dense(state: Evidence, found: tuple[int, ...] | None, sizes: dict[int, Size]) -> Finding:
-    X, y, _ = state.samples[0]
+    X, y, sd = state.samples[0]
     truth = state.plan.noise.reference.double(X)
     gap = float(np.sqrt(np.mean((y - truth) ** 2) / max(float(np.mean(truth**2)), 1e-300)))
     facts: dict[str, object] = {"relative difference of answers": gap}
+    every = size_of_all_scores(state.heads, X, y - truth, sd) if X.shape[1] == 2 else None
+    if every is not None and state.heads.count > 1:
+        facts["scores of all heads"] = every.facts()
+        if every.low > max((size.high for size in sizes.values()), default=0.0):
+            # More changed than near ties of single heads show: in other heads, or where others write.
+            sizes, found = {}, None
     if sizes:
         facts["scores"] = {str(h): size.facts() for h, size in sizes.items()}
-    largest = max((size.estimate for size in sizes.values()), default=math.inf)
+    every = every if not sizes else None
+    largest = max((size.estimate for size in (*sizes.values(), *([every] if every else []))), default=math.inf)
     if gap > _OTHER and not largest < _OTHER:
         words = f"The target is another model: its answers are {gap:.2g} of their size away from the reference's."
         return state.base.said("different", words, heads=found, evidence=facts)
     where = "" if state.heads.count == 1 or found is None else f" of head {', '.join(map(str, found))}"
     how = f" by {largest:.2g} of |W|" if math.isfinite(largest) else ""
-    words = f"The scores{where} changed everywhere{how}: neither a few entries nor low rank."
-    if sizes:
-        low = min(size.low for size in sizes.values())
-        high = max(size.high for size in sizes.values())
+    words = f"The scores{where} changed{how}; neither a few entries nor a low rank explain it."
+    known = [*sizes.values(), *([every] if every else [])]
+    if known:
+        low, high = min(size.low for size in known), max(size.high for size in known)
         words += f" The relative change lies between {low:.2g} and {high:.2g}."
     return state.base.said("dense", words, heads=found, evidence=facts)

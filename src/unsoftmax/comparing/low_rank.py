@@ -28,6 +28,11 @@ _TAIL = 1e-4
 """Chance that rounding alone asks for one column too many."""
 _OFF_TIE = 0.7
 """Scores of these near ties lie within this of a tie."""
+_ROOM = 1e-4
+"""Part of a key direction's square that must lie outside the range for scores to be tied there; else tokens would grow
+without bound, and are shortened instead: keys of a low-rank head may all lie in the range of its change."""
+_OPEN = 1.5
+"""Largest score of tokens that are shortened."""
 _STEPS = 3
 """Gauss-Newton steps from factors that are right to a few digits: the error is squared each time."""
 
@@ -88,8 +93,12 @@ class _Search:
         a = a + sign * vh * np.linalg.norm(a, axis=1, keepdims=True)
         w = outside(u)
         w = w - (w * vh).sum(axis=1, keepdims=True) * vh
-        gap = self.state.rng.uniform(-_OFF_TIE, _OFF_TIE, len(a)) - (a * u).sum(axis=1)
-        return np.asarray(a + (gap / np.maximum((w * u).sum(axis=1), 1e-300))[:, None] * w)
+        score, room = (a * u).sum(axis=1), (w * u).sum(axis=1)
+        gap = self.state.rng.uniform(-_OFF_TIE, _OFF_TIE, len(a)) - score
+        free = room > _ROOM * (u * u).sum(axis=1)
+        tied = a + np.where(free, gap / np.where(free, room, 1.0), 0.0)[:, None] * w
+        short = a * np.minimum(1.0, _OPEN / np.maximum(np.abs(score), 1e-300))[:, None]
+        return np.asarray(np.where(free[:, None], tied, short))
 
     def column(self, b: Array) -> Asking[None]:
         """dW b from d questions whose a span the space: all but one orthogonal to the key direction."""
@@ -156,16 +165,20 @@ def low_rank_change(
 ) -> Asking[tuple[Array, Array] | None]:
     """U (d, k) and M (k, d) with basis basis' dW_h = U M; None if the rank exceeds `most`."""
     search = _Search(state, heads, h, norm, basis)
-    while True:
-        where = yield from search.outside()
-        if where is None:
-            break
-        if len(search.columns) >= most:
-            return None
-        yield from search.column(where)
-    if not search.columns:
-        return np.zeros((heads.dim, 0)), np.zeros((0, heads.dim))
-    M = yield from search.rows()
+    try:
+        while True:
+            where = yield from search.outside()
+            if where is None:
+                break
+            if len(search.columns) >= most:
+                return None
+            yield from search.column(where)
+        if not search.columns:
+            return np.zeros((heads.dim, 0)), np.zeros((0, heads.dim))
+        M = yield from search.rows()
+    except np.linalg.LinAlgError:
+        # A change so large that it shuts most sequences: their readings are no numbers to solve with.
+        return None
     return basis @ search.U, M
 
 

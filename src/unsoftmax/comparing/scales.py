@@ -60,7 +60,7 @@ def _affine(reference: Reference, samples: list[Sample]) -> Fit | None:
     """y = s f + t for references whose heads are not known."""
     f = np.concatenate([reference.double(X).reshape(len(X), -1) for X, _, _ in samples])
     y, sd = (np.concatenate([part[i].reshape(len(part[0]), -1) for part in samples]) for i in (1, 2))
-    w = 1 / np.maximum(sd, 1e-300) ** 2
+    w = 1 / np.maximum(sd, 1e-150) ** 2
     mean = lambda x: (w * x).sum(axis=0) / w.sum(axis=0)  # noqa: E731
     fc, yc = f - mean(f), y - mean(y)
     size = float((w * fc * fc).sum())

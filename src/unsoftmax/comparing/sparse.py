@@ -33,8 +33,8 @@ _LENGTH = 3.0
 """Token norms over the usual ones, as a product of both."""
 _OPEN = 1.5
 """Largest gap of scores that these sequences are given."""
-_STEPS = 3
-"""Gauss-Newton steps from values that are right to six digits."""
+_STEPS = 8
+"""Gauss-Newton steps at most: from six digits two are enough, large changes that shut some sequences took six."""
 
 
 _SENT = 2.0**-21

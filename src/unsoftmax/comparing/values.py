@@ -147,7 +147,7 @@ def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | Non
 
 
 def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Finding:
-    """Values changed everywhere, alone or with the scores (`scores_too`: that is known), by how much."""
+    """Values changed, alone or with the scores (`scores_too`: that is known), by how much."""
     heads = state.heads
     truth = state.plan.noise.reference.double
     X, y, sd = (np.concatenate([part[i] for part in singles]) for i in range(3))
@@ -164,7 +164,10 @@ def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Findi
     from_values = size.high * float(np.linalg.norm(heads.P[:, 0].sum(axis=0))) * mixed / math.sqrt(heads.dim)
     seen = float(np.sqrt(np.mean((y_ties - truth(T)) ** 2)))
     if scores_too or seen > _SCORES_TOO * float(np.sqrt(np.mean(from_values**2))):
-        words = f"Values and scores changed everywhere; the values by {size.estimate:.2g} of their size."
+        words = (
+            f"Values and scores changed, the values by {size.estimate:.2g} of their size ({size.low:.2g} to "
+            f"{size.high:.2g}); neither alone explains the answers."
+        )
         return state.base.said("dense", words, evidence=facts)
-    words = f"The values changed everywhere, by {size.estimate:.2g} of their size ({size.low:.2g} to {size.high:.2g})."
+    words = f"The values changed by {size.estimate:.2g} of their size ({size.low:.2g} to {size.high:.2g})."
     return state.base.said("values", words, evidence=facts)

@@ -1,0 +1,141 @@
+"""Which stored arrays changed? Every array is fitted to the answers alone, then two together, then all of them.
+
+It takes about as many numbers as the arrays hold, so it is for references whose arrays are small: of any structure, and
+of layers where a cheaper search has found nothing. What is named explains fresh sequences to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import combinations
+
+import numpy as np
+
+from unsoftmax.comparing import designs
+from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.stored_fit import Fitted, Fitting
+from unsoftmax.comparing.stored_words import said
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.models.base import Array
+
+_UNKNOWNS = 1200
+"""Numbers that are fitted together: the least squares then takes seconds."""
+_QUERIES = 512
+"""Most queries of a stage: scalar answers to a large array would take more than is worth asking."""
+_MORE = 1.5
+"""Numbers asked for over unknowns: sequences repeat themselves a little."""
+_SPARE = 10
+"""Sequences beyond these."""
+_TOKENS = 12
+"""Most tokens of a sequence: as many as vector answers tell apart, and few enough that weights stay of order one."""
+_FITS = 30.0
+"""Standard deviations (root mean square) within which a fit counts as reached and goes to verification."""
+_PAIRS = 6
+"""Hypotheses of a stage that are fitted at most, of those that leave least to first order, the smallest first."""
+_AS_GOOD = 3.0
+"""Residual to first order over the least of all, up to which arrays count as leaving least: what a second, smaller
+change adds is below what is not linear in the first."""
+_LINEAR = 0.1
+"""Part of the residual that a hypothesis may leave to first order to be fitted at all ..."""
+_BENT = 5.0
+"""... and how much more for each unit of relative difference of the answers, which is what makes them not linear: right
+ones left up to twice that."""
+_SPREAD = 0.7
+"""Token norms vary by this (logarithm) around the usual one: a norm's own constants show only where norms differ."""
+
+
+def changed_arrays(state: Evidence) -> Asking[Finding | None]:
+    """A verdict if a change of one array, of two, or of all explains the answers; None if it does not."""
+    reference = state.plan.noise.reference
+    every = fitted_arrays(reference)
+    for stage in _stages(reference, every):
+        wanted = _sequences(reference, state, stage[0])
+        if wanted is None:
+            continue
+        if wanted > 0:
+            yield from state.ask(_drawn(state, wanted), "delta")
+        fitting = Fitting(reference, state.samples)
+        fits = [fit for fit in map(fitting.fit, _promising(fitting, stage)) if fit.left <= min(_FITS, 0.1 * fit.before)]
+        if fits and (yield from _verified(state, fits)):
+            return said(state, fits)
+    return None
+
+
+def _promising(fitting: Fitting, stage: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    left = {names: fitting.linear(names) for names in stage}
+    limit = min(_AS_GOOD * min(left.values()), _LINEAR + _BENT * fitting.gap)
+    return [names for names in reversed(stage) if left[names] <= limit][:_PAIRS]
+
+
+def fitted_arrays(reference: Reference) -> list[str]:
+    """Arrays of the reference that are small enough, the largest first: each stage asks for its first hypothesis."""
+    sizes = {name: a.size for name, a in reference.weights.items() if a.ndim and a.size <= _UNKNOWNS}
+    return sorted(sizes, key=lambda name: -sizes[name])
+
+
+def small(reference: Reference) -> bool:
+    """Whether every array of the reference can be fitted."""
+    return all(a.size <= _UNKNOWNS for a in reference.weights.values())
+
+
+def why_not(reference: Reference) -> str:
+    """What it would take where nothing was fitted."""
+    large = [f"{name} ({a.size})" for name, a in reference.weights.items() if a.size > _UNKNOWNS]
+    tried = "no one array, no two and not all together explain the answers to rounding from where the reference is"
+    if not large:
+        return tried
+    return (
+        f"arrays are fitted up to {_UNKNOWNS} numbers, which {', '.join(large[:3])} exceeds; give a smaller reference "
+        "(one layer, one head) to learn more"
+    )
+
+
+def _stages(reference: Reference, every: list[str]) -> list[list[tuple[str, ...]]]:
+    """Hypotheses by the number of arrays, each stage with its largest first."""
+
+    def size(names: Iterable[str]) -> int:
+        return sum(reference.weights[name].size for name in names)
+
+    pairs: list[tuple[str, ...]] = sorted(combinations(every, 2), key=lambda names: -size(names))
+    stages: list[list[tuple[str, ...]]] = [[(name,) for name in every]]
+    stages.append([pair for pair in pairs if size(pair) <= _UNKNOWNS])
+    if len(every) > 2 and len(every) == len(reference.weights) and size(every) <= _UNKNOWNS:
+        stages.append([tuple(every)])
+    return [stage for stage in stages if stage]
+
+
+def _sequences(reference: Reference, state: Evidence, names: tuple[str, ...]) -> int | None:
+    """Sequences that are still to be asked for a change of these arrays; None if they are too many."""
+    width = state.samples[0][1].size // len(state.samples[0][1])
+    unknowns = sum(reference.weights[name].size for name in names)
+    wanted = math.ceil(_MORE * unknowns / width) + _SPARE
+    return None if wanted > _QUERIES else wanted - state.asked.get("delta", 0)
+
+
+def _drawn(state: Evidence, n: int) -> Array:
+    """Sequences whose tokens nearly tie under the reference's heads, at norms around the usual one."""
+    asked, reference, rng = state.plan.asked, state.plan.noise.reference, state.rng
+    width = state.samples[0][1].size // len(state.samples[0][1])
+    heads = max(1, len(_heads_at(reference, asked.spec.dim)))
+    only = getattr(reference.model, "length", None)
+    length = only if isinstance(only, int) else min(asked.longest, _TOKENS, 3 + math.ceil(width / heads))
+    if asked.spec.vocabulary is not None:
+        return rng.choice(asked.spec.allowed, (n, length))
+    norms = state.plan.usual * np.exp(rng.uniform(-_SPREAD, _SPREAD, (n, 1, 1)))
+    return designs.tied_sequences(reference, asked, n, length, norms, rng)
+
+
+def _heads_at(reference: Reference, dim: int) -> Array:
+    return np.zeros(0) if reference.model is None else np.asarray(reference.model.key_directions(np.zeros((1, dim))))
+
+
+def _verified(state: Evidence, fits: list[Fitted]) -> Asking[bool]:
+    """Whether the first of the fits explains fresh sequences; others that fit as well are the same to all of them."""
+    reference = state.plan.noise.reference
+    assert reference.rebuilt is not None
+    best = min(fits, key=lambda fit: fit.left)
+    changed = {name: reference.weights[name] + change for name, change in best.changes.items()}
+    return (yield from state.borne_out(reference.rebuilt(reference.weights | changed), _drawn(state, FRESH)))

@@ -1,0 +1,195 @@
+"""What is said of fitted arrays: a few entries, a low rank, or a size; which heads; which array if several would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.stored_fit import Fitted
+from unsoftmax.models.base import Array
+from unsoftmax.results.comparison import Verdict
+
+_ABOVE = 6.0
+"""Errors above which a singular value or an entry of a change is not one."""
+_STORED = 64 * 2.0**-53
+"""Relative change of an array that is none: rounding of the sum that makes the changed array."""
+_CLEAR = 30.0
+"""Size of a change over its noise from which entries and ranks are told: what noise hides is below a thirtieth then."""
+_ASTRAY = 1e-6
+"""Part of a change by which fits stray along directions that no answer shows: derivatives are right to 1e-7."""
+_ENTRIES = 8
+"""Entries at most for a change to be called sparse."""
+_RANKS = 4
+"""Part of the full rank (one over this) up to which a change is called low rank."""
+_VECTORS = ("v", "w_o", "constant", "values", "own_values")
+"""Arrays that are vectors of values, of which no rank is said."""
+_BY_HEAD = ("c", "v")
+"""Arrays that hold one vector for each head, of which no rank is said either."""
+_SMOOTHING = 10.0 ** -np.arange(0.0, 7.0, 0.5)
+"""Sizes over the largest entry below which entries are drawn to zero, one after the other."""
+_VALUES = (*_VECTORS, "V", "O")
+"""Arrays that hold what is written, not where it is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """One array's change: how many entries and what rank stand above its error, None where that is too many to say."""
+
+    name: str
+    change: Array
+    relative: float
+    entries: int | None
+    rank: int | None
+    heads: tuple[int, ...] | None
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that describe the change: what a simpler explanation has fewer of."""
+        if self.entries is not None:
+            return self.entries
+        rows = _matrix(self.name, self.change)
+        return self.rank * sum(rows.shape) if self.rank is not None else self.change.size
+
+    @property
+    def words(self) -> str:
+        if self.entries is not None:
+            places = [tuple(int(i) for i in at) for at in _largest(self.change, self.entries)]
+            shown = ", ".join(f"{self.name}[{', '.join(map(str, at))}] by {self.change[at]:.3g}" for at in places[:4])
+            more = "" if self.entries <= 4 else f" and {self.entries - 4} more"
+            return f"{shown}{more}"
+        how = "" if self.rank is None else f" by rank {self.rank}"
+        return f"{self.name}{how} ({self.relative:.2g} of its size)"
+
+
+def said(state: Evidence, fits: list[Fitted]) -> Finding:
+    """The simplest of the fits that explain the answers; where two are as simple, both are named."""
+    reference = state.plan.noise.reference
+    described = [
+        [part for part in (_shape(reference, fit, name) for name in fit.names) if part is not None] for fit in fits
+    ]
+    order = sorted((i for i in range(len(fits)) if described[i]), key=lambda i: _numbers(described[i]))
+    first = order[0]
+    best = described[first]
+    rivals = [described[i] for i in order if _numbers(described[i]) == _numbers(best)]
+    sure = [part for part in best if all(part.name in [p.name for p in other] for other in rivals)]
+    names = " or ".join(" and ".join(part.name for part in parts) for parts in rivals)
+    rank = max((p.rank for p in best if p.rank is not None), default=None)
+    facts: dict[str, Any] = {
+        "matrix": names,
+        "relative change": {part.name: part.relative for part in best},
+        "rank": rank,
+        "directions not seen": _blind(fits[first]),
+    }
+    return state.base.said(
+        _verdict(best),
+        _sentence(best, names if len(rivals) > 1 else "", fits[first], reference),
+        heads=tuple(sorted({h for part in best for h in part.heads or ()})) or None,
+        delta=_of_scores(reference, best),
+        rank=rank,
+        changes={part.name: part.change for part in sure},
+        evidence=facts,
+    )
+
+
+def _numbers(parts: list[_Shape]) -> int:
+    return sum(part.numbers for part in parts)
+
+
+def _sentence(best: list[_Shape], rivals: str, fit: Fitted, reference: Reference) -> str:
+    words = " and ".join(part.words for part in best)
+    words = f"{rivals} (either would do): {words}" if rivals else words
+    seen = f", up to {_blind(fit)} directions of it that no answer shows" if _blind(fit) else ""
+    if len(fit.names) > 2 and len(fit.names) == len(reference.weights):
+        return f"No one and no two arrays explain the change; the nearest weights that do differ in {words}{seen}."
+    return f"Changed: {words}{seen}; the rest of the reference is unchanged."
+
+
+def _verdict(best: list[_Shape]) -> Verdict:
+    if len(best) == 1:
+        part = best[0]
+        if _base(part.name) in _VECTORS or (_base(part.name) in _VALUES and part.rank is None):
+            return "values"
+        if part.entries is not None:
+            return "sparse"
+    if all(part.rank is not None for part in best):
+        return "low rank"
+    return "values" if all(_base(part.name) in _VALUES for part in best) else "dense"
+
+
+def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
+    """None where the array did not change."""
+    change, stored = fit.changes[name], reference.weights[name]
+    noise = _ABOVE * max(1.0, fit.left) * fit.errors[name] + _STORED * float(np.linalg.norm(stored))
+    if float(np.linalg.norm(change)) <= noise:
+        return None
+    relative = float(np.linalg.norm(change)) / (float(np.linalg.norm(stored)) or 1.0)
+    noise += _ASTRAY * float(np.linalg.norm(change)) if _blind(fit) else 0.0
+    lean = _leanest(change, fit.unseen.get(name))
+    count = int((np.abs(lean) > noise).sum())
+    kept = np.where(np.abs(lean) > noise, lean, 0.0)
+    clear = float(np.linalg.norm(change)) > _CLEAR * noise
+    few = clear and 0 < count <= min(_ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
+    rows = _matrix(name, change)
+    sizes = np.linalg.svd(rows, compute_uv=False)
+    rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
+    low = clear and 0 < rank <= max(1, min(rows.shape) // _RANKS)
+    change = kept if few else change
+    heads = None
+    if stored.ndim == 3 or (stored.ndim == 2 and _base(name) in _BY_HEAD):
+        by_head = np.linalg.norm(change.reshape(len(change), -1), axis=1)
+        heads = tuple(int(h) for h in np.flatnonzero(by_head > noise))
+    return _Shape(name, change, relative, count if few else None, rank if rank and (few or low) else None, heads)
+
+
+def _leanest(change: Array, unseen: Array | None) -> Array:
+    """The change with fewest entries among those that answer alike: moved along directions that no answer shows.
+
+    Iteratively reweighted least squares (Chartrand and Yin 2008): small entries weigh most.
+    """
+    if unseen is None or not len(unseen):
+        return change
+    N, x = unseen.reshape(len(unseen), -1), change.ravel()
+    size = float(np.abs(x).max())
+    for smoothing in _SMOOTHING:
+        weight = 1 / (x**2 + (smoothing * size) ** 2)
+        x = x - N.T @ np.linalg.solve((N * weight) @ N.T, N @ (weight * x))
+    return np.asarray(x.reshape(change.shape))
+
+
+def _blind(fit: Fitted) -> int:
+    return sum(len(part) for part in fit.unseen.values())
+
+
+def _base(name: str) -> str:
+    """K of "layer.0.K"."""
+    return name.rsplit(".", 1)[-1]
+
+
+def _largest(change: Array, count: int) -> Array:
+    """Places (count, axes) of the largest entries, in order."""
+    order = np.sort(np.argsort(np.abs(change), axis=None)[::-1][:count])
+    return np.stack(np.unravel_index(order, change.shape), axis=1)
+
+
+def _matrix(name: str, change: Array) -> Array:
+    """The change as the one matrix that frameworks store: rows of all heads, or columns where heads write."""
+    if change.ndim == 3 and _base(name) == "O":
+        return change.transpose(1, 0, 2).reshape(change.shape[1], -1)
+    return change.reshape(-1, change.shape[-1]) if change.ndim > 1 else change[None]
+
+
+def _of_scores(reference: Reference, best: list[_Shape]) -> Array | None:
+    """Change of W where it is known and part of the model."""
+    if reference.model is None or not any(part.name in ("W", "K", "Q") for part in best):
+        return None
+    before = getattr(reference.model, "W", None)
+    if before is None:
+        return None
+    weights = reference.model.parameters()
+    moved = {part.name: weights[part.name].astype(np.float64) + part.change for part in best}
+    return np.asarray(type(reference.model).from_parameters(weights | moved).W - before)  # type: ignore[attr-defined]
