@@ -19,7 +19,7 @@ JUNK = {
     "array": ["x"],
 }
 KINDS = {
-    "whole": {"rank", "heads", "layers", "measurements"},
+    "whole": {"rank", "heads", "layers", "measurements", "length"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
     "switch": {"affine", "polish", "bias", "fixed_flips"},
     "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge", "kernel", "final_norm"},
@@ -49,8 +49,8 @@ def counting(learner) -> tuple[us.oracles.Oracle, list[int]]:
         wide = learner is us.learners.AttentionLayer
         return np.zeros((len(tokens), 4)) if wide else np.zeros(len(tokens))
 
-    if learner is us.learners.OutputLayer:
-        return us.logit_oracle(fn, 9, name="nothing"), asked
+    if learner in (us.learners.OutputLayer, us.learners.TokenLayer):
+        return us.logit_oracle(fn, 9 if learner is us.learners.OutputLayer else 40, name="nothing"), asked
     if learner is us.learners.TokenHead:
         return us.token_oracle(fn, 9, name="nothing"), asked
     kind = "membership" if learner is us.learners.Membership else "value"

@@ -14,6 +14,7 @@ from unsoftmax.learners.output_layer import OutputLayer
 from unsoftmax.learners.relu_network import ReluNetwork
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.learners.token_head import TokenHead
+from unsoftmax.learners.token_layer import TokenLayer
 from unsoftmax.learners.transformer import Transformer
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "ReluNetwork",
     "SingleHead",
     "TokenHead",
+    "TokenLayer",
     "Transformer",
 ]

@@ -4,6 +4,7 @@ from unsoftmax.models import (  # noqa: F401  (they register what they compare)
     layer_distance,
     layer_equivalence,
     stack_distance,
+    token_layer_distance,
 )
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -25,6 +26,7 @@ from unsoftmax.models.positions import Alibi, DistanceBias, Rope
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_head import TokenHead
+from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.models.transformer import Transformer
 from unsoftmax.models.weighing import Weighing
 
@@ -50,6 +52,7 @@ __all__ = [
     "Rope",
     "SingleHead",
     "TokenHead",
+    "TokenLayer",
     "Transformer",
     "Weighing",
     "distance",

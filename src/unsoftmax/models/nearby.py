@@ -13,6 +13,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.models.token_layer import TokenLayer
 
 _FACTORS = 16
 """Rank of a random error of a matrix that is kept as factors: a'E b is then within a few percent of Gaussian."""
@@ -79,6 +80,13 @@ def _(model: AttentionLayer, share: float, rng: np.random.Generator) -> Near:
             yield f"P_{h + 1}", replace(model, O=O, V=_beside(model.V, h, E.T))
         yield from _heads(model, ("c",), h, share, rng)
     yield from _parts(model, ("constant", "gamma", "beta"), share, rng)
+
+
+@nearby.register
+def _(model: TokenLayer, share: float, rng: np.random.Generator) -> Near:
+    for h in range(model.heads):
+        yield from _heads(model, ("W", "P", "c"), h, share, rng)
+    yield from _parts(model, ("positions", "embeddings"), share, rng)
 
 
 def _parts(model: Any, names: tuple[str, ...], share: float, rng: np.random.Generator) -> Near:

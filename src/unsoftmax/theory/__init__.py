@@ -36,6 +36,8 @@ from unsoftmax.theory.output import (
     output_layer_requests_per_prompt,
     output_layer_rotation_requests,
     output_layer_unknowns,
+    token_layer_queries,
+    token_layer_unknowns,
 )
 from unsoftmax.theory.stacks import (
     attention_stack_queries,
@@ -125,6 +127,8 @@ __all__ = [
     "single_head_queries",
     "single_head_unknowns",
     "token_head_queries",
+    "token_layer_queries",
+    "token_layer_unknowns",
     "token_head_unknowns",
     "transformer_queries",
     "transformer_unknowns",

@@ -39,3 +39,28 @@ def output_layer_rotation_requests(d: int) -> int:
     """
     unknowns = d * (d + 1) // 2 + d
     return unknowns + max(16, math.ceil(unknowns / 8))
+
+
+@checked
+def token_layer_unknowns(V: int, d: int, H: int, k: int, T: int) -> int:
+    """A one-layer attention-only language model: V tokens, T places, H heads of k dimensions, d wide.
+
+    Embeddings, places and unembedding less the choice of the residual stream's basis (d^2) and of what tokens and
+    places share (d); scores and value maps of rank k.
+    """
+    return 2 * V * d + T * d - d - d * d + 2 * H * (2 * d * k - k * k)
+
+
+@checked
+def token_layer_queries(V: int, d: int, H: int, k: int, T: int, K: int = 7) -> int:
+    """Prompts that show its circuits: V tokens alone, then a cube over K places, values, scores and the places left.
+
+    The cube takes H K + 13, the directions heads write into H + 1 for each of k + 3 - K tokens, values 2 for each other
+    of d + 4 and d more, scores of k queries 1.3 d / K each and of d + 4 - k others 1.5 k / K, places beyond K + 1 two
+    each; K - 1 more where heads leave directions free.
+    """
+    cube = min(2**K, H * K + 13)
+    ranges = max(1, k + 3 - K)
+    values = (H + 1) * ranges + 2 * (d + 4 - ranges) + d + (K - 1) * (H * k < d)
+    scores = k * math.ceil(1.3 * d / K) + (d + 4 - k) * math.ceil(1.5 * k / K)
+    return V + cube + values + scores + 2 * max(0, T - K - 1)

@@ -14,6 +14,7 @@ layers        vector answers
 stacks        several layers
 tokens        token ids
 output        output layers of language models
+circuits      one-layer language models
 labels        labels instead of values
 sent          long sequences, as users send them
 gaps          gaps of answers and what they are relative to
@@ -36,9 +37,22 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.models.transformer import Transformer
 from unsoftmax.spec import EXPLAINED, OracleSpec
-from unsoftmax.verify import heads, heads_behind, labels, layers, networks, numbers, output, rays, stacks, tokens
+from unsoftmax.verify import (
+    circuits,
+    heads,
+    heads_behind,
+    labels,
+    layers,
+    networks,
+    numbers,
+    output,
+    rays,
+    stacks,
+    tokens,
+)
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import joined
 from unsoftmax.verify.values import near_ties
@@ -47,6 +61,7 @@ __all__ = ["PLANS", "Checked", "Plan", "check", "interval", "joined", "near_ties
 
 PLANS: dict[type[Model], Plan] = {
     OutputLayer: output.PLAN,
+    TokenLayer: circuits.PLAN,
     AttentionStack: stacks.PLAN,
     AttentionBehind: rays.PLAN,
     HeadsBehind: heads_behind.PLAN,

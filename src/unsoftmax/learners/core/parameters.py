@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax.arguments import is_number
 from unsoftmax.errors import InvalidArgument
 
-_COUNTS = {"heads": 1, "layers": 1, "measurements": 1}
+_COUNTS = {"heads": 1, "layers": 1, "measurements": 1, "length": 1}
 """Least values of whole numbers, by name; upper ends depend on the dimension and are each learner's own."""
 
 _POSITIVE = ("W_bound", "margin", "eps_v")

@@ -1,0 +1,101 @@
+"""Every token alone: the row space of the output layer, and the hidden states of all tokens in its coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.output.reading import are_log_probabilities, centre
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.solvers.row_space import rank_of
+from unsoftmax.spec import OracleSpec
+
+_BLOCK = 64
+"""Tokens asked at once, until the width is known; the rest in rounds of eight as many."""
+
+_SPARE = 8
+"""Tokens beyond the width that must be noise; a vocabulary that barely spans its hidden states shows few."""
+
+NOISE = 1e-11
+"""Largest noise beside the answers with which heads are told apart: singular values of a cube of four heads go down to
+1e-7 of the largest, and they must stand out of it."""
+
+_OUTSIDE = 1e3
+"""Part of an answer outside the row space, over the noise of the answers that it was read from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """`basis` (d, V) orthonormal and `origin` (V,) of the answers; `x` (V, d) what tokens alone answer, or NaN.
+
+    `noise` is that of the answers, relative to their size `size`.
+    """
+
+    basis: Array
+    origin: Array
+    x: Array
+    centred: bool
+    noise: float
+    size: float
+
+    @property
+    def width(self) -> int:
+        return len(self.basis)
+
+    def coordinates(self, answers: Array) -> Array:
+        """Coordinates (n, d) of answers (n, V); raises where they leave the space of tokens alone."""
+        rows = (centre(answers) if self.centred else answers) - self.origin
+        y = rows @ self.basis.T
+        outside = float(np.abs(rows - y @ self.basis).max(initial=0.0))
+        if not outside <= _OUTSIDE * self.noise * self.size:
+            raise ModelMismatch(
+                f"tokens alone answer in {self.width} dimensions, and longer prompts leave them (by "
+                f"{outside / self.size:.2g} of the answers): something that is not linear stands behind the layer (a "
+                "cap, a second output layer), or too few tokens were allowed to span the hidden states."
+            )
+        return np.asarray(y)
+
+    def ask(self, ids: Array, phase: str = "main") -> Asking[Array]:
+        """Coordinates (n, d) of the answers to prompts (n, N)."""
+        answers = yield Probes(ids, phase=phase)
+        return self.coordinates(answers)
+
+
+def read_tokens(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
+    """Ask every token alone."""
+    tokens = rng.permutation(spec.allowed)
+    rows = np.zeros((0, spec.vocabulary or 0))
+    centred, asked, found = spec.shows == "log-probabilities", 0, None
+    while found is None:
+        if asked == len(tokens):
+            raise NotIdentifiable(
+                f"the answers to all {asked} tokens alone are independent: hidden states are as wide as the "
+                "vocabulary, or something that is not linear stands behind the unembedding. Circuits show where the "
+                f"vocabulary is {_SPARE + 1} tokens larger than the width, at least."
+            )
+        new = yield Probes(tokens[asked : asked + _BLOCK, None], phase="values")
+        centred = centred or (asked == 0 and are_log_probabilities(new))
+        rows = np.concatenate([rows, centre(new) if centred else new])
+        asked = len(rows)
+        found = rank_of(np.linalg.svd(rows - rows[0], compute_uv=False)[:-1], rows.shape[1], _SPARE)
+    origin = rows[0]
+    basis = np.linalg.svd(rows - origin, full_matrices=False)[2][: found.rank]
+    size = float(np.abs(rows).max())
+    noise = max(found.noise / (np.sqrt(asked) + np.sqrt(rows.shape[1])) / size, rounding_unit(rows))
+    if not noise <= NOISE:
+        raise NotIdentifiable(
+            f"the answers are good to {noise:.1g} of their size; heads are told apart by what rounding to float32 or "
+            f"to decimals hides ({NOISE:.0e} is needed). Their width alone shows: learn with OutputLayer."
+        )
+    x = np.full((spec.vocabulary or 0, found.rank), np.nan)
+    frame = Frame(basis, origin, x, centred, noise, size)
+    x[tokens[:asked]] = frame.coordinates(rows)
+    while asked < len(tokens):
+        part = tokens[asked : asked + 8 * _BLOCK]
+        x[part] = yield from frame.ask(part[:, None], "values")
+        asked += len(part)
+    return frame

@@ -1,0 +1,168 @@
+"""Other queries after the same places: what every head looks for, W u + c."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.circuits.frame import Frame
+from unsoftmax.learners.circuits.values import LARGEST, POLISH, Found
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.circuit_newton import OneColumn, Scores, standard_errors
+from unsoftmax.solvers.gauss_newton import Descent, descend
+
+FULL = 1.3
+"""Equations of a head for each unknown of a query about which nothing is known: one for every key."""
+
+PART = 1.5
+"""The same where the directions of the keys are known."""
+
+MORE_QUERIES = 4
+"""Queries beyond the d + 1 that W u + c takes."""
+
+_RANK = 1e-6
+"""Singular value, beside the largest, of a direction of the keys: 1e-3 was the least seen of those, 1e-9 the most of
+others."""
+
+_CLOSE = 1e-8
+"""Share of the answers that the scores of a query may leave; 1e-10 and less was seen, and minima that are none leave
+1e-5 and more."""
+
+_LEAST = 1e-4
+"""Least weight of a key that a first guess goes by."""
+
+_TRIES = 8
+"""Queries that may be asked in the place of others whose scores were not found."""
+
+_HOW = Descent(damping=1e-3, down=8.0, iterations=100, patience=10, arrived=1e-30)
+"""Answers are normed, so 1e-30 is rounding."""
+
+
+class Looked(NamedTuple):
+    """W (H, d, d) and c (H, d), the ranks of the heads' scores; `error` is relative, None if unknown."""
+
+    W: Array
+    c: Array
+    ranks: tuple[int, ...]
+    error: float | None
+
+
+@dataclass
+class _Columns:
+    """Queries u, their a (H, d), and what was asked: keys z (m, K, d) and what was written (m, d), for each."""
+
+    u: list[Array]
+    a: list[Array]
+    z: list[Array] = field(default_factory=list)
+    y: list[Array] = field(default_factory=list)
+
+
+def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Generator) -> Asking[Looked]:
+    """What the heads look for."""
+    d, K, H = frame.width, len(found.places) - 1, len(found.P)
+    order = [int(t) for t in rng.permutation(tokens) if t != found.q]
+    columns = _Columns([frame.x[found.q] + found.places[K]], [found.a])
+    whole = np.repeat(np.eye(d)[None], H, axis=0)
+    per, ranks, bases = math.ceil(FULL * d / K), (1,) * H, whole
+    missed = 0
+    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + MORE_QUERIES:
+        asked = [order.pop() for _ in range(max(ranks) + 1 - len(columns.a))]
+        missed += yield from _ask(frame, found, (asked, per), tokens, whole, columns, rng, missed)
+        U = [np.linalg.svd(_normed(np.array([a[h] for a in columns.a])).T) for h in range(H)]
+        ranks = tuple(int(np.count_nonzero(s > _RANK * s[0])) for _, s, _ in U)
+        bases = np.array([u for u, _, _ in U])
+    r = max(ranks)
+    wanted, per = d + 1 + MORE_QUERIES, math.ceil(PART * r / K)
+    while len(columns.a) < wanted:
+        asked = [order.pop() for _ in range(wanted - len(columns.a))]
+        missed += yield from _ask(frame, found, (asked, per), tokens, bases[:, :, :r], columns, rng, missed)
+    W, c, error = _fitted(found, columns, bases, r, frame.noise * frame.size)
+    return Looked(W, c, ranks, error)
+
+
+def _normed(rows: Array) -> Array:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
+
+
+def _ask(
+    frame: Frame,
+    found: Found,
+    queries: tuple[list[int], int],
+    tokens: Array,
+    bases: Array,
+    columns: _Columns,
+    rng: np.random.Generator,
+    missed: int,
+) -> Asking[int]:
+    """Ask queries, some prompts each, and add those whose scores are found; the number of the others."""
+    asked, per = queries
+    K = len(found.places) - 1
+    ids = np.concatenate([rng.choice(tokens, (len(asked) * per, K)), np.repeat(asked, per)[:, None]], axis=1)
+    answers = yield from frame.ask(ids, "repair" if missed else "main")
+    lost = 0
+    for i, q in enumerate(asked):
+        rows = slice(i * per, (i + 1) * per)
+        u = frame.x[q] + found.places[K]
+        z, y = frame.x[ids[rows, :K]] + found.places[:K] - u, answers[rows] - u
+        size = float(np.linalg.norm(y))
+        problem = OneColumn(y / size, z, found.P / size, bases)
+        end = descend(problem, _guess(y, z, found.P, bases), _HOW)
+        if end.cost <= _CLOSE**2:
+            columns.u.append(u)
+            columns.a.append(np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1)))
+            columns.z.append(z)
+            columns.y.append(y)
+        else:
+            lost += 1
+    if missed + lost > _TRIES:
+        raise ModelMismatch(
+            "what other last tokens answer is no mixture of what the heads write for the first: the layer is not alone "
+            "(a network, a second layer or a norm stands behind it)."
+        )
+    return lost
+
+
+def _guess(y: Array, z: Array, P: Array, bases: Array) -> Array:
+    """Scores from weights that explain the answers linearly, every head's and key's apart."""
+    m, K, d = z.shape
+    H = len(P)
+    weights = np.empty((m, H, K))
+    for i in range(m):
+        M = np.einsum("kd,hde->ehk", z[i], P).reshape(d, H * K)
+        weights[i] = np.linalg.lstsq(M, y[i], rcond=None)[0].reshape(H, K)
+    weights = np.clip(weights, _LEAST, 1.0)
+    own = np.maximum(1 - weights.sum(axis=2, keepdims=True), _LEAST)
+    trust, scores = np.sqrt(weights * own), np.log(weights / own)
+    guess = []
+    for h in range(H):
+        M = (z @ bases[h]) * trust[:, h, :, None]
+        guess.append(np.linalg.lstsq(M.reshape(m * K, -1), (scores * trust)[:, h].ravel(), rcond=None)[0])
+    return np.concatenate(guess)
+
+
+def _fitted(found: Found, columns: _Columns, bases: Array, r: int, noise: float) -> tuple[Array, Array, float | None]:
+    """W and c from all queries together, and their relative error."""
+    u = np.concatenate([np.array(columns.u), np.ones((len(columns.u), 1))], axis=1)
+    keys, error = bases[:, :, :r], None
+    A = np.einsum("hdr,nhd->nhr", keys, np.array(columns.a))
+    factors = np.array([np.linalg.lstsq(u, A[:, h], rcond=None)[0].T for h in range(len(A[0]))])
+    unknowns = len(keys) * ((bases.shape[1] - r) * r + r * u.shape[1])
+    if unknowns <= LARGEST:
+        queries = np.concatenate([np.tile(row, (len(z), 1)) for row, z in zip(u[1:], columns.z, strict=True)])
+        y = np.concatenate(columns.y)
+        problem = Scores(y, np.concatenate(columns.z), found.P, queries, bases, r)
+        v = descend(problem, problem.pack(factors), POLISH).x
+        off = problem.unpack(v + standard_errors(problem.at(v), noise))
+        keys, factors = problem.unpack(v)
+        error = max(
+            float(np.linalg.norm(got - here) / np.linalg.norm(here))
+            for part, at in zip(off, (keys, factors), strict=True)
+            for got, here in zip(part, at, strict=True)
+        )
+    a = keys @ factors
+    return np.asarray(a[:, :, :-1]), np.asarray(a[:, :, -1]), error
