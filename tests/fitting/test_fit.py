@@ -166,6 +166,8 @@ def test_other_classes_are_surrogates_with_what_is_missing(feature) -> None:
     true, X = head(seed=9), tokens(420, seed=14)
     r = us.fit(us.Log(X, OTHERS[feature](X, true)), starts=6)
     assert r.status is SURROGATE
+    assert not r.certificate.holds
+    assert [(claim.name, claim.observed) for claim in r.certificate] == [("records like these", None)]
     assert r.undetermined is None
     assert any(feature in note for note in r.notes), r.notes
 

@@ -21,7 +21,7 @@ from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes, Request
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.values import near_ties
+from unsoftmax.verify.ties import near_ties
 
 T = TypeVar("T")
 _TIES = 24

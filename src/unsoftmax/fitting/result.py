@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,9 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
     if judged.status is Status.SURROGATE:
         said = end.span.sentences()
         told = (*judged.notes, *([f"This log: {'; '.join(said)}."] if said else []))
-        return Recovery(model, judged.status, usage, Certificate(judged.claims), provenance, told)
+        # What it says of records like these is stated, not checked: no certificate of a surrogate holds.
+        claims = Certificate(tuple(replace(claim, observed=None) for claim in judged.claims))
+        return Recovery(model, judged.status, usage, claims, provenance, told)
     W, _, P = shape.split(end.x)
     spread = end.seen.spread(judged.limit)
     number, basis = end.seen.hidden(judged.limit)

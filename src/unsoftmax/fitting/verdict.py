@@ -100,7 +100,7 @@ def judge_exact(fit: Checked) -> Judged:
     )
     if not fit.seen.certain:
         doubt = "Records agree to rounding, but hardly show some directions of the parameters: add records."
-        return Judged(Status.SURROGATE, claims, (doubt,), max(fit.spread, 1.0), FINEST)
+        return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
     return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
 
 

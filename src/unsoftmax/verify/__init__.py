@@ -3,10 +3,12 @@
 plan          what a plan is, and what it finds
 numbers       one number per sequence: which of the next two decides
 values        exact answers: single tokens, random sequences, near ties
+ties          the near ties of these, for any model
 powers        kernels that are 0 at 0, whose weights may cancel
 precision     noisy answers, against the precision that the learner states
 tolerance     is a declared tolerance true?
 heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
+head_ties     these ties, and how far an error of a head moves them
 rays          attention in front of an unknown network
 heads_behind  several heads in front of one
 networks      ReLU networks of one vector
@@ -55,7 +57,7 @@ from unsoftmax.verify import (
 )
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import joined
-from unsoftmax.verify.values import near_ties
+from unsoftmax.verify.ties import near_ties
 
 __all__ = ["PLANS", "Checked", "Plan", "check", "interval", "joined", "near_ties", "plan_of", "queries"]
 

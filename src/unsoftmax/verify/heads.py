@@ -13,6 +13,7 @@ import math
 
 import numpy as np
 
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import DUST, Allowance, Asking
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
@@ -21,9 +22,11 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
 from unsoftmax.verify.gaps import representable
-from unsoftmax.verify.plan import Checked, Count, Plan, Statement
+from unsoftmax.verify.head_ties import free_of_others, head_ties, sensitivity, tying_ones
+from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, sent_norms
 from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.ties import typical_norm
 
 _ONE_TOKEN = 8
 """Fresh single tokens: they see only the sum of the values, which a few vectors show."""
@@ -102,43 +105,14 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, allows: Allowance) -> A
     rng = np.random.default_rng([seed, 0x7E51F7])
     if not (model.heads or model.constant):
         return Checked(((yield from _nothing(spec, rng)),))
-    scale = plain.typical_norm(model, spec, rng)
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
-    y = yield Probes(one, phase="verify")
-    sizes = [_size(model, one)]
-    one_gap = float((np.abs(model(one) - y) / sizes[0]).max())
-    answers, gaps = [y], []
-    for length in plain.lengths(spec):
-        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
-        y = yield Probes(tokens, phase="verify")
-        answers.append(y)
-        gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
-    far, farthest = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng), 0.0
-    for tokens in far:
-        y = yield Probes(tokens, phase="verify")
-        farthest = max(farthest, float((np.abs(model(tokens) - y) / _size(model, tokens)).max()))
-    # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
-    declared = max(plain.format_eps(np.concatenate(answers)), spec.eps)
-    hidden = float((np.maximum(np.abs(model(one) - answers[0]) - 2 * spec.tolerance, 0) / sizes[0]).max())
-    noise = max(declared, min(hidden, _HIDDEN) if hidden > _NARROW else 0.0)
-    tolerance = spec.tolerance / float(sizes[0].min())
-    claimed = allows.relative_error
-    bound = min(max(_FUNCTION, 10 * _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
-    found = [
-        Claim("one-token answers", max(1e-5, 100 * declared, 4 * tolerance), one_gap, statement="gap on fresh vectors")
-    ]
-    if gaps:
-        worst = float(np.concatenate(gaps).max())
-        statement = f"gap relative to the tokens' values, tokens of norm {scale:.2g}"
-        found.append(Claim("random sequences", bound, worst, statement=statement))
-    found += long_claim("gap relative to the tokens' values", bound, farthest, model, far)
+    scale = typical_norm(model, spec, rng)
+    found, noise = yield from _function(model, spec, scale, allows.relative_error, rng)
     if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
         found.append((yield from _silence(model, spec, rng, scale, noise)))
-    stated = Statement()
-    if spec.domain.length_limit >= 3 and model.heads:
-        ties = yield from _ties(model, spec, rng, noise, claimed)
-        found, stated = [*found, *ties.gaps], ties.stated
-    return Checked(tuple(found), stated)
+    if spec.domain.length_limit < 3 or not model.heads:
+        return Checked(tuple(found))
+    ties = yield from _ties(model, spec, rng, noise, allows.relative_error)
+    return Checked((*found, *ties.gaps), ties.stated)
 
 
 PLAN = Plan(count, check)
@@ -154,6 +128,38 @@ def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
         largest = max(largest, float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) / norm)
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
     return Claim("no head", DUST, largest, statement=statement)
+
+
+def _function(
+    model: MultiHead, spec: OracleSpec, scale: float, claimed: float, rng: np.random.Generator
+) -> Asking[tuple[list[Claim], float]]:
+    """Single tokens and random sequences, which see all heads together; and the noise of the answers, relative."""
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
+    y = yield Probes(one, phase="verify")
+    single, size = np.abs(model(one) - y), _size(model, one)
+    answers, gaps = [y], []
+    for length in plain.lengths(spec):
+        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * scale)
+        y = yield Probes(tokens, phase="verify")
+        answers.append(y)
+        gaps.append(np.abs(model(tokens) - y) / _size(model, tokens))
+    far, farthest = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng), 0.0
+    for tokens in far:
+        y = yield Probes(tokens, phase="verify")
+        farthest = max(farthest, float((np.abs(model(tokens) - y) / _size(model, tokens)).max()))
+    # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
+    declared = max(rounding_unit(np.concatenate(answers)), spec.eps)
+    hidden = float((np.maximum(single - 2 * spec.tolerance, 0) / size).max())
+    noise = max(declared, min(hidden, _HIDDEN) if hidden > _NARROW else 0.0)
+    tolerance = spec.tolerance / float(size.min())
+    bound = min(max(_FUNCTION, 10 * _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
+    alone = max(1e-5, 100 * declared, 4 * tolerance)
+    found = [Claim("one-token answers", alone, float((single / size).max()), statement="gap on fresh vectors")]
+    if gaps:
+        worst = float(np.concatenate(gaps).max())
+        statement = f"gap relative to the tokens' values, tokens of norm {scale:.2g}"
+        found.append(Claim("random sequences", bound, worst, statement=statement))
+    return found + long_claim("gap relative to the tokens' values", bound, farthest, model, far), noise
 
 
 def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float) -> Asking[Claim]:
@@ -187,8 +193,8 @@ def _ties(
     stated = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
     found: list[Claim] = []
     gap = np.abs(model(tokens) - y).reshape(model.heads, number)
-    rates = np.array([_sensitivity(model, g, tokens) for g in range(model.heads)])
-    heads, tying = np.arange(model.heads), _tying(number)
+    rates = np.array([sensitivity(model, g, tokens) for g in range(model.heads)])
+    heads, tying = np.arange(model.heads), tying_ones(number)
     own = rates.reshape(model.heads, model.heads, number)[heads, heads]
     rounding = 8 * noise * _size(model, tokens) + spec.tolerance
     # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
@@ -226,8 +232,8 @@ def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.rand
 def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[Claim]:
     """A head whose W is 0: long tokens that only this head answers to show scores that are not."""
     length = min(_FAR / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
-    z = sphere(rng, (_SILENT, spec.dim)) @ _free(model, h)
-    along = _free(model, h) @ model.v[h]
+    z = sphere(rng, (_SILENT, spec.dim)) @ free_of_others(model, h)
+    along = free_of_others(model, h) @ model.v[h]
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
     z *= length / np.linalg.norm(z, axis=1, keepdims=True)
     q = sphere(rng, (_SILENT, spec.dim)) * length
@@ -238,72 +244,6 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     seen = 4 * float((gap / np.maximum(np.abs(z @ model.v[h]), 1e-300)).max())
     statement = f"scores of head {h + 1}, whose W is 0, at {_SILENT} fresh pairs of tokens of length {length:.2g}"
     return Claim(f"head {h + 1}", max(_SCORES, _ROUNDING * noise), seen, statement=statement)
-
-
-def _tying(number: int) -> Array:
-    """Which of a head's sequences have ties only; the others reach down to small weights."""
-    return np.asarray(np.arange(number) % 3 != 0)
-
-
-def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie -1.5 (or -9) to 1.5 from the last one's.
-
-    The first tokens are random, the one before the last is orthogonal to the values of the other heads.
-    """
-    length = int(min(4, spec.domain.length_limit))
-    offset = 0.0 if model.c is None else model.c[h]
-    q = sphere(rng, (4 * number, spec.dim))
-    readable = np.linalg.norm(q @ model.W[h].T, axis=1)
-    q = q[np.argsort(readable)[-number:]]
-    rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
-    norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
-    q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)
-    u = q @ model.W[h].T + offset
-    z = sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
-    free = _free(model, h)
-    z[:, -1] = 2 * z[:, -1] @ free
-    # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
-    low = np.where(_tying(number), -1.5, -9.0)[:, None]
-    target = rng.uniform(low, 1.5, (number, length - 1))
-    ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
-    size = np.einsum("bnd,bnd->bn", ways, ways)
-    step = np.divide(target - np.einsum("bnd,bd->bn", z, u), size, out=np.zeros_like(size), where=size > 0)
-    room = min(0.65 * spec.domain.norm_limit, 1e4 * float(norm.max()))
-    # Scores too weak to tie within the room leave the tokens in random directions all the same.
-    z = z + plain.inside(step[:, :, None] * ways, 0.5 * room)
-    z = plain.inside(z, room)
-    # Long differences and a short query token keep the scores and outscale additive noise, where length is free.
-    longer = max(1.0, 1e12 * spec.tolerance) if np.isinf(spec.domain.norm_limit) else 1.0
-    return np.asarray(np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer)
-
-
-def _free(model: MultiHead, h: int) -> Array:
-    """Projector (d, d) off the values of the other heads, or the identity if that would hide head h too."""
-    others = np.delete(model.v, h, axis=0)
-    others = others[np.linalg.norm(others, axis=1) > 0]
-    if len(others) == 0:
-        return np.eye(model.dim)
-    Q = np.linalg.svd(others / np.linalg.norm(others, axis=1, keepdims=True), full_matrices=False)[2]
-    P = np.eye(model.dim) - Q.T @ Q
-    return P if np.linalg.norm(P @ model.v[h]) > 1e-3 * np.linalg.norm(model.v[h]) else np.eye(model.dim)
-
-
-def _sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
-    """How much each answer moves per relative error of W_h in a random direction, (batch,); of c_h where W_h is 0."""
-    q = tokens[:, -1]
-    z = tokens - q[:, None]
-    u = q @ model.W[h].T + (0.0 if model.c is None else model.c[h])
-    t = np.einsum("bnd,bd->bn", z, u)
-    alpha = np.exp(t - t.max(axis=1, keepdims=True))
-    alpha /= alpha.sum(axis=1, keepdims=True)
-    a = z @ model.v[h]
-    spread = alpha * np.abs(a - (alpha * a).sum(axis=1, keepdims=True))
-    lengths, size = np.linalg.norm(z, axis=2), float(np.linalg.norm(model.W[h])) / model.dim
-    if size:
-        lengths = lengths * np.linalg.norm(q, axis=1)[:, None]
-    elif model.c is not None:
-        size = float(np.linalg.norm(model.c[h])) / math.sqrt(model.dim)
-    return np.asarray((spread * lengths).sum(axis=1) * size)
 
 
 def _size(model: MultiHead, tokens: Array) -> Array:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
@@ -20,7 +21,7 @@ from unsoftmax.verify.gaps import representable
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.stated import errors_of, moves, statements
-from unsoftmax.verify.values import format_eps, typical_norm
+from unsoftmax.verify.ties import typical_norm
 
 _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
@@ -65,7 +66,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
             X = representable(tokens)
             y = yield Probes(X, phase="verify")
             size = _size(model, X, y)
-            noise = max(noise, format_eps(y), spec.tolerance / max(float(np.sqrt(np.mean(y**2))), 1e-300))
+            noise = max(noise, rounding_unit(y), spec.tolerance / max(float(np.sqrt(np.mean(y**2))), 1e-300))
             gap = max(gap, float(np.abs(model(X) - y).max()) / size if size else 0.0)
             moved = moves(model, lambda other, X=X: other(X), rng)  # type: ignore[misc]
             reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size if size else 0.0)

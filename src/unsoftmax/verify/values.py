@@ -16,13 +16,12 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit as format_eps
 from unsoftmax.learners.core.base import Allowance, Asking
-from unsoftmax.links import READABLE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import amplification, by_size, inside, representable, residual
+from unsoftmax.verify.gaps import amplification, by_size, representable, residual
 from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.sent import (
     LONG,
@@ -34,6 +33,7 @@ from unsoftmax.verify.sent import (
     sent_norms,
 )
 from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.ties import NEAR_TIES, near_ties, typical_norm
 
 _ONE_TOKEN = 16
 """Fresh single tokens: they see only the values, or the network alone."""
@@ -46,10 +46,6 @@ _PER_LENGTH_BEHIND_NETWORK = 8
 
 _LENGTHS = (2, 3, 5, 8, 13)
 """Lengths of random sequences, Fibonacci numbers; `verify.sent` goes on to long ones."""
-
-_NEAR_TIES = 48
-"""Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
-weights."""
 
 _HIDDEN_FLOAT32 = 1e-5
 """Relative gap of single tokens that passes for a target that computes in float32 without saying so: about 100 units of
@@ -78,7 +74,7 @@ _NETWORK_SLACK = 3.0
 def queries(spec: OracleSpec, network: bool = False) -> int:
     """How many fresh queries a verification asks, of a model with a learned `network` or without."""
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
-    return _ONE_TOKEN + random_queries(spec, per_length) + _NEAR_TIES * (spec.domain.length_limit >= 2)
+    return _ONE_TOKEN + random_queries(spec, per_length) + NEAR_TIES * (spec.domain.length_limit >= 2)
 
 
 def random_queries(spec: OracleSpec, per_length: int) -> int:
@@ -115,7 +111,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     claimed = max(network, min(allows.relative_error, _MOST_CLAIMED if exact else 0.1))
     bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
     single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
-    stated = statements(model, seen.errors, f"{_NEAR_TIES} fresh sequences with near ties")
+    stated = statements(model, seen.errors, f"{NEAR_TIES} fresh sequences with near ties")
     found = _claims(seen, single, bound, f"{per_length} fresh sequences of each length {_said(spec)}", sizes)
     gap = by_size(np.concatenate([model(tokens) for tokens in far]), answers, len(norms)) if far else 0.0
     return Checked((*found, *long_claim("max relative gap", bound, gap, model, far)), stated)
@@ -183,7 +179,7 @@ def _claims(seen: _Seen, single: float, bound: float, tested: str, sizes: list[f
     if seen.ties is not None:
         share = 100 * math.log(100) / len(seen.answers)
         statement = (
-            f"max relative gap per score on {_NEAR_TIES} fresh sequences where the model's scores nearly tie; with "
+            f"max relative gap per score on {NEAR_TIES} fresh sequences where the model's scores nearly tie; with "
             f"99 % confidence at most {share:.1f} % of sequences so drawn disagree by more"
         )
         yield Claim("near ties", bound, seen.ties, statement=statement)
@@ -217,55 +213,7 @@ def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[
     if far:
         yield LONG, f"on {in_words(far)}", far
     ties = representable(near_ties(model, spec, rng), spec)
-    yield "near ties", f"on {_NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
-
-
-def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
-    length = int(min(4, spec.domain.length_limit))
-    q = _readable_queries(model, spec, rng)
-    tokens = sphere(rng, (_NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
-    tokens[:, -1] = q
-    ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
-    longest = min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng))
-    directions = model.key_directions(q)
-    if len(directions):
-        u = directions[rng.integers(len(directions), size=_NEAR_TIES), np.arange(_NEAR_TIES)]
-        size = np.einsum("bd,bd->b", u, u)
-        # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
-        low = np.where(np.arange(_NEAR_TIES) % 3 == 0, -9.0, -1.5)[:, None]
-        target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(low, 1.5, (_NEAR_TIES, length - 1))
-        excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
-        step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
-        # Where the scores are too weak to tie, the tokens stay of an ordinary size and in random directions.
-        tokens[:, :-1] -= inside(step[:, :, None] * u[:, None, :], 0.5 * longest)
-    return inside(tokens, longest)
-
-
-def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Query tokens (batch, d), the better half of twice as many: where W q is small, ties need enormous tokens."""
-    q = sphere(rng, (2 * _NEAR_TIES, spec.dim))
-    directions = model.key_directions(q)
-    size = np.linalg.norm(directions, axis=-1).min(axis=0) if len(directions) else np.arange(len(q))
-    return np.asarray(q[np.argsort(size)[_NEAR_TIES:]] * typical_norm(model, spec, rng))
-
-
-def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
-    """Token norm at which scores are of order one: |W q| |x| = 1 for |q| = |x|; inside the domain."""
-    q = sphere(rng, (8, spec.dim))
-    directions = model.key_directions(q)
-    size = float(np.linalg.norm(directions, axis=-1).max(initial=0.0))
-    norm = 1.0 if size == 0 else size**-0.5
-    norm = min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
-    return min(norm, _readable_norm(model, spec, rng))
-
-
-def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
-    """Token norm below which answers stay where the oracle's link, if any, is steep."""
-    if math.isinf(READABLE[spec.link]):
-        return math.inf
-    rate = float(np.sqrt(np.mean(model(sphere(rng, (32, 1, spec.dim))) ** 2))) * math.sqrt(spec.dim)
-    return READABLE[spec.link] / rate if rate else math.inf
+    yield "near ties", f"on {NEAR_TIES} fresh sequences where the model's scores nearly tie", [ties]
 
 
 def _relative_tolerance(predicted: Array, spec: OracleSpec) -> float:
