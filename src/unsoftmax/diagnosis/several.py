@@ -15,7 +15,7 @@ from unsoftmax.diagnosis.sketch import attempt, said, sketch
 from unsoftmax.diagnosis.weights import WEIGHT_QUERIES
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import read_ground
-from unsoftmax.learners.multi_head import discover
+from unsoftmax.learners.heads.saturation import discover
 from unsoftmax.spec import OracleSpec
 
 _DIMENSIONS = 6

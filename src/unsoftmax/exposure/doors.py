@@ -49,8 +49,14 @@ def _embedding(said: Any) -> int:
 def doors(model: str, many: int) -> tuple[Door, ...]:
     """All doors of a server for a model of that name; `many` log-probabilities are asked for at once."""
     ask = {"model": model, "prompt": [[1]], "max_tokens": 1, "temperature": 0}
-    one = {"max_new_tokens": 1, "temperature": 0}
-    width = "hidden width and output layer"
+    return (*_completions(ask, many), *_vectors(model), *_own(many), *_beside(ask))
+
+
+_WIDTH = "hidden width and output layer"
+
+
+def _completions(ask: dict[str, Any], many: int) -> tuple[Door, ...]:
+    """What the completions of the OpenAI interface show."""
     return (
         Door("models", "v1/models", None, lambda said: len(said["data"]), "names of the models", "-", "an API key"),
         Door(
@@ -67,7 +73,7 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "v1/completions",
             {**ask, "logprobs": 5},
             _shown,
-            f"{width}, where the likeliest tokens overlap",
+            f"{_WIDTH}, where the likeliest tokens overlap",
             'OutputLayer, shows="top"',
             "no logprobs",
         ),
@@ -76,7 +82,7 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "v1/completions",
             {**ask, "logprobs": many},
             _shown,
-            f"{width}, from d + 31 prompts",
+            f"{_WIDTH}, from d + 31 prompts",
             "OutputLayer",
             "a small --max-logprobs (vLLM)",
         ),
@@ -85,10 +91,16 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "v1/completions",
             {**ask, "logprobs": 1, "logit_bias": {"1": 100}},
             _shown,
-            f"{width}, k - 1 tokens a request",
+            f"{_WIDTH}, k - 1 tokens a request",
             'OutputLayer, shows="chosen"',
             "log-probabilities before the bias",
         ),
+    )
+
+
+def _vectors(model: str) -> tuple[Door, ...]:
+    """Real vectors in and out by the same interface."""
+    return (
         Door(
             "prompt embeds",
             "v1/completions",
@@ -108,12 +120,19 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "compare",
             "an API key",
         ),
+    )
+
+
+def _own(many: int) -> tuple[Door, ...]:
+    """Interfaces of single servers."""
+    one = {"max_new_tokens": 1, "temperature": 0}
+    return (
         Door(
             "llama.cpp completion",
             "completion",
             {"prompt": [1], "n_predict": 1, "n_probs": many},
             lambda said: len(said["completion_probabilities"][0]["top_logprobs"]),
-            f"{width}, from d + 31 prompts",
+            f"{_WIDTH}, from d + 31 prompts",
             "OutputLayer",
             "--api-key (llama.cpp)",
         ),
@@ -122,11 +141,17 @@ def doors(model: str, many: int) -> tuple[Door, ...]:
             "generate",
             {"input_ids": [[1]], "sampling_params": one, "return_logprob": True, "top_logprobs_num": 5},
             lambda said: len((said[0] if isinstance(said, list) else said)["meta_info"]["output_top_logprobs"][0]),
-            f"{width}, and vectors as input_embeds",
+            f"{_WIDTH}, and vectors as input_embeds",
             "OutputLayer, AttentionLayer",
             "--api-key (SGLang)",
         ),
         Door("tei embed", "embed", {"inputs": [[1]]}, lambda said: len(said[0]), "embeddings", "compare", "an API key"),
+    )
+
+
+def _beside(ask: dict[str, Any]) -> tuple[Door, ...]:
+    """Ways around a key, and what a server says of itself."""
+    return (
         Door(
             "invocations",
             "invocations",

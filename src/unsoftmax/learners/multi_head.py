@@ -18,20 +18,16 @@ from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.learners.explained import attention
 from unsoftmax.learners.explained.served import heads_forecast
-from unsoftmax.learners.heads.arcs import complete, read_turns
-from unsoftmax.learners.heads.bounded import fit_heads, fit_scores
-from unsoftmax.learners.heads.discovery import Circle, Entangled, Unresolved, find_jumps, saturated_circle
-from unsoftmax.learners.heads.flat import read_flat_value
+from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
+from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.ground import Ground, Silent, read_ground
-from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.lifted import with_offsets
-from unsoftmax.learners.heads.order import random_triples, require_no_order
+from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
-from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import Room, closest, fit_values
-from unsoftmax.learners.heads.values import read_values_alone, separable
+from unsoftmax.learners.heads.saturation import EXACT, saturated_heads
+from unsoftmax.learners.heads.units import Room
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import EXPLAINED, OracleSpec
@@ -42,14 +38,6 @@ _VERDICT = (
     "heads up to order; equal W show only the sum of their values and v = 0 nothing, so the model has each W once."
 )
 
-_PLANES = 6
-"""Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
-angle."""
-
-_DEPENDENT = 1e-4
-"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
-would lose four digits."""
-
 _EQUAL = 1e-8
 """Gap of two W, relative to the larger, within which they are one head, and of a merged v within which it is 0: half
 the digits of float64."""
@@ -57,24 +45,6 @@ the digits of float64."""
 _VANISHING = 1e-10
 """Largest score that tokens inside a norm limit give a fitted W which is taken for 0; noise beside the head's values
 raises it."""
-
-_EXACT = 1e-13
-"""Relative noise of an answer up to which it is float64 arithmetic: some 500 units of its rounding. Beyond, noise is
-reckoned with, and nothing is fitted in place of a failed isolation."""
-
-_CONFIRMED = 1e-4
-"""Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken for
-wrong scores."""
-
-_ALIKE = 1e-3
-"""Heads whose W b differ by less than this share of their size are not parted by a fit."""
-
-_LARGEST_FIT = 2200
-"""Unknowns up to which all heads are fitted together where nothing else parts them: a matter of time, which grows with
-their cube."""
-
-_SMALL_FIT = 450
-"""Unknowns up to which a fit is tried where isolation did not come out: a last resort, which should not take long."""
 
 _LINE = 16.0
 """Largest token used in one dimension, whatever the norm limit: there every score is w x b, and tokens much longer
@@ -90,9 +60,6 @@ _SPARE_NOISY = 1.6
 _RESERVE = 80
 """Queries kept back from the polish for the verification, beside 6 for every head: single tokens, random sequences of
 all lengths, 32 ties and silence are 68."""
-
-_QUERIES = (1.0, 0.1, 0.01)
-"""Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +156,7 @@ class MultiHead:
             # Rounding must not carry a token over the norm limit.
             radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)
             room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
-            triples = random_triples(rng, spec.dim, 0.99 * radius * np.array([[1.0, 1.0, q] for q in _QUERIES]))
-            yield from keep(require_no_order(ground, triples))
+            yield from keep(require_no_order(ground, 0.99 * radius, rng))
             W, v = yield from fit_heads(ground, room, self.heads, records, rng)
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
@@ -199,12 +165,12 @@ class MultiHead:
         else:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             try:
-                W, v = yield from keep(self._saturation(ground, rng))
+                W, v = yield from keep(saturated_heads(ground, self.rank, rng))
             except Entangled as error:
                 room = Room(error.radius, room.longest, max(spec.tolerance, _rounding(ground, error.radius)))
                 # Saturated probes lie far outside the room in which everything is fitted.
                 records, earlier = Records(), records.asked
-                W, v = yield from self._fitted(ground, room, error, records, rng)
+                W, v = yield from fit_entangled(ground, room, error, self.heads, records, rng)
                 notes = (f"{error}; all heads were fitted together instead.",)
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, earlier + records.asked)
@@ -215,64 +181,12 @@ class MultiHead:
             notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
         return Outcome(model, (*notes, _VERDICT))
 
-    def _saturation(self, ground: Ground, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
-        """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""
-        circle, v, error_of_v = yield from discover(ground, rng)
-        ground = circle.ground
-        values = v if ground.zero is None else np.vstack([v, ground.zero])
-        if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
-            raise Entangled("the heads' values are (nearly) dependent or fill the space", circle, len(values))
-        try:
-            reading = yield from read_heads(ground, v, self.rank, rng, error_of_v)
-            ground = reading.ground
-            w = reading.W @ circle.b0
-            if separable(w):
-                v = _confirmed(v, (yield from read_values_alone(ground, circle.b0, w, v)))
-                reading = yield from settled(v, reading.with_values(v))
-        except ModelMismatch as error:
-            if ground.noise > _EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
-                raise
-            raise Entangled(str(error).rstrip("."), circle, len(values), tried=True) from error
-        return _with_zero(ground, reading.W, v)
-
-    def _fitted(
-        self, ground: Ground, room: Room, error: Entangled, records: Records, rng: np.random.Generator
-    ) -> Asking[tuple[Array, Array]]:
-        """W, v where saturation does not part the heads: all fitted together."""
-        triples = random_triples(rng, ground.dim, 2 * room.radius * np.array([[1.0, 1.0, q] for q in _QUERIES]))
-        yield from require_no_order(ground, triples)
-        b0, units = yield from fit_values(
-            ground, room, self.heads, records, rng, None if error.heads is None else error.heads + 1
-        )
-        if (apart := closest(units.w)) < _ALIKE:
-            raise ModelMismatch(
-                f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
-                f"about {_ALIKE:g} are told apart neither by saturation nor by a fit."
-            ) from error
-        if theory.multi_head_unknowns(ground.dim, len(units.v)) > _LARGEST_FIT:
-            raise ModelMismatch(
-                f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
-                f"together (more than {_LARGEST_FIT})."
-            ) from error
-        return (yield from fit_scores(ground, room, b0, units, self.heads, records, rng, patient=not error.tried))
-
     def _checked(self, model: Heads) -> Heads:
         if self.heads is not None and model.heads > self.heads:
             raise ModelMismatch(
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
             )
         return model
-
-
-def _confirmed(v: Array, again: Array) -> Array:
-    """Values (H, d) read again with the scores found: what is far from the first reading, a wrong score read."""
-    change = float((np.linalg.norm(again - v, axis=1) / np.linalg.norm(v, axis=1)).max(initial=0.0))
-    if not change <= _CONFIRMED:
-        raise ModelMismatch(
-            f"values read again where one head alone should answer differ by {change:.2g} from those the jumps showed: "
-            "the scores found are wrong. The target is outside the class, or some heads have nearly equal W."
-        )
-    return again
 
 
 def _require_sum(v: Array, ground: Ground) -> None:
@@ -307,47 +221,10 @@ def canonical(W: Array, v: Array, room: Room) -> Heads:
     return Heads(W, v).canonical(_EQUAL)
 
 
-def _with_zero(ground: Ground, W: Array, v: Array) -> tuple[Array, Array]:
-    """W (H, d, d) in units of the target and v (H, d), a head with W = 0 added if there is one."""
-    W = W / ground.unit
-    if ground.zero is None:
-        return W, v
-    return np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
-
-
 def _rounding(ground: Ground, radius: float) -> float:
     """Noise of an answer to tokens of this length, where it is coarser than float64."""
-    return ground.noise * radius * float(np.linalg.norm(ground.V)) if ground.noise > _EXACT else 0.0
+    return ground.noise * radius * float(np.linalg.norm(ground.V)) if ground.noise > EXACT else 0.0
 
 
 def _unwatched(program: Asking[T]) -> Asking[T]:
     return program
-
-
-def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array, float]]:
-    """The values v (H, d) of all heads, in a plane that separates them, and their largest relative error."""
-    reason = ""
-    for _ in range(_PLANES):
-        circle, flat = yield from saturated_circle(ground, rng)
-        ground = circle.ground
-        try:
-            if flat:
-                ground = ground.with_zero((yield from read_flat_value(circle, rng)))
-                circle, flat = yield from saturated_circle(ground, rng)
-                if flat:
-                    raise Unresolved("a dependence on copies remains that no head explains")
-            pieces, jumps = yield from find_jumps(circle, rng)
-            if any(jump.several for jump in jumps):
-                raise Entangled("some heads turn on one and the same hyperplane (proportional W)", circle)
-            turns = yield from read_turns(circle, pieces, jumps, rng)
-        except Unresolved as error:
-            reason = str(error)
-            continue
-        if (yield from complete(circle, turns, rng)):
-            v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
-            return circle, v, max((turn.error for turn in turns), default=0.0)
-        reason = "something answers where no head found has a value"
-    raise ModelMismatch(
-        f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads, "
-        "or two of its heads have opposite W and one and the same v, which saturation does not part."
-    )

@@ -120,6 +120,16 @@ def _wants_bytes(request: dict[str, Any]) -> bool:
     )
 
 
+def _described(service: Service, what: str) -> dict[str, Any]:
+    match what:
+        case "config":
+            return {"name": service.name, "max_batch_size": service.max_batch}
+        case "stats":
+            counts = {"inference_count": service.sequences, "execution_count": service.requests}
+            return {"model_stats": [{"name": service.name, "version": "1", **counts}]}
+    return service.about()
+
+
 def application(service: Service) -> Starlette:
     """The ASGI application of one service."""
     from starlette.applications import Starlette
@@ -141,19 +151,10 @@ def application(service: Service) -> Starlette:
         return Response(status_code=200)
 
     async def describe(request: Request) -> Response:
-        what = request.url.path.rsplit("/", 1)[-1]
         if not known(request):
             return error(f"there is no model {request.path_params['model']!r} here", 404)
-        match what:
-            case "ready":
-                return Response(status_code=200)
-            case "config":
-                return JSONResponse({"name": service.name, "max_batch_size": service.max_batch})
-            case "stats":
-                counts = {"inference_count": service.sequences, "execution_count": service.requests}
-                return JSONResponse({"model_stats": [{"name": service.name, "version": "1", **counts}]})
-            case _:
-                return JSONResponse(service.about())
+        what = request.url.path.rsplit("/", 1)[-1]
+        return Response(status_code=200) if what == "ready" else JSONResponse(_described(service, what))
 
     async def infer(request: Request) -> Response:
         if not known(request):

@@ -13,7 +13,8 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.lockstep import together
-from unsoftmax.learners.heads.discovery import Circle, Jump, Piece, Unresolved, compass
+from unsoftmax.learners.heads.circle import Circle, Unresolved, compass
+from unsoftmax.learners.heads.discovery import Jump, Piece
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
 

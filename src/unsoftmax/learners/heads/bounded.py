@@ -13,14 +13,17 @@ from itertools import islice
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
+from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import independence, isolate
+from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import ATTEMPTS, Room, fit_values, read_units
+from unsoftmax.learners.heads.units import ATTEMPTS, Room, closest, fit_values, read_units
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import levenberg
@@ -48,6 +51,13 @@ _COMPLETIONS = 30
 _WORK = 3000
 """Entries of W in all completions together: heads of many entries get fewer starts."""
 
+_ALIKE = 1e-3
+"""Heads whose W b differ by less than this share of their size are not parted by a fit."""
+
+_LARGEST_FIT = 2200
+"""Unknowns up to which all heads are fitted together where nothing else parts them: a matter of time, which grows with
+their cube."""
+
 _FEW = 6
 """Starts of a fit that is a last resort."""
 
@@ -58,6 +68,27 @@ def fit_heads(
     """W (H, d, d), v (H, d) from queries inside `room`; all of them are kept in `records`."""
     b0, units = yield from fit_values(ground, room, heads, records, rng)
     return (yield from fit_scores(ground, room, b0, units, heads, records, rng))
+
+
+def fit_entangled(
+    ground: Ground, room: Room, error: Entangled, heads: int | None, records: Records, rng: np.random.Generator
+) -> Asking[tuple[Array, Array]]:
+    """W, v where saturation does not part the heads: all fitted together."""
+    yield from require_no_order(ground, 2 * room.radius, rng)
+    b0, units = yield from fit_values(
+        ground, room, heads, records, rng, None if error.heads is None else error.heads + 1
+    )
+    if (apart := closest(units.w)) < _ALIKE:
+        raise ModelMismatch(
+            f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
+            f"about {_ALIKE:g} are told apart neither by saturation nor by a fit."
+        ) from error
+    if theory.multi_head_unknowns(ground.dim, len(units.v)) > _LARGEST_FIT:
+        raise ModelMismatch(
+            f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
+            f"together (more than {_LARGEST_FIT})."
+        ) from error
+    return (yield from fit_scores(ground, room, b0, units, heads, records, rng, patient=not error.tried))
 
 
 def fit_scores(

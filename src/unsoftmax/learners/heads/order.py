@@ -10,15 +10,21 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import Ground, as_sent
-from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.base import Probes
 
 _FELT = 1e4
 """Swapped sums differ by rounding; more than this many units of noise is a difference."""
 
 
-def require_no_order(ground: Ground, tokens: Array) -> Asking[None]:
-    """[x1, x2, q] and [x2, x1, q] must answer alike, tokens (n, 3, d)."""
-    tokens = as_sent(tokens, ground.spec)
+_QUERIES = (1.0, 0.1, 0.01)
+"""Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
+
+
+def require_no_order(ground: Ground, length: float, rng: np.random.Generator) -> Asking[None]:
+    """[x1, x2, q] and [x2, x1, q] must answer alike, for x1 and x2 of this length and some shorter q."""
+    lengths = length * np.array([[1.0, 1.0, q] for q in _QUERIES])
+    x = rng.standard_normal((*lengths.shape, ground.dim))
+    tokens = as_sent(np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None]), ground.spec)
     y = yield Probes(np.concatenate([tokens, tokens[:, [1, 0, 2]]]), phase="pilot")
     one, other = np.split(y, 2)
     size = np.maximum(np.abs(tokens @ ground.V).max(axis=1), np.maximum(np.abs(one), np.abs(other)))
@@ -32,9 +38,3 @@ def require_no_order(ground: Ground, tokens: Array) -> Asking[None]:
             f"swapping two tokens before the last changes an answer by {felt:.2g} of its size, and no sum of softmax "
             "heads sees their order: the target uses positions (a bias by distance, a window, rotated tokens)."
         )
-
-
-def random_triples(rng: np.random.Generator, d: int, lengths: Array) -> Array:
-    """Three tokens (n, 3, d) in random directions with the given lengths (n, 3)."""
-    x = rng.standard_normal((*lengths.shape, d))
-    return np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None])

@@ -1,0 +1,159 @@
+"""Heads by saturation: values from the jumps of several planes, W through probes that see one head, values once more.
+
+Where one head alone is on, F = z.v_h, and d such z give v_h to the last digits. The scores found before say where that
+is, so nothing is searched. The largest value follows from the sum V.
+
+Theory: docs/theory/multi-head.md, "Generic heads", values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.heads.arcs import complete, read_turns
+from unsoftmax.learners.heads.circle import Circle, Entangled, Unresolved, read_flat_value, saturated_circle
+from unsoftmax.learners.heads.discovery import find_jumps
+from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.learners.heads.isolation import independence
+from unsoftmax.learners.heads.reading import read_heads, settled
+from unsoftmax.probes.base import Array
+
+_PLANES = 6
+"""Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
+angle."""
+
+_DEPENDENT = 1e-4
+"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
+would lose four digits."""
+
+EXACT = 1e-13
+"""Relative noise of an answer up to which it is float64 arithmetic: some 500 units of its rounding. Beyond, noise is
+reckoned with, and nothing is fitted in place of a failed isolation."""
+
+_CONFIRMED = 1e-4
+"""Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken for
+wrong scores."""
+
+_SMALL_FIT = 450
+"""Unknowns up to which a fit is tried where isolation did not come out: a last resort, which should not take long."""
+
+_SATURATED = 40.0
+"""Score, beyond the log of the values' ratio, at which a head is on or off: e^-40 = 4e-18 is below float64 rounding."""
+
+_PARALLEL = 1e-6
+"""Smallest singular value of the normalised key directions at which they can still be switched one by one: below, z
+would be a million times longer."""
+
+
+def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
+    """W (H, d, d), v (H, d): values by jumps, W through isolated probes, then values once more."""
+    circle, v, error_of_v = yield from discover(ground, rng)
+    ground = circle.ground
+    values = v if ground.zero is None else np.vstack([v, ground.zero])
+    if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
+        raise Entangled("the heads' values are (nearly) dependent or fill the space", circle, len(values))
+    try:
+        reading = yield from read_heads(ground, v, rank, rng, error_of_v)
+        ground = reading.ground
+        w = reading.W @ circle.b0
+        if separable(w):
+            v = _confirmed(v, (yield from read_values_alone(ground, circle.b0, w, v)))
+            reading = yield from settled(v, reading.with_values(v))
+    except ModelMismatch as error:
+        if ground.noise > EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
+            raise
+        raise Entangled(str(error).rstrip("."), circle, len(values), tried=True) from error
+    return _with_zero(ground, reading.W, v)
+
+
+def _confirmed(v: Array, again: Array) -> Array:
+    """Values (H, d) read again with the scores found: what is far from the first reading, a wrong score read."""
+    change = float((np.linalg.norm(again - v, axis=1) / np.linalg.norm(v, axis=1)).max(initial=0.0))
+    if not change <= _CONFIRMED:
+        raise ModelMismatch(
+            f"values read again where one head alone should answer differ by {change:.2g} from those the jumps showed: "
+            "the scores found are wrong. The target is outside the class, or some heads have nearly equal W."
+        )
+    return again
+
+
+def _with_zero(ground: Ground, W: Array, v: Array) -> tuple[Array, Array]:
+    """W (H, d, d) in units of the target and v (H, d), a head with W = 0 added if there is one."""
+    W = W / ground.unit
+    if ground.zero is None:
+        return W, v
+    return np.concatenate([W, np.zeros((1, ground.dim, ground.dim))]), np.vstack([v, ground.zero])
+
+
+def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array, float]]:
+    """The values v (H, d) of all heads, in a plane that separates them, and their largest relative error."""
+    reason = ""
+    for _ in range(_PLANES):
+        circle, flat = yield from saturated_circle(ground, rng)
+        ground = circle.ground
+        try:
+            if flat:
+                ground = ground.with_zero((yield from read_flat_value(circle, rng)))
+                circle, flat = yield from saturated_circle(ground, rng)
+                if flat:
+                    raise Unresolved("a dependence on copies remains that no head explains")
+            pieces, jumps = yield from find_jumps(circle, rng)
+            if any(jump.several for jump in jumps):
+                raise Entangled("some heads turn on one and the same hyperplane (proportional W)", circle)
+            turns = yield from read_turns(circle, pieces, jumps, rng)
+        except Unresolved as error:
+            reason = str(error)
+            continue
+        if (yield from complete(circle, turns, rng)):
+            v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
+            return circle, v, max((turn.error for turn in turns), default=0.0)
+        reason = "something answers where no head found has a value"
+    raise ModelMismatch(
+        f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads, "
+        "or two of its heads have opposite W and one and the same v, which saturation does not part."
+    )
+
+
+def separable(w: Array) -> bool:
+    """Can saturation switch the heads with key directions w (H, d) one by one?"""
+    if not 0 < len(w) <= w.shape[1]:
+        return False
+    units = w / np.linalg.norm(w, axis=1, keepdims=True)
+    return bool(np.linalg.svd(units, compute_uv=False)[-1] > _PARALLEL)
+
+
+def read_values_alone(ground: Ground, b0: Array, w: Array, v: Array) -> Asking[Array]:
+    """v (H, d) again from (H - 1) d queries at b0, w = W b0 (H, d) being separable and v (H, d) approximate."""
+    H, d = v.shape
+    if H == 0:
+        return v
+    sizes = np.linalg.norm(v, axis=1)
+    order = np.argsort(sizes, kind="stable")
+    # What a head that is off still answers must vanish beside the weakest.
+    off = _SATURATED + float(np.log(sizes.max() / sizes.min()))
+    Z = [_only(w, h, off) for h in order[:-1]]
+    new = np.empty_like(v)
+    if Z:
+        F = yield from ground.pairs(np.concatenate(Z), b0, phase="main")
+        for h, z, f in zip(order[:-1], Z, F.reshape(H - 1, d), strict=True):
+            new[h] = np.linalg.solve(z, f)
+    total = ground.V if ground.zero is None else ground.V - ground.zero
+    new[order[-1]] = total - new[order[:-1]].sum(axis=0)
+    return new
+
+
+def _only(w: Array, h: int, off: float) -> Array:
+    """d independent z (d, d) at which head h is on and all others are off, by at least `off` in the scores."""
+    norms = np.linalg.norm(w, axis=1)
+    units = w / norms[:, None]
+    dual = np.linalg.pinv(units)
+    signs = -np.ones(len(w))
+    signs[h] = 1.0
+    centre = dual @ signs * (off / norms.min())
+    length = np.linalg.norm(centre)
+    null = np.linalg.qr(units.T, mode="complete")[0][:, len(w) :].T
+    pushes = (dual / np.linalg.norm(dual, axis=0) * signs).T
+    return np.asarray(centre + length * np.vstack([null, pushes]))
