@@ -1,4 +1,4 @@
-"""Begin a recovery with a ledger, interrupt it, and finish it elsewhere: run as a child process per kind of processor.
+"""Begin a run with a ledger, interrupt it, and finish it elsewhere: run as a child process per kind of processor.
 
 python -m tests.contracts.resuming begin|finish FOLDER SEEDS CASE...   prints, when finishing, one JSON line per run.
 """
@@ -7,16 +7,86 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import unsoftmax as us
 from tests.contracts.registry import Case, collect
 
-SHARE = 0.6
+SHARES = (0.6, 0.3, 0.9)
+"""Parts of a run that are paid for when it is interrupted; seeds take them in turn."""
+
 BATCH = 16
 """Sequences per call: an interruption loses nothing but the call in flight."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something that asks with a ledger: `act` gives the queries billed, a verdict and how far the model is off."""
+
+    name: str
+    target: Callable[[], Any]
+    oracle: Callable[[Any], Any]
+    act: Callable[..., tuple[int, str, float]]
+    error: float = 0.0
+
+
+def recovering(case: Case) -> Job:
+    """The learner of a contract case."""
+
+    def act(oracle: Any, target: Any, **given: Any) -> tuple[int, str, float]:
+        found = us.recover(oracle, case.learner, **given)
+        return found.usage.billed, found.status.name, us.models.distance(found.model, target)
+
+    return Job(case.name, case.target, case.oracle, act, case.error)
+
+
+def comparing(name: str, reference: Callable[[], Any], change: Callable[[Any], Any]) -> Job:
+    """A served model held against the one that was shipped."""
+
+    def act(oracle: Any, target: Any, **given: Any) -> tuple[int, str, float]:
+        found = us.compare(oracle, reference(), **given)
+        return found.usage.billed, found.verdict, 0.0
+
+    return Job(name, lambda: change(reference()), us.oracle, act)
+
+
+def head() -> Any:
+    """A head whose weights have no last digits, so that every processor makes the same."""
+    model = us.models.SingleHead.random(8, norm=2.0, seed=1)
+    return us.models.SingleHead(*(part.astype(np.float32).astype(float) for part in (model.W, model.v)))
+
+
+def unchanged(model: Any) -> Any:
+    return model
+
+
+def one_entry(model: Any) -> Any:
+    W = model.W.copy()
+    W[2, 3] += 1e-3
+    return us.models.SingleHead(W, model.v)
+
+
+def rank_one(model: Any) -> Any:
+    return us.models.SingleHead(model.W + 1e-3 * model.W[:, :1] @ model.W[:1], model.v)
+
+
+BESIDE = [
+    recovering(Case("no learner", None, head, 1e-11)),
+    comparing("compare, same", head, unchanged),
+    comparing("compare, one entry", head, one_entry),
+    comparing("compare, rank one", head, rank_one),
+]
+"""What asks and is no learner."""
+
+
+def jobs() -> list[Job]:
+    """Every contract case but one, Theorem B.1, which asks 74,000 sequences on a grid; and what is no learner."""
+    return [recovering(case) for case in collect() if case.name != "Membership-paper"] + BESIDE
 
 
 class Interrupted:
@@ -35,56 +105,56 @@ class Interrupted:
         return self.target(tokens, counts)
 
 
-def oracle_of(case: Case, target: Any) -> Any:
-    """The case's oracle of a target, in small calls."""
-    oracle = source = case.oracle(target)
+def oracle_of(job: Job, target: Any) -> Any:
+    """The job's oracle of a target, in small calls."""
+    oracle = source = job.oracle(target)
     while hasattr(source, "inner"):
         source = source.inner
     object.__setattr__(source, "spec", replace(source.spec, max_batch=BATCH, name="resumed"))
     return oracle
 
 
-def begin(case: Case, seed: int, place: Path) -> None:
-    """Half a run; the target is kept too, because its own last digits would be another target's elsewhere."""
-    case.target().save(place.with_suffix(".model"))
+def begin(job: Job, seed: int, place: Path) -> None:
+    """Part of a run; the target is kept too, because its own last digits would be another target's elsewhere."""
+    job.target().save(place.with_suffix(".model"))
     target = us.models.load(place.with_suffix(".model"))
-    whole = us.recover(oracle_of(case, Interrupted(target)), case.learner, seed=seed).usage.billed
-    gone = Interrupted(target, int(SHARE * whole))
+    whole, verdict, _ = job.act(oracle_of(job, Interrupted(target)), target, seed=seed)
+    gone = Interrupted(target, int(SHARES[seed % len(SHARES)] * whole))
     try:
-        us.recover(oracle_of(case, gone), case.learner, seed=seed, ledger=place.with_suffix(".db"))
+        job.act(oracle_of(job, gone), target, seed=seed, ledger=place.with_suffix(".db"))
     except KeyboardInterrupt:
-        place.with_suffix(".json").write_text(json.dumps({"whole": whole, "first": gone.received}))
+        before = {"whole": whole, "first": gone.received, "before": verdict}
+        place.with_suffix(".json").write_text(json.dumps(before))
 
 
-def finish(case: Case, seed: int, place: Path) -> dict[str, Any]:
-    """The other half; `again` counts what was paid beyond a run in one piece."""
+def finish(job: Job, seed: int, place: Path) -> dict[str, Any]:
+    """The rest; `again` counts what was paid beyond a run in one piece."""
     before = json.loads(place.with_suffix(".json").read_text())
     target = us.models.load(place.with_suffix(".model"))
     counting = Interrupted(target)
-    recovery = us.recover(oracle_of(case, counting), case.learner, seed=seed, ledger=place.with_suffix(".db"))
+    _, verdict, error = job.act(oracle_of(job, counting), target, seed=seed, ledger=place.with_suffix(".db"))
+    again = before["first"] + counting.received - before["whole"]
     return {
-        "case": case.name,
+        "case": job.name,
         "seed": seed,
-        "whole": before["whole"],
-        "first": before["first"],
-        "again": before["first"] + counting.received - before["whole"],
-        "status": recovery.status.name,
-        "error": us.models.distance(recovery.model, target),
-        "bar": case.error,
-        "notes": [note for note in recovery.notes if "recorded answers" in note],
+        **before,
+        "again": again,
+        "after": verdict,
+        "error": error,
+        "bar": job.error,
     }
 
 
 def main(what: str, folder: str, seeds: str, names: list[str]) -> None:
-    for case in collect():
+    for job in jobs():
         for seed in map(int, seeds.split(",")):
-            place = Path(folder) / f"{case.name}-{seed}"
-            if names and case.name not in names:
+            place = Path(folder) / f"{job.name}-{seed}"
+            if names and job.name not in names:
                 continue
             if what == "begin":
-                begin(case, seed, place)
+                begin(job, seed, place)
             elif place.with_suffix(".json").exists():
-                sys.stdout.write(json.dumps(finish(case, seed, place)) + "\n")
+                sys.stdout.write(json.dumps(finish(job, seed, place)) + "\n")
 
 
 if __name__ == "__main__":

@@ -162,10 +162,25 @@ def test_damaged_tokens_are_named(tmp_path):
             ask(ledger, TOKENS * (1 + 4 * EPS))
 
 
+def test_damaged_decisions_are_named(tmp_path):
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.settle((0, "size", 0), np.ones(3))
+        assert ledger.check() == []
+        np.testing.assert_array_equal(ledger.settled((0, "size", 0)), np.ones(3))
+        assert ledger.settled((1, "size", 0)) is None
+    with closing(sqlite3.connect(tmp_path / "l.db", isolation_level=None)) as raw:
+        raw.execute("UPDATE decisions SET value = zeroblob(24)")
+    with Ledger(tmp_path / "l.db") as ledger:
+        assert len(ledger.check()) == 1
+        with pytest.raises(us.errors.LedgerError, match="settled in row 1"):
+            ledger.settled((0, "size", 0))
+
+
 def test_a_ledger_from_before_tokens_were_kept_is_read_on(tmp_path):
     with Ledger(tmp_path / "l.db") as ledger:
         ask(ledger, TOKENS)
     with closing(sqlite3.connect(tmp_path / "l.db", isolation_level=None)) as raw:
         raw.execute("DROP TABLE sequences")
+        raw.execute("DROP TABLE decisions")
     with Ledger(tmp_path / "l.db") as ledger:
         assert ask(ledger, TOKENS)[0] == 0

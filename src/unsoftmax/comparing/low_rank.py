@@ -18,6 +18,7 @@ from unsoftmax.comparing.reading import Reading, read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 
@@ -50,18 +51,16 @@ class _Search:
     columns: list[Array] = field(default_factory=list)
     errors: list[Array] = field(default_factory=list)
     at: list[Array] = field(default_factory=list)
+    U: Array = field(init=False)
+    """Orthonormal basis (e, k) of the columns found."""
+
+    def __post_init__(self) -> None:
+        self.U = np.zeros((self.basis.shape[1], 0))
 
     @property
     def v(self) -> Array:
         """What the head writes, in coordinates of the basis (e,)."""
         return np.asarray(self.heads.P[self.h, 0] @ self.basis)
-
-    @property
-    def U(self) -> Array:
-        """Orthonormal basis (e, k) of the columns found."""
-        if not self.columns:
-            return np.zeros((self.basis.shape[1], 0))
-        return np.asarray(np.linalg.svd(np.array(self.columns).T, full_matrices=False)[0])
 
     def ask(self, a: Array, b: Array) -> Asking[Reading]:
         state = self.state
@@ -115,6 +114,8 @@ class _Search:
         self.columns.append(inverse @ np.where(np.isfinite(read.sd), read.D, 0.0))
         self.errors.append(inverse * np.where(np.isfinite(read.sd), read.sd, 1e6 * np.nanmin(read.sd))[None, :])
         self.at.append(read.b[0])
+        # Of the bases of a range last digits choose one.
+        (self.U,) = yield from settle("range", np.linalg.svd(np.array(self.columns).T, full_matrices=False)[0])
 
     def outside(self) -> Asking[Array | None]:
         """A query token at which the change leaves the range found so far; None if there is none."""
@@ -136,15 +137,16 @@ class _Search:
         cover = np.diag(np.where(np.isfinite(read.sd), read.sd, 1e6) ** 2)
         for weight, error in zip(weights, self.errors, strict=True):
             cover += weight**2 * (read.a @ error) @ (read.a @ error).T
-        if float(D @ np.linalg.solve(cover, D)) < float(stats.chi2.ppf(1 - _TAIL, _CHECKS)):
-            return None
-        return np.asarray(read.b[int(np.argmax(np.abs(D) / np.sqrt(np.diag(cover))))])
+        leaves = float(D @ np.linalg.solve(cover, D)) >= float(stats.chi2.ppf(1 - _TAIL, _CHECKS))
+        clearest = int(np.argmax(np.abs(D) / np.sqrt(np.diag(cover))))
+        outside, at = yield from settle("leaves the range", leaves, clearest)
+        return np.asarray(read.b[int(at)]) if outside else None
 
     def rows(self) -> Asking[Array]:
         """M (k, d) with dW = U M: k(d - k) questions, and the columns already known."""
         U = self.U
         d, k = self.heads.dim, U.shape[1]
-        rest = np.linalg.svd(np.array(self.at).T, full_matrices=True)[0][:, k:].T * self.norm
+        (rest,) = yield from settle("rest", np.linalg.svd(np.array(self.at).T)[0][:, k:].T * self.norm)
         lhs, rhs, sd = [], [], []
         for i in range(k):
             read = yield from self.ask(self.tied(np.tile(self.norm * U[:, i], (d - k, 1)), rest, U), rest)

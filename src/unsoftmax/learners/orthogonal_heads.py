@@ -6,7 +6,7 @@ Theory: docs/theory/orthogonal-heads.md, "Proposition C.2".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Fore
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
+from unsoftmax.learners.core.settling import begun, settle, settle_list
 from unsoftmax.learners.heads.ground import Ground, read_ground
 from unsoftmax.learners.single.measure import faintest
 from unsoftmax.learners.single_head import SingleHead
@@ -100,7 +101,7 @@ class OrthogonalHeads:
         # Answers within a tolerance are outscaled, or used as well as they can be.
         inner = Approximate() if spec.tolerance > 0 else SingleHead()
         programs = [in_subspace(inner.program(subspace_spec(spec, basis.shape[1]), seed), basis) for basis in bases]
-        asked = [next(program) for program in programs]
+        asked = [begun(program) for program in programs]
         values = []
         for request in asked:
             values.append((yield request))
@@ -127,6 +128,8 @@ class OrthogonalHeads:
         rng = np.random.default_rng(seed)
         ground = yield from read_ground(spec, rng)
         blocks = yield from find_subspaces(ground, rng)
+        # Any basis of a subspace will do, and last digits choose which.
+        blocks = replace(blocks, bases=(yield from settle_list("bases", blocks.bases)))
         outcome = yield from self._given(blocks.bases, spec, seed)
         model = _with_flat(outcome.model, blocks, ground)
         sizes = ", ".join(str(basis.shape[1]) for basis in blocks.bases) or "none"
@@ -175,12 +178,14 @@ def _require_orthonormal(bases: Sequence[Array], d: int) -> None:
 def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
     """Hessians for random b until their common range stops growing, then the finest common blocks."""
     d = ground.dim
-    size = yield from _small_size(ground, rng)
+    (size,) = yield from settle("size", (yield from _small_size(ground, rng)))
     matrices: list[Array] = []
     rank, noise, same = 0, 64 * ground.noise / _small(ground), 0
     while same < 2 and len(matrices) < d + 3:
         b = rng.standard_normal(d)
-        matrices.append((yield from _hessian(ground, size, b / np.linalg.norm(b))))
+        # Second differences over steps this small show the last digits of the tokens.
+        (b,) = yield from settle("direction", b / np.linalg.norm(b))
+        matrices.append((yield from _hessian(ground, float(size), b)))
         stacked = np.hstack(matrices)
         levels = np.linalg.svd(stacked, compute_uv=False)
         new = int((levels > 1e2 * noise * d * levels[0]).sum()) if levels[0] > 0 else 0

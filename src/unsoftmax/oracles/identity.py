@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import types
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -86,3 +87,25 @@ def _filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def flattened(binding: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one level, names joined by a dot; values as JSON gives them back."""
+    flat: dict[str, Any] = {}
+    for name, value in binding.items():
+        if isinstance(value, dict) and value:
+            flat |= flattened(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.loads(json.dumps(value, default=_plain))
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
+    if callable(value):
+        # Its repr would hold an address in memory, another one in the next run.
+        return f"{getattr(value, '__qualname__', type(value).__qualname__)} {fingerprint(value)}"
+    return repr(value)

@@ -3,7 +3,8 @@
 One row per chunk of answers: the addresses (16 bytes each), the answers (8 bytes per number), a checksum. A row is
 one transaction, committed before its answers are used; appending never touches old pages, so the cost per answer
 does not grow with the file. Single answers are found through an index in memory, built when the ledger is opened.
-Sequences whose last digits are one processor's are kept as such too (`oracles.sequences`).
+Sequences whose last digits are one processor's are kept as such too (`oracles.sequences`), and so is what programs
+settle (`oracles.decisions`).
 A killed process loses at most the call in flight. The writer holds the file exclusively.
 """
 
@@ -21,8 +22,10 @@ import numpy as np
 import xxhash
 
 from unsoftmax.errors import LedgerError
+from unsoftmax.oracles import decisions
 from unsoftmax.oracles.addresses import AddressIndex
-from unsoftmax.oracles.identity import fingerprint
+from unsoftmax.oracles.decisions import DecisionTable, Place
+from unsoftmax.oracles.identity import flattened
 from unsoftmax.oracles.sequences import TABLE, Sequences, SequenceTable
 from unsoftmax.probes.base import Array
 
@@ -35,7 +38,11 @@ _TABLES = {
     "chunks": "CREATE TABLE chunks (id INTEGER PRIMARY KEY, phase TEXT, size INTEGER, checksum INTEGER, "
     "addresses BLOB, answers BLOB)",
     "sequences": TABLE,
+    "decisions": decisions.TABLE,
 }
+_LATER = ("sequences", "decisions")
+"""Tables that the first ledgers do not have: they are added to such a file."""
+
 _CACHED = 4
 """Chunks kept in memory as they were read last: answers of one call lie in few chunks, and a chunk is read once."""
 
@@ -57,7 +64,7 @@ class Ledger:
             # isolation_level None: every statement outside BEGIN is its own transaction, committed on return.
             self._connection = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
             try:
-                self._open(None if binding is None else _flat(binding))
+                self._open(None if binding is None else flattened(binding))
             except BaseException:
                 self._connection.close()
                 raise
@@ -109,6 +116,16 @@ class Ledger:
         """Which of these rows (n,) of round `at` are kept with their sequences."""
         return self._sequences.places(at, rows)
 
+    def settle(self, place: Place, value: Array) -> None:
+        """Keep what the program settled at a place."""
+        with self._typed():
+            self._decisions.put(place, value)
+
+    def settled(self, place: Place) -> Array | None:
+        """What was settled at a place, None if nothing was."""
+        with self._typed():
+            return self._decisions.get(place)
+
     def __len__(self) -> int:
         return len(self._index)
 
@@ -133,8 +150,10 @@ class Ledger:
             found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check")]
             numbers = [int(row[0]) for row in self._connection.execute("SELECT id FROM chunks")]
             tokens = self._sequences.damaged()
+            settled = self._decisions.damaged()
         problems = [] if found == ["ok"] else found
         problems += [f"the tokens of chunk {number} are not what was written" for number in tokens]
+        problems += [f"what was settled in row {number} is not what was written" for number in settled]
         for number in numbers:
             try:
                 self._chunk(number)
@@ -171,10 +190,12 @@ class Ledger:
             self._connection.executemany(
                 "INSERT INTO binding VALUES (?, ?)", [(name, json.dumps(value)) for name, value in bound.items()]
             )
-        elif {"sequences": TABLE, **tables} != _TABLES or application != _APPLICATION:
+        elif {**{name: _TABLES[name] for name in _LATER}, **tables} != _TABLES or application != _APPLICATION:
             raise LedgerError(f"{self.path} is a database but not an unsoftmax ledger; pass another path.")
-        elif "sequences" not in tables:
-            run(TABLE)
+        else:
+            for name in _LATER:
+                if name not in tables:
+                    run(_TABLES[name])
         run("COMMIT")
         run("PRAGMA journal_mode = WAL")
         # NORMAL does not wait for the disk at each commit: the system keeps what a killed process wrote; only a power
@@ -183,6 +204,7 @@ class Ledger:
         run("PRAGMA wal_autocheckpoint = 4096")
         self._compare(binding)
         self._sequences = SequenceTable(self._connection)
+        self._decisions = DecisionTable(self._connection)
         for number, size, addresses in run("SELECT id, size, addresses FROM chunks"):
             self._remember(number, self._addresses(number, size, addresses))
 
@@ -272,25 +294,3 @@ def _checksum(addresses: bytes, values: bytes) -> int:
     state = xxhash.xxh3_64(addresses)
     state.update(values)
     return int.from_bytes(state.digest(), "big", signed=True)
-
-
-def _flat(binding: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one level, names joined by a dot; values as JSON gives them back."""
-    flat: dict[str, Any] = {}
-    for name, value in binding.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = json.loads(json.dumps(value, default=_plain))
-    return flat
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return f"array {value.shape} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
-    if callable(value):
-        # Its repr would hold an address in memory, another one in the next run.
-        return f"{getattr(value, '__qualname__', type(value).__qualname__)} {fingerprint(value)}"
-    return repr(value)

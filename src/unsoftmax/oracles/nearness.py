@@ -4,16 +4,19 @@ The answer belongs to the tokens as they were sent, X. A program that asks X' at
 `NEAR` away, gets it, at first as it is: f(X) for f(X'). What this costs depends on how steep f is, so it is undone as
 soon as there is a model: the program runs again, and every such answer is moved by model(X') - model(X). A model that
 is right to eight digits makes that difference right to eight digits of something that is itself in the last digits.
+What a program settles (`learners.core.settling`) is given back as it was settled first: then nothing differs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from unsoftmax.oracles.decisions import Place
 from unsoftmax.oracles.recording import Store
 from unsoftmax.oracles.sequences import Sequences, unrepeatable
 from unsoftmax.probes.base import Array, Probes
@@ -42,6 +45,12 @@ class Notes(Store, Protocol):
     def places(self, at: int, rows: Array) -> Array:
         """Which of these rows (n,) of round `at` were noted."""
 
+    def settle(self, place: Place, value: Array) -> None:
+        """Keep what was settled at a place."""
+
+    def settled(self, place: Place) -> Array | None:
+        """What was settled there, None if nothing was."""
+
 
 @dataclass
 class Nearness:
@@ -56,6 +65,11 @@ class Nearness:
     """Largest distance among them."""
     steep: bool = False
     """Whether the model, once there is one, moved an answer by more than rounding."""
+    recalled: int = 0
+    """Settled numbers that came out otherwise this time."""
+    epoch: int = 0
+    """Which start this is: what a program settled under another tolerance is not for the next."""
+    _named: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
         """Keep of a chunk with addresses `keys` the sequences whose last digits are this processor's.
@@ -69,6 +83,26 @@ class Nearness:
             some = probes.take(rows)
             self.store.note(at, Sequences(first + rows, keys[rows], some.tokens, some.counts))
 
+    def rewind(self) -> None:
+        """A program begins (again)."""
+        self._named.clear()
+
+    def settle(self, at: int, name: str, value: Array) -> Array:
+        """What a run before settled under this name before round `at`, or `value`, which is kept."""
+        place = at, f"{name} {self.epoch}" if self.epoch else name, self._named[at, name]
+        self._named[at, name] += 1
+        kept = self.store.settled(place) if self.limit > 0 else None
+        if kept is None:
+            self.store.settle(place, value)
+            return value
+        self.recalled += int(not np.array_equal(kept, value, equal_nan=True))
+        return kept
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was taken that is not this processor's own."""
+        return self.served + self.recalled > 0
+
     def follow(self, model: Any, dim: int) -> bool:
         """Move answers by what `model` says from now on; False if it cannot be asked."""
         try:
@@ -76,7 +110,7 @@ class Nearness:
         except Exception:
             # Behind an unknown network, W says nothing about the answers themselves.
             return False
-        self.model, self.served = model, 0
+        self.model, self.served, self.recalled = model, 0, 0
         return True
 
     def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
@@ -124,11 +158,16 @@ class Nearness:
         return np.where(material, answers + np.where(material, change, 0.0), answers)
 
     def __str__(self) -> str:
-        moved = " and moved by what the model says about the difference" if self.steep else ""
-        return (
-            f"{self.served} recorded answers were asked with tokens that differ in their last digits (by up to "
-            f"{self.farthest:.1g}), as on another processor; they were taken{moved}"
-        )
+        said = []
+        if self.recalled:
+            said.append(f"{self.recalled} results on the way were taken as the ledger has them")
+        if self.served:
+            moved = " and moved by what the model says about the difference" if self.steep else ""
+            said.append(
+                f"{self.served} recorded answers were asked with tokens that differ in their last digits (by up to "
+                f"{self.farthest:.1g}), as on another processor; they were taken{moved}"
+            )
+        return "; ".join(said)
 
 
 def _same(counts: Array | None, others: Array | None, n: int) -> Array:

@@ -34,6 +34,12 @@ class Near(Protocol):
     def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
         """Rows among `unknown` that have a near answer, and these."""
 
+    def settle(self, at: int, name: str, value: Array) -> Array:
+        """What a run before settled here before round `at`, or `value`."""
+
+    def rewind(self) -> None:
+        """A program begins (again)."""
+
 
 @dataclass
 class MemoryStore:
@@ -97,6 +103,12 @@ class Recorded:
     def rewind(self) -> None:
         """A program begins (again): its rounds are counted from 0."""
         self._round = -1
+        if self.near is not None:
+            self.near.rewind()
+
+    def settle(self, name: str, value: Array) -> Array:
+        """What a run before settled here, or `value`, which is kept."""
+        return value if self.near is None else self.near.settle(self._round + 1, name, value)
 
     def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
         source = iter(chunks)

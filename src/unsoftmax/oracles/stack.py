@@ -26,6 +26,11 @@ def _nothing() -> None:
     """Without a store no place needs to be known."""
 
 
+def _own(name: str, value: Array) -> Array:
+    """Without a store nothing was settled before."""
+    return value
+
+
 @dataclass
 class Stack:
     """An oracle with its metering around it; what the engine talks to."""
@@ -49,11 +54,12 @@ class Stack:
         self.room = budgeted.room
         self.near: Nearness | None = None
         self.rewind: Callable[[], None] = _nothing
+        self.settle: Callable[[str, Array], Array] = _own
         if self.store is not None:
             self.near = Nearness(self.store) if isinstance(self.store, Notes) else None
             recorded = Recorded(stage, self.store, budgeted.room, self.near)
             dispatched.on_arrival = recorded.keep
-            self.rewind = recorded.rewind
+            self.rewind, self.settle = recorded.rewind, recorded.settle
             stage = recorded
         self._outermost = stage
         # What is asked again goes to the target itself: neither the ledger nor the order of chunks is concerned.

@@ -74,6 +74,8 @@ class Attempt:
                 spec = replace(spec, kind="approximate", tolerance=spec.tolerance + _WIDER * error.gap)
                 learner = in_noise(learner)
                 self.stack.rechecker.spec = spec
+                if self.stack.near is not None:
+                    self.stack.near.epoch += 1
                 self.notes += (
                     f"the target is not deterministic: treated as approximate, tolerance {spec.tolerance:.2g}, by "
                     f"{type(learner).__name__}.",
@@ -97,16 +99,16 @@ class Attempt:
         try:
             first = self._once(learner, spec, verify)
         except (ArithmeticError, ValueError, ModelMismatch, NotIdentifiable):
-            if near is None or not near.served:
+            if near is None or not near.used:
                 raise
             # Not the target's fault, perhaps: what is not known for these very tokens is paid.
             near.limit = 0.0
             self.notes = (*notes, f"{near}, until they contradicted each other: then they were asked again.")
             return self._once(learner, spec, verify)
-        if near is None or not near.served:
+        if near is None or not near.used:
             return first
         exact = spec.kind == "value" and spec.tolerance == 0 and spec.dtype == "float64"
-        if exact and near.follow(first.model, spec.dim):
+        if near.served and exact and near.follow(first.model, spec.dim):
             self.notes = notes
             # The first result is verified and stands if the second does not come about.
             with suppress(ArithmeticError, ValueError, UnsoftmaxError):

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Settled
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 
@@ -42,6 +42,9 @@ def run(program: Asking[T], stack: Stack, progress: ProgressCallback | None = No
     try:
         request = next(program)
         while True:
+            if isinstance(request, Settled):
+                request = program.send(stack.settle(request.name, request.value))
+                continue
             try:
                 answered = answer(request, stack, progress)
             except BudgetExceeded as refusal:

@@ -18,6 +18,7 @@ from scipy.special import expit
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
@@ -121,7 +122,9 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
         apart = (share - share.mean(axis=1, keepdims=True))[:, :, None] * delta[:, None, :]
         order = pivot_rows(apart.reshape(len(delta), -1))
         chosen = np.concatenate([order[: (H - 1) * d], rng.choice(order[(H - 1) * d :], _SPARE_QUERIES, replace=False)])
-        delta, copies, share = delta[chosen], copies[chosen], share[chosen]
+        # Pivots among equals are a matter of last digits.
+        picked = (yield from settle("pairs", chosen))[0].astype(int)
+        delta, copies, share = delta[picked], copies[picked], share[picked]
         tokens = np.stack([region.x + delta, np.broadcast_to(region.x, delta.shape)], axis=1)
         y = yield Probes(tokens, copies, "main")
         rows = (share[:, :, None] * delta[:, None, :]).reshape(len(delta), -1) / radius

@@ -6,6 +6,7 @@ parameters   hyper-parameters of the wrong kind are refused before a query
 acceptance   what a learner learns from, declared on its class
 reductions   the paper's reductions: functions from program to program
 driver       the one way to run a program inside another
+settling     what designs follow from stays the same when a run is resumed elsewhere
 lockstep     several programs as one, their rounds merged
 noise        how noisy is the oracle: a measurement before anything is read off an answer
 links        programs behind an output link that cannot show every f

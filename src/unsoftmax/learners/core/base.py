@@ -19,7 +19,20 @@ from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
-Asking = Generator[Request, Array, T]
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Numbers (n,) that later designs follow from; a program yields them and goes on with what it gets back.
+
+    That is `value` itself, unless the run is resumed: then it is what the ledger holds under this `name` at this place.
+    """
+
+    name: str
+    value: Array
+
+
+Asking = Generator[Request | Settled, Array, T]
 """A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
 
 

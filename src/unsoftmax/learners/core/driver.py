@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Settled
 from unsoftmax.probes.base import Array, Request
 
 T = TypeVar("T")
@@ -20,12 +20,15 @@ Answering = Callable[[Request], Asking[Array]]
 def driven(program: Asking[T], answering: Answering, waiting: Request | None = None) -> Asking[T]:
     """Run `program` with every request answered by `answering`; it is closed however this ends.
 
-    `waiting` is the request of a program that has already begun and waits for its answer.
+    `waiting` is the request of a program that has already begun and waits for its answer. What it settles is settled.
     """
     try:
         request = next(program) if waiting is None else waiting
         while True:
-            request = program.send((yield from answering(request)))
+            if isinstance(request, Settled):
+                request = program.send((yield request))
+            else:
+                request = program.send((yield from answering(request)))
     except StopIteration as stop:
         value: T = stop.value
         return value

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Settled
 from unsoftmax.probes.base import Array, Request, joined
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ def together(programs: Sequence[Asking[T]]) -> Asking[list[T]]:
     waiting: dict[int, Request] = {}
     try:
         for i, program in enumerate(programs):
-            _advance(program, None, i, waiting, values)
+            yield from _advance(program, None, i, waiting, values)
         while waiting:
             groups: dict[tuple[str, int, bool], list[int]] = {}
             for i, request in waiting.items():
@@ -35,15 +35,21 @@ def together(programs: Sequence[Asking[T]]) -> Asking[list[T]]:
                 answers.update(zip(members, np.split(y, ends), strict=True))
             waiting = {}
             for i, answer in answers.items():
-                _advance(programs[i], answer, i, waiting, values)
+                yield from _advance(programs[i], answer, i, waiting, values)
         return values
     finally:
         for program in programs:
             program.close()
 
 
-def _advance(program: Asking[T], answer: Array | None, i: int, waiting: dict[int, Request], values: list[Any]) -> None:
+def _advance(
+    program: Asking[T], answer: Array | None, i: int, waiting: dict[int, Request], values: list[Any]
+) -> Asking[None]:
+    """On to the next request of program i, or to its value."""
     try:
-        waiting[i] = next(program) if answer is None else program.send(answer)
+        request = next(program) if answer is None else program.send(answer)
+        while isinstance(request, Settled):
+            request = program.send((yield request))
+        waiting[i] = request
     except StopIteration as stop:
         values[i] = stop.value

@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.driver import driven
+from unsoftmax.learners.core.settling import begun
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.spec import OracleSpec
@@ -88,9 +89,9 @@ def _well_placed(start: Callable[[Array], Program], V: Array, rng: np.random.Gen
 
 
 def _primed(program: Program, A: Array, V: Array) -> _Primed:
-    request = next(program)
+    request = begun(program)
     while request[:1].tokens.shape[1] == 1:
-        request = program.send(_one_token(request, A, V))
+        request = begun(program, _one_token(request, A, V))
     return _Primed(program, request)
 
 

@@ -8,11 +8,14 @@ Theory: docs/theory/multi-head.md, "Generic heads", values.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.circle import Circle, Entangled, Unresolved, read_flat_value, saturated_circle
 from unsoftmax.learners.heads.discovery import find_jumps
@@ -104,12 +107,16 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
             if any(jump.several for jump in jumps):
                 raise Entangled("some heads turn on one and the same hyperplane (proportional W)", circle)
             turns = yield from read_turns(circle, pieces, jumps, rng)
+            # Tokens will be orthogonal to these to the last digit.
+            (values,) = yield from settle("values", np.array([turn.v for turn in turns]).reshape(-1, ground.dim))
+            turns = [replace(turn, v=v) for turn, v in zip(turns, values, strict=True)]
         except Unresolved as error:
             reason = str(error)
             continue
-        if (yield from complete(circle, turns, rng)):
-            v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
-            return circle, v, max((turn.error for turn in turns), default=0.0)
+        # The answers to these tokens tell; to tokens with other last digits they may not.
+        (whole,) = yield from settle("no head is missing", (yield from complete(circle, turns, rng)))
+        if whole:
+            return circle, values, max((turn.error for turn in turns), default=0.0)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
         f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads, "

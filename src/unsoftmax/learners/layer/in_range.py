@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
 from unsoftmax.probes.around import balanced_blocks
@@ -47,7 +48,7 @@ class InRange:
         m = preset.block_tokens(heads.slots)
         if m * len(self.Y) <= self.reader.room:
             blocks = max(preset.blocks, -(-rank // m))
-            E = self._design(blocks, m, False, u, scales, rng)
+            E = yield from self._design(blocks, m, False, u, scales, rng)
             return (yield from self._one_by_one(Q, np.split(E, blocks)))
         # One sequence cannot show all coordinates. What it lacks comes from sums of query tokens, or from a second one.
         m = self.reader.tokens(preset.tokens(heads.slots))
@@ -55,12 +56,14 @@ class InRange:
         if together < 2:
             m = -(-heads.slots // 2)
             blocks = max(preset.blocks, -(-rank // m))
-            E = self._design(blocks, m, False, u, scales, rng)
+            E = yield from self._design(blocks, m, False, u, scales, rng)
             return (yield from self._one_by_one(Q, np.split(E, blocks)))
-        E = self._design(together + 1, m, True, u, scales, rng)
+        E = yield from self._design(together + 1, m, True, u, scales, rng)
         return (yield from self._together(Q, np.split(E, together + 1)))
 
-    def _design(self, blocks: int, m: int, alone: bool, u: Array, scales: Scales, rng: np.random.Generator) -> Array:
+    def _design(
+        self, blocks: int, m: int, alone: bool, u: Array, scales: Scales, rng: np.random.Generator
+    ) -> Asking[Array]:
         """Displacements (blocks * m, d) that all heads see well; `alone`: the keys see every block well by itself."""
         values = [np.linalg.qr(z.T)[0].T for z in self.reader.heads.Z]
         keys = [y.T for y in self.Y]
@@ -68,7 +71,8 @@ class InRange:
         strongest = max(float(np.sqrt(((u[:, h] @ E.T) ** 2).mean())) for h in range(len(self.Y)))
         longest = scales.longest / float(np.linalg.norm(E, axis=1).max())
         size = min(TYPICAL / strongest, longest) if strongest > 0 else scales.step
-        return exact(E * size, size + scales.query, self.reader, self.spec)
+        (E,) = yield from settle("blocks", exact(E * size, size + scales.query, self.reader, self.spec))
+        return E
 
     def _one_by_one(self, Q: Array, blocks: list[Array]) -> Asking[tuple[list[Array], float]]:
         """Every block at every q."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.derivatives import EDGE, STEP, At, clusters, of_length
@@ -202,7 +203,6 @@ def _exact_probes(
     """
     H, D = u.shape
     N = np.linalg.svd(u)[2][H:]
-    PN = P @ N.T
     blocks: list[list[Array]] = [[] for _ in range(H)]
     data: Data = []
     # One set of logits leaves D - H columns; heads of small rank, or noise, need more to be told from the rest.
@@ -213,17 +213,18 @@ def _exact_probes(
             return None
         x, t = chosen
         used.append(t)
-        r = float(np.sqrt((EDGE * at.ball.radius) ** 2 - x @ x))
+        r = np.sqrt((EDGE * at.ball.radius) ** 2 - x @ x)
         extra = rng.standard_normal((_SPARE, D - H)) @ N
         extra *= r / np.linalg.norm(extra, axis=1, keepdims=True)
         k = min(_OPPOSITE, D - H)
-        w = x + np.vstack([r * N, -r * N[:k], extra])
+        # N is one basis of many, and u comes from differences over a small step: last digits are magnified in both.
+        w, N, t, r = yield from settle("free tokens", x + np.vstack([r * N, -r * N[:k], extra]), N, t, r)
         y = yield from at.ask(w[:, None], phase)
         data.append(((w - at.q)[:, None], y))
         middle = (y[:k] + y[D - H : D - H + k]).mean(axis=0) / 2
         A = (y[: D - H] - middle).T / r
         for h in range(H):
-            blocks[h].append(A - PN / (1 + np.exp(-t[h])))
+            blocks[h].append(A - P @ N.T / (1 + np.exp(-t[h])))
     left = np.hstack([left_null(np.hstack(block), s) for block in blocks])
     O = np.linalg.inv(left.T)
     return np.hstack([np.linalg.qr(part)[0] for part in np.split(O, H, axis=1)]), data

@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -101,7 +102,7 @@ def read_scene(spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.G
     constant, y = y[0], y[1:]
     noise = max(spec.eps, rounding_unit(y))
     if norm is None:
-        return _plain(spec, U, y - constant, constant, noise, sinks)
+        return (yield from _plain(spec, U, y - constant, constant, noise, sinks))
     residual = False
     if spec.outputs == d:
         far = U[:1] * power_of_two(min(2.0**20, 0.5 * spec.domain.norm_limit / size))
@@ -110,7 +111,7 @@ def read_scene(spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.G
     out = y - constant - (U if residual and not sinks else 0.0)
     eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks, spec)
     M = np.linalg.solve(seen(U, eps), out).T
-    return _scene(spec, eps, M, constant, residual, noise, sinks)
+    return (yield from _scene(spec, eps, M, constant, residual, noise, sinks))
 
 
 def _alone(x: Array, sinks: bool, phase: str) -> Probes:
@@ -143,13 +144,13 @@ def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool,
     )
 
 
-def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, sinks: bool) -> Scene:
+def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, sinks: bool) -> Asking[Scene]:
     """No norm: a residual hides in M; heads that share values leave M - 1 of smaller rank than M."""
     M = solve_orthogonal(U, y).T
     d, residual = spec.dim, False
     if spec.outputs == d and not sinks:
         residual = _rank(M - np.eye(d), noise) < _rank(M, noise)
-    return _scene(spec, None, M - np.eye(d) if residual else M, constant, residual, noise, sinks)
+    return (yield from _scene(spec, None, M - np.eye(d) if residual else M, constant, residual, noise, sinks))
 
 
 def _rank(M: Array, noise: float) -> int:
@@ -158,7 +159,9 @@ def _rank(M: Array, noise: float) -> int:
 
 def _scene(
     spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
-) -> Scene:
+) -> Asking[Scene]:
     Vt, rank = np.linalg.svd(M)[2], _rank(M, noise)
+    # Of tokens that write nothing any basis will do, and last digits choose which.
+    written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
     dtype = spec.dtype if noise < _EXACT else "float32"
-    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, Vt[:rank], Vt[rank:], sinks)
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks)
