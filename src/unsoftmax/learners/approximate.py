@@ -15,12 +15,12 @@ from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Precision, Program
 from unsoftmax.learners.core.links import asking_both_signs
-from unsoftmax.learners.core.noise import MEASURING, confirmed, known_noise, noise_beside
+from unsoftmax.learners.core.noise import MEASURING, known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import read_pairs
 from unsoftmax.learners.single import approximate_paper
 from unsoftmax.learners.single.averaging import Averaging
 from unsoftmax.learners.single.averaging_cost import averageable, most_queries, planned_blocks
-from unsoftmax.learners.single.token_pairs import ask_pairs, read_values, working_lengths
+from unsoftmax.learners.single.token_pairs import ask_pairs, confirmed, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem

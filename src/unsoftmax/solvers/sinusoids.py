@@ -104,3 +104,9 @@ def crossing(left: Piece, right: Piece) -> Crossing | None:
     if not 0 < s < w:
         return None
     return Crossing(t1 + s, abs(d2 * math.cos(s) - d1 * math.cos(w - s)) / math.sin(w))
+
+
+def meeting(left: Piece, right: Piece) -> float:
+    """Angle of a kink from its two final pieces."""
+    found = crossing(left, right)
+    return found.angle if found is not None else 0.5 * (left.right[0] + right.left[0])

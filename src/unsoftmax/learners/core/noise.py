@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import NotIdentifiable
 from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
-from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.links import readable_length
 from unsoftmax.learners.core.pair_logits import Values
-from unsoftmax.models.single_head import SingleHead
-from unsoftmax.probes.base import Array, Probes, one_row
-from unsoftmax.probes.norm_budget import TokenPairs, representable, turned
+from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import Link, OracleSpec
 
@@ -90,13 +88,6 @@ _LARGEST_SHORT = 2.0**12
 
 _UNDONE = 1e-13
 """What undoing a link and doing it again may change of an answer."""
-
-_CONFIRMING = 24
-"""Fresh pairs like the main ones whose gaps are held against the stated precision: so many tell a root mean square to a
-seventh, 1 / sqrt(2 * 24)."""
-
-_INSIDE = 8.0
-"""How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
 
 
 def sigmas(dim: int) -> float:
@@ -279,39 +270,3 @@ def _few_digits(x: Array, bits: int) -> Array:
     """Round every row to `bits` digits below its largest entry (never longer than 1/0.95 times what it was)."""
     step = 2.0 ** (np.ceil(np.log2(np.abs(x).max(axis=1, keepdims=True))) - bits)
     return np.asarray(np.trunc(x / step) * step)
-
-
-def confirmed(
-    head: SingleHead, precision: Precision, design: TokenPairs, spec: OracleSpec, rng: np.random.Generator
-) -> Asking[Precision]:
-    """The precision held against fresh pairs like the main ones, and widened if they disagree by more than it says.
-
-    Noise measured on one-row answers can miss what happens inside (scores in a short number format).
-    """
-    d = head.dim
-    n = head.v / np.linalg.norm(head.v)
-    along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
-    pick = rng.integers(d, size=_CONFIRMING)
-    turned_pair = [
-        (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
-    ]
-    tokens = representable(np.stack(turned_pair, axis=1), spec.dtype)
-    y = yield Probes(tokens, phase="pilot", saturable=True)
-    a, b = tokens[:, 0] - tokens[:, 1], tokens[:, 1]
-    size = np.linalg.norm(tokens, axis=2).max(axis=1)
-    own = precision.noise.radius(y, size * float(np.linalg.norm(head.v)))
-    scores = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) * precision.W / d
-    expected = np.hypot(own, np.hypot(np.abs(a @ head.v) / 4 * scores, size * precision.v / math.sqrt(d)))
-    ratio = np.abs(y - head(tokens)) / expected
-    excess = float(np.sqrt(np.mean(ratio[np.isfinite(ratio)] ** 2)))
-    if excess <= 1:
-        return precision
-    if excess > _INSIDE:
-        raise ModelMismatch(
-            f"fresh pairs differ from the recovered head by {excess:.2g} times what the noise of single tokens "
-            "explains. The target is not a single softmax head, or computes its scores far less exactly than the rest."
-        )
-    wider = 2 * excess
-    noise = precision.noise
-    noise = replace(noise, absolute=noise.absolute * wider, relative=noise.relative * wider)
-    return replace(precision, W=precision.W * wider, v=precision.v * wider, noise=noise)

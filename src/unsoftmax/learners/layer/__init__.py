@@ -5,6 +5,7 @@ norms      is there a LayerNorm, and on which side
 one_row    one-token queries: the affine map, and the noise of the answers
 plain      a layer without LayerNorm: the steps below, one after the other
 scan       hard attention: which token each head picks, and how many heads there are
+picks      picked tokens: how answers respond to moves of them, and how far they may move
 ranges     where each head writes, and P_h
 scores     one sequence reads all heads' attention
 keys       W_h and c_h: key directions in full at a few query tokens

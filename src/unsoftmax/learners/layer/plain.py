@@ -13,10 +13,11 @@ from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.limited import limited, settles
 from unsoftmax.learners.layer.one_row import Affine, read_affine
+from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.presets import PRESETS, Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_values
-from unsoftmax.learners.layer.scan import Picks, ample, scan
+from unsoftmax.learners.layer.scan import ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array

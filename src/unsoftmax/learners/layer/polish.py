@@ -9,8 +9,8 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.keys import directions_at
+from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.scan import Picks
 from unsoftmax.learners.layer.scores import Reader, Scales
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid

@@ -14,10 +14,11 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.keys import read_keys
+from unsoftmax.learners.layer.picks import Picks, Readout
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, steps
-from unsoftmax.learners.layer.scan import Picks, Readout, scan
+from unsoftmax.learners.layer.scan import scan
 from unsoftmax.learners.layer.scores import Reader, find_scales
 from unsoftmax.learners.layer.shell import Shell, read_shell
 from unsoftmax.probes.around import orthonormal

@@ -12,8 +12,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced
+from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.scan import Picks
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid

@@ -13,8 +13,9 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain
-from unsoftmax.learners.relu.search import Search, meeting
+from unsoftmax.learners.relu.search import Search
 from unsoftmax.probes.circle import Circle
+from unsoftmax.solvers.sinusoids import meeting
 
 _MOST_LEVELS = 120
 """Levels of the search; kinks at half the distance take one more, so two or three dozen are usual."""

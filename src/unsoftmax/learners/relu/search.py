@@ -16,7 +16,7 @@ from unsoftmax.learners.relu.chain import Gap, Plan
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import Circle
-from unsoftmax.solvers.sinusoids import Piece, agree, crossing, merged
+from unsoftmax.solvers.sinusoids import Piece, agree, crossing, meeting, merged
 
 SIGMAS = 8.0
 """Answers farther than this many noise levels from a piece are not on it."""
@@ -297,9 +297,3 @@ class Search:
                 gaps.append(Gap())
             pieces.append(self.pieces[index + 1])
         self.pieces, self.gaps = pieces, gaps
-
-
-def meeting(left: Piece, right: Piece) -> float:
-    """Angle of a kink from its two final pieces."""
-    found = crossing(left, right)
-    return found.angle if found is not None else 0.5 * (left.right[0] + right.left[0])

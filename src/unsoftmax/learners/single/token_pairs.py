@@ -6,18 +6,19 @@ Theory: docs/theory/approximate.md, "The default".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.learners.core.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.links import READABLE
-from unsoftmax.probes.base import Array, one_row
-from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs
+from unsoftmax.models.single_head import SingleHead
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs, turned
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
 
@@ -34,6 +35,13 @@ _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 _SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-20}
 """Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; float16 ends at
 2^-24."""
+
+_CONFIRMING = 24
+"""Fresh pairs like the main ones whose gaps are held against the stated precision: so many tell a root mean square to a
+seventh, 1 / sqrt(2 * 24)."""
+
+_INSIDE = 8.0
+"""How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
@@ -160,3 +168,39 @@ def ask_pairs(
     if first:
         first = [(yield design.columns(0, 1, "repair"))]
     return design, design.matrix(np.concatenate([*first, rest]))
+
+
+def confirmed(
+    head: SingleHead, precision: Precision, design: TokenPairs, spec: OracleSpec, rng: np.random.Generator
+) -> Asking[Precision]:
+    """The precision held against fresh pairs like the main ones, and widened if they disagree by more than it says.
+
+    Noise measured on one-row answers can miss what happens inside (scores in a short number format).
+    """
+    d = head.dim
+    n = head.v / np.linalg.norm(head.v)
+    along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
+    pick = rng.integers(d, size=_CONFIRMING)
+    turned_pair = [
+        (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
+    ]
+    tokens = representable(np.stack(turned_pair, axis=1), spec.dtype)
+    y = yield Probes(tokens, phase="pilot", saturable=True)
+    a, b = tokens[:, 0] - tokens[:, 1], tokens[:, 1]
+    size = np.linalg.norm(tokens, axis=2).max(axis=1)
+    own = precision.noise.radius(y, size * float(np.linalg.norm(head.v)))
+    scores = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) * precision.W / d
+    expected = np.hypot(own, np.hypot(np.abs(a @ head.v) / 4 * scores, size * precision.v / math.sqrt(d)))
+    ratio = np.abs(y - head(tokens)) / expected
+    excess = float(np.sqrt(np.mean(ratio[np.isfinite(ratio)] ** 2)))
+    if excess <= 1:
+        return precision
+    if excess > _INSIDE:
+        raise ModelMismatch(
+            f"fresh pairs differ from the recovered head by {excess:.2g} times what the noise of single tokens "
+            "explains. The target is not a single softmax head, or computes its scores far less exactly than the rest."
+        )
+    wider = 2 * excess
+    noise = precision.noise
+    noise = replace(noise, absolute=noise.absolute * wider, relative=noise.relative * wider)
+    return replace(precision, W=precision.W * wider, v=precision.v * wider, noise=noise)
