@@ -20,7 +20,7 @@ from unsoftmax.auditing.ladder import Scenario, ladder
 from unsoftmax.auditing.unknowns import unknowns_of
 from unsoftmax.diagnosis import Automatic, examine
 from unsoftmax.errors import InvalidArgument
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Learner
+from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.identity import fingerprint, identity
@@ -173,5 +173,5 @@ def _unknowns(spec: OracleSpec, model: Model | None, recovery: Recovery | None =
     """Degrees of freedom of the true or the recovered model, as far as its stated error tells; d^2 + d at first."""
     if model is None:
         return theory.single_head_unknowns(spec.dim)
-    stated = [] if recovery is None else [c.bound for c in recovery.certificate if c.name == RELATIVE_ERROR]
-    return unknowns_of(model, max(stated, default=0.0))
+    stated = None if recovery is None else recovery.certificate.stated_error
+    return unknowns_of(model, stated or 0.0)

@@ -45,7 +45,7 @@ def row(point: Row) -> Row:
     )
     asked = found.usage.billed - sum(phases.get(name, 0) for name in ("pilot", "repair", "verify"))
     assert isinstance(found.model, KernelHead)
-    stated = next(claim.bound for claim in found.certificate if claim.name == "relative parameter error")
+    stated = found.certificate.stated_error or 0.0
     error = distance(found.model, head)
     return {
         "named": found.model.kernel.name == head.kernel.name and found.model.normalised == normalised,

@@ -49,7 +49,7 @@ def row(point: Row) -> Row:
     y = head(X) if point["target"] == "head" else MultiHead(W, v)(X)
     found = fit(Log(X, y), holdout=HELD_OUT, seed=point["seed"], starts=120 if point["target"] == "head" else 6)
     recovered = found.status is Status.RECOVERED
-    stated = next((claim.bound for claim in found.certificate if claim.name == "relative parameter error"), None)
+    stated = found.certificate.stated_error
     error = distance(found.model, head)
     return {
         "recovered": recovered,

@@ -16,7 +16,7 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array
-from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, Usage
+from unsoftmax.results.recovery import RELATIVE_ERROR, Certificate, Claim, Recovery, Status, Usage
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
     relative = [norm / size for norm, size in zip((spread.norm_W, spread.norm_P), sizes, strict=True)]
     which = "W and P" if shape.outputs > 1 else "W and v"
     stated = Claim(
-        "relative parameter error",
+        RELATIVE_ERROR,
         BARS * judged.deviation * max(relative),
         statement=f"of {which}{' on what the log determines' if number else ''}, from the residual and J",
     )

@@ -269,18 +269,19 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            text = str(error)
-            if "locked" in text or "busy" in text:
+            # The last byte of the code is its kind, the others say more.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise LedgerError(
                     f"{self.path} is in use by another run; wait until it ends, or pass another path."
                 ) from error
-            if "unable to open" in text or "readonly" in text or "full" in text or "I/O" in text:
+            if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise LedgerError(
-                    f"{self.path} cannot be opened or written ({text}); check that the directory exists, is writable "
+                    f"{self.path} cannot be opened or written ({error}); check that the directory exists, is writable "
                     "and has space."
                 ) from error
             raise LedgerError(
-                f"{self.path} cannot be read as a ledger ({text}); restore a copy, or start a new ledger."
+                f"{self.path} cannot be read as a ledger ({error}); restore a copy, or start a new ledger."
             ) from error
         except (ArithmeticError, MemoryError, RecursionError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.path} is damaged ({error}); restore a copy, or start a new ledger.") from error

@@ -19,6 +19,10 @@ from unsoftmax.results.scope import Scope, scope_from
 
 Basis = Literal["proved", "measured", "assumed"]
 
+RELATIVE_ERROR = "relative parameter error"
+"""Name of the claim that states how far the parameters may be off, relative to their size; `Certificate.stated_error`
+reads it."""
+
 _ERROR = BESIDE + "error of "
 """Names of the standard errors in a file."""
 
@@ -86,6 +90,11 @@ class Certificate:
     def holds(self) -> bool:
         """True if fresh queries were asked and no claim fails; a bound that is only stated is no check."""
         return any(claim.observed is not None for claim in self.claims) and all(c.holds for c in self.claims)
+
+    @property
+    def stated_error(self) -> float | None:
+        """How far the parameters may be off, relative to their size; None where that is not stated."""
+        return max((claim.bound for claim in self.claims if claim.name == RELATIVE_ERROR), default=None)
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(self.claims)

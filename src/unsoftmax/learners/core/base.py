@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from unsoftmax.inversion import Noise
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Request
+from unsoftmax.results.recovery import RELATIVE_ERROR as RELATIVE_ERROR
 from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.spec import OracleSpec
 
@@ -35,11 +36,6 @@ class Settled:
 Asking = Generator[Request | Settled, Array, T]
 """A piece of a program: asks rounds of probes, returns a T. Compose with `yield from`."""
 
-
-RELATIVE_ERROR = "relative parameter error"
-"""Name of `Allowance.parameters`: what the noise of the answers leaves in the model. A learner states it for the number
-format that is declared; verification allows gaps up to it, and puts what fresh answers show in its place where that is
-more."""
 
 ERROR_OF_W = "error of W"
 """Name of a claim: the same as a norm, ||W^ - W||_F."""
@@ -88,7 +84,9 @@ class Precision:
 class Allowance:
     """What a learner states of its model and verification may allow for: a claim each, None where nothing is stated.
 
-    `parameters`: relative error of every parameter (RELATIVE_ERROR). `network`: error of a learned network
+    `parameters`: relative error of every parameter (RELATIVE_ERROR), what the noise of the answers leaves in the model
+    for the number format that is declared; verification allows gaps up to it, and puts what fresh answers show in its
+    place where that is more. `network`: error of a learned network
     (NETWORK_RESIDUAL). `row_space`: angle to the true row space of an output layer. `values`, `scores` and `flips` are
     of heads behind labels: ||v^ - v||, ||W^ - W||_F, and how often a label is wrong. `precision` is what the noise of
     an oracle leaves; it is no claim itself (`Precision.claims`).
