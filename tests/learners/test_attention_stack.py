@@ -80,10 +80,26 @@ def test_what_is_given_is_held_against_what_is_found(given) -> None:
         recovered(stack(), **given)
 
 
-@pytest.mark.parametrize("kind", [{"final_norm": True}, {"final_norm": True, "network": 6}])
-def test_a_final_norm_is_refused_by_name(kind) -> None:
-    with pytest.raises(us.errors.ModelMismatch, match="final norm"):
-        recovered(stack(**kind))
+@pytest.mark.parametrize(
+    "kind",
+    [{"network": 12}, {"network": 12, "activation": "relu", "causal": True}, {"norm": "rms", "network": 9, "heads": 1}],
+    ids=str,
+)
+def test_heads_behind_a_final_norm(kind) -> None:
+    target = stack(**({"dim": 9, "final_norm": True} | kind))
+    recovery = recovered(target, final_norm=True)
+    model = recovery.model
+    (claim,) = [c for c in recovery.certificate.claims if c.name == "relative parameter error"]
+    assert us.models.distance(model, target) <= min(claim.bound, 1e-8)
+    assert model.final_norm
+    assert model.heads == target.heads
+    assert "frozen contexts" in [c.name for c in recovery.certificate.claims]
+
+
+def test_norms_after_the_layers_are_refused_by_name() -> None:
+    layer = us.models.AttentionLayer.random(8, 2, norm="post", residual=True, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match="post-norm"):
+        recovered(layer)
 
 
 def test_the_claim_covers_the_error() -> None:

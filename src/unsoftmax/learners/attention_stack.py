@@ -15,6 +15,7 @@ from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
 from unsoftmax.learners.stack.apart import Apart, tell_apart
 from unsoftmax.learners.stack.assembly import outcome
+from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.order import find_causal, find_layers
@@ -87,10 +88,9 @@ class AttentionStack:
         frame = yield from find_frame(spec, rng)
         if self.norm not in ("auto", frame.norm):
             raise ModelMismatch(f"`norm` was given as {self.norm!r}, and one-token answers show {frame.norm!r}.")
-        if self.final_norm is True:
-            raise ModelMismatch(
-                "`final_norm` was given as True, and answers to long tokens are not bounded: there is none."
-            )
+        if self.final_norm not in ("auto", frame.final is not None):
+            seen = "stay bounded: there is one" if frame.final else "are not bounded: there is none"
+            raise ModelMismatch(f"`final_norm` was given as {self.final_norm}, and answers to long tokens {seen}.")
         if frame.norm is None:
             plain, error = yield from learn_plain(frame, spec, rng, seed, self.polish)
             self._compare(list(plain.sizes))
@@ -107,14 +107,26 @@ class AttentionStack:
     def _wide(self, far: Far, rng: np.random.Generator, seed: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""
         for again in range(_ATTEMPTS):
-            apart = yield from tell_apart(far, rng, again)
-            polished, misfit = yield from self._heads(far, apart, rng, seed, "repair" if again else "main")
+            if far.frame.final is not None:
+                polished, misfit = yield from self._behind_norm(far, rng, seed, again)
+            else:
+                apart = yield from tell_apart(far, rng, again)
+                polished, misfit = yield from self._heads(far, apart, rng, seed, "repair" if again else "main")
             if misfit <= far.rough:
                 return polished
         raise ModelMismatch(
-            f"{apart.heads} heads were told apart at each of {_ATTEMPTS} displacements, and none explain all frozen "
-            f"contexts: they miss by {misfit:.2g}. The target is no pre-norm stack, or its scores are too strong."
+            f"{len(polished.heads)} heads were told apart at each of {_ATTEMPTS} displacements, and none explain all "
+            f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, or its scores are too strong."
         )
+
+    def _behind_norm(self, far: Far, rng: np.random.Generator, seed: int, again: int) -> Asking[tuple[Polished, float]]:
+        """Heads behind a final norm, cut to the ranks they show; and their misfit, absolute."""
+        star, _ = yield from read_confined(far, rng, again, "repair" if again else "main")
+        heads = cut_heads(star)
+        if not self.polish or heads.flat.size > LARGEST:
+            return (yield from unpolished(far, heads, rng))
+        yield from ask_wide(far, heads, rng)
+        return polish_wide(far, heads, seed)
 
     def _heads(
         self, far: Far, apart: Apart, rng: np.random.Generator, seed: int, phase: str

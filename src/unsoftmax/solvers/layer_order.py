@@ -108,17 +108,30 @@ def first_order(y: list[Array], scales: Array) -> Array:
     return np.asarray(term - term.mean(axis=0))
 
 
-def find_order(heads: Heads, T: Array, contexts: Contexts, term: Array, networks: bool) -> Order:
-    """o from the 1/lambda term (B, d) at contexts that share one q; T (d, D) maps coordinates to tokens."""
+def find_order(
+    heads: Heads, T: Array, contexts: Contexts, term: Array, networks: bool, limit: Array | None = None
+) -> Order:
+    """o from the 1/lambda term (B, d) at contexts that share one q; T (d, D) maps coordinates to tokens.
+
+    Behind a final norm, `limit` (B, D) is what shows at infinity: the term then lacks its part along q and has
+    -a limit in it, where a is what is written along q: by the heads, which are known, and by all else, one number.
+    """
     n, (_, d) = len(heads), term.shape
     size = Size(n, T.shape[1], d, heads.B.shape[1], heads.V.shape[1], networks)
-    E = np.eye(d)
+    E, q = np.eye(d), contexts.q[0]
+    if limit is not None:
+        E = np.linalg.qr(np.column_stack([q, np.eye(d)]))[0][:, 1:d]
     if size.outputs < d:
-        E = np.linalg.qr(np.random.default_rng(0).standard_normal((d, size.outputs)))[0]
+        E = E @ np.linalg.qr(np.random.default_rng(0).standard_normal((E.shape[1], size.outputs)))[0]
     written, shared = _columns(heads, T, contexts, E)
+    if limit is not None:
+        along = (written @ q).sum(axis=1, keepdims=True) / (q @ q)
+        term = term + along * limit
+        shared = np.concatenate([shared, (limit @ E)[:, :, None]], axis=2)
     own = [np.ones((len(term), 1))]
     if networks:
-        own += [_coordinates(written[:, g], size.s) for g in range(n)]
+        across = np.eye(len(q)) - np.outer(q, q) / (q @ q)
+        own += [_coordinates(written[:, g] @ across, size.s) for g in range(n)]
     # What every output has for itself is eliminated: the rest is seen across the span of those columns.
     Q = np.linalg.qr(np.concatenate(own, axis=1))[0]
     M, y = ((x - np.tensordot(Q, np.tensordot(Q.T, x, axes=1), axes=1)) for x in (shared, term @ E))
@@ -130,7 +143,7 @@ def find_order(heads: Heads, T: Array, contexts: Contexts, term: Array, networks
 
 
 def _columns(heads: Heads, T: Array, contexts: Contexts, E: Array) -> tuple[Array, Array]:
-    """What heads write across q (B, n, D), and columns (B, outputs, unknowns) of o and phi, outputs combined by E."""
+    """What heads write (B, n, D), and columns (B, outputs, unknowns) of o and phi, outputs combined by E."""
     q, n = contexts.q[0], len(heads)
     across = np.eye(len(q)) - np.outer(q, q) / (q @ q)
     seen_by = _seen_by(heads, q)
@@ -140,9 +153,9 @@ def _columns(heads: Heads, T: Array, contexts: Contexts, E: Array) -> tuple[Arra
     for start in range(0, len(contexts), rows):
         part = contexts.take(slice(start, start + rows))
         at = at_work(heads, part.q, part)
-        a = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ T @ across
+        a = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ T
         DA = at_work(looked, part.q, part).by_own_of_each() @ across
-        feeds = np.einsum("bhef,bgf->behg", DA, a, optimize=True).reshape(len(part), E.shape[1], n * n)
+        feeds = np.einsum("bhef,bgf->behg", DA, a @ across, optimize=True).reshape(len(part), E.shape[1], n * n)
         phi = [DA[:, h] @ seen_by[h] for h in range(n)]
         written.append(a)
         columns.append(np.concatenate([feeds, *phi], axis=2))

@@ -19,25 +19,33 @@ from unsoftmax.solvers.stack_heads import AtWork, Contexts, Heads, at_work
 
 @dataclass(frozen=True, eq=False)
 class Wide:
-    """All heads at once."""
+    """All heads at once; `across`: behind a final norm, which leaves of an answer what is across q (outputs are D)."""
 
     heads: Heads
+    across: bool = False
 
     @property
     def flat(self) -> Array:
         return self.heads.flat
 
     def like(self, flat: Array) -> Wide:
-        return Wide(self.heads.like(flat))
+        return Wide(self.heads.like(flat), self.across)
 
     def answers(self, data: Contexts) -> Array:
         """(B, d)."""
-        return at_work(self.heads, data.q, data, minus_own=True).out
+        return self._left(at_work(self.heads, data.q, data, minus_own=True).out, data.q)
 
     def jacobian(self, data: Contexts) -> tuple[Array, Array]:
         """Answers (B, d) and their derivative (B, d, parameters)."""
         seen = at_work(self.heads, data.q, data, minus_own=True)
-        return seen.out, seen.by_parameters()
+        return self._left(seen.out, data.q), self._left(seen.by_parameters(), data.q)
+
+    def _left(self, x: Array, q: Array) -> Array:
+        """x (B, d, ...) without its part along q (B, d)."""
+        if not self.across:
+            return x
+        unit = (q / np.linalg.norm(q, axis=1, keepdims=True)).reshape(q.shape + (1,) * (x.ndim - 2))
+        return np.asarray(x - unit * (unit * x).sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,8 +32,8 @@ class Ray:
 
     @property
     def own(self) -> Array:
-        """delta'W delta by head (n,)."""
-        return np.asarray(-(self.theta[:, 0] + self.opposite))
+        """delta'W base by head (n,)."""
+        return np.asarray((self.theta[:, 0] + self.opposite) / 2)
 
     @property
     def offset(self) -> Array:
@@ -41,9 +41,9 @@ class Ray:
         return np.asarray((self.theta[:, 0] - self.opposite) / 2)
 
     def row(self, v: Array) -> Array:
-        """delta'W v (n, k) for columns v (D, k) in the span of the slice's E and delta."""
-        delta = self.slice.delta
-        along = delta @ v / (delta @ delta)
+        """delta'W v (n, k) for columns v (D, k) in the span of the slice's E and base."""
+        base = self.slice.base
+        along = base @ v / (base @ base)
         return np.asarray(self.theta[:, 1:] / self.slice.rho @ (self.slice.E.T @ v) + self.own[:, None] * along)
 
 

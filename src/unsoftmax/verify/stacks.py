@@ -15,7 +15,7 @@ import numpy as np
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far
-from unsoftmax.learners.stack.frame import Frame
+from unsoftmax.learners.stack.frame import Final, Frame
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array, Probes
@@ -57,7 +57,7 @@ def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance)
     rng = np.random.default_rng([seed, 0x57ACC])
     claimed = min(allows.relative_error, _MOST_CLAIMED)
     found = []
-    if model.norm is not None and not model.final_norm:
+    if model.norm is not None and (not model.final_norm or model.networks == "unknown"):
         found.append((yield from _frozen(model, spec, claimed, rng)))
     if model.networks != "unknown":
         found.append((yield from _ordinary(model, spec, claimed, rng)))
@@ -71,7 +71,11 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
     """What contexts add to a long last token, against the sum of all heads; behind networks by differences."""
     d = spec.dim
     T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if model.norm == "layer" else np.eye(d)
-    far = Far(Frame(model.norm or "rms", T, spec.dtype), EXTRAPOLATED[spec.dtype])
+    final = None
+    if model.final_norm:
+        beta = np.zeros(d) if model.beta is None else model.beta
+        final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
+    far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype])
     gap, size, noise = yield from _gaps(model, far, spec, FROZEN, rng)
     bound = min(max(_SLACK * noise / size, claimed), 0.1)
     bent = gap > bound
@@ -112,7 +116,12 @@ def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array
     weights = attention_weights(np.einsum("bnd,hbd->bhn", X, u), None)
     P = np.concatenate([layer.P for layer in model.layers])
     mixed = np.einsum("bhn,bnd->bhd", weights, X) - X[:, None, -1]
-    return np.einsum("hed,bhd->be", P, mixed)
+    out = np.einsum("hed,bhd->be", P, mixed)
+    if frame.final is None:
+        return out
+    # A final norm leaves what is across the last token.
+    out = out @ frame.T
+    return np.asarray(out - q * (q * out).sum(axis=1, keepdims=True) / frame.d)
 
 
 def _near_ties(model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -13,8 +13,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.probes.base import Array
-from unsoftmax.probes.slices import Slice, slice_across
-from unsoftmax.probes.sphere import sphere
+from unsoftmax.probes.slices import Slice
 from unsoftmax.solvers.head_separation import Separation, count_heads, separate, settings_needed
 from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
 
@@ -52,7 +51,7 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
     best: Apart | None = None
     full = False
     for attempt, size in enumerate(SIZES[again:], again):
-        delta = size * far.frame.radius * sphere(rng, (far.frame.D,))
+        delta = far.displacement(size, rng)
         found, crowded = yield from _at(delta, far, rng, "main" if attempt == 0 else "repair")
         full = full or crowded
         if found is not None and (best is None or found.misfit < best.misfit):
@@ -63,7 +62,7 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
         return best
     if full:
         raise NotIdentifiable(
-            f"the answers to frozen contexts fill all {far.frame.d} outputs and do not fall apart into as many heads: "
+            f"the answers to frozen contexts fill all {far.outputs} outputs and do not fall apart into as many heads: "
             "the stack has more heads in total than outputs. Ask for an answer with more numbers."
         )
     raise ModelMismatch(
@@ -75,7 +74,7 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
 
 def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[tuple[Apart | None, bool]]:
     """Heads at delta, None if they are not clear; and whether they filled the outputs."""
-    cut, k = slice_across(delta, far.frame.radius), COPIES[:, 1] / COPIES[:, 0]
+    cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
     F, Y = yield from _ask(cut, far, cut.features + _SPARE, rng, phase)
     size = float(np.sqrt(np.mean(Y**2)))
     n = count_heads(Y, far.floor(size))
@@ -88,10 +87,10 @@ def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[
         n = count_heads(Y, far.floor(size))
     found = separate(Y, k, n, rng)
     if found is None or found.isolation < _ISOLATED:
-        return None, n == far.frame.d
+        return None, n == far.outputs
     rows = np.repeat(F, len(k), axis=0)
     fit = fit_logits(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
-    return Apart(cut, fit, fit.residual * size), n == far.frame.d
+    return Apart(cut, fit, fit.residual * size), n == far.outputs
 
 
 def _ask(cut: Slice, far: Far, m: int, rng: np.random.Generator, phase: str) -> Asking[tuple[Array, Array]]:

@@ -5,12 +5,14 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack".
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.learners.stack.far import Far
+from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.polish import Polished
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
@@ -38,11 +40,22 @@ def outcome(
         constants, eps = np.zeros((len(layers), far.frame.d)), 0.0
     parts, start = [], 0
     for size, constant in zip(sizes, constants, strict=True):
-        parts.append(_layer(heads.take(list(range(start, start + size))), constant, far.frame.T))
+        own = heads.take(list(range(start, start + size)))
+        own = replace(own, O=np.einsum("de,hes->hds", far.frame.basis, own.O))
+        parts.append(_layer(own, constant, far.frame.T))
         start += size
     networks: Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
-    model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks).astype(spec.dtype)
+    model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
+    model = model.astype(spec.dtype)
     return Outcome(model, (_found(model, heads, far.networks),), (_order(order),), Allowance(_error(polished)))
+
+
+def _on_top(frame: Frame) -> dict[str, Any]:
+    """The final norm, if there is one; an RMSNorm has no beta."""
+    if frame.final is None:
+        return {}
+    beta = frame.final.beta if frame.norm == "layer" else None
+    return {"final_norm": True, "gamma": frame.final.gamma, "beta": beta}
 
 
 def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
@@ -70,4 +83,5 @@ def _found(model: AttentionStack, heads: Heads, networks: bool) -> str:
     counts = ", ".join(map(str, model.heads))
     seen = "causal" if model.causal else "every token sees all"
     ranks = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
+    between += ", a final norm on top" if model.final_norm else ""
     return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {between}."

@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.slices import Slice, slice_across
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.stack_heads import Contexts
 
@@ -51,7 +52,7 @@ class Far:
     def noise(self) -> float:
         """Rounding of what is written, absolute: a few units in the last place of lambda."""
         unit = 2.0**-52 if self.frame.dtype == "float64" else 2.0**-23
-        return float(4 * unit * (np.abs(_weights(self.lengths)) * self.lengths).sum())
+        return float(4 * unit * (np.abs(weights_at_infinity(self.lengths)) * self.lengths).sum())
 
     @property
     def clear(self) -> float:
@@ -82,22 +83,36 @@ class Far:
         """Whether single long tokens answer with more than attention alone can."""
         return self.alone is None
 
+    @property
+    def outputs(self) -> int:
+        """Numbers of an answer."""
+        return self.frame.outputs
+
+    def displacement(self, size: float, rng: np.random.Generator) -> Array:
+        """delta (D,) at random, of `size` radii."""
+        return np.asarray(size * self.frame.radius * sphere(rng, (self.frame.D,)))
+
+    def cut(self, delta: Array, directions: Array | None = None) -> Slice:
+        """All q for which q and q + delta are on the sphere, or those in the span of delta and `directions`."""
+        return slice_across(delta, self.frame.radius, directions)
+
     def ask(self, q: Array, others: Array, counts: Array, length: Array | float, phase: str) -> Asking[Array]:
-        """What is added (B, d) to last tokens length * q (B, D) behind others (B, N, D), repeated counts (B, N)."""
+        """What is added (B, outputs) to last tokens length * q (B, D) behind others (B, N, D), copies (B, N)."""
         frame, B = self.frame, len(q)
-        last = np.broadcast_to(np.asarray(length, float), B)[:, None] * frame.tokens(q)
+        length = np.broadcast_to(np.asarray(length, float), B)
+        last = length[:, None] * frame.tokens(q)
         if frame.dtype == "float32":
             last = last.astype(np.float32).astype(np.float64)
         tokens = np.concatenate([frame.frozen * frame.tokens(others), last[:, None]], axis=1)
         y = yield Probes(tokens, np.column_stack([counts, np.ones(B, np.int64)]), phase)
-        return y - last
+        return frame.added(y, q, last, length)
 
     def limit(self, q: Array, others: Array, counts: Array, phase: str) -> Asking[Array]:
         """The same at lambda -> infinity, all lengths in one round."""
         k, B = len(self.lengths), len(q)
         lengths = np.repeat(self.lengths, B)
         y = yield from self.ask(np.tile(q, (k, 1)), np.tile(others, (k, 1, 1)), np.tile(counts, (k, 1)), lengths, phase)
-        return np.tensordot(_weights(self.lengths), y.reshape(k, B, -1), axes=1)
+        return np.tensordot(weights_at_infinity(self.lengths), y.reshape(k, B, -1), axes=1)
 
     def written(self, q: Array, others: Array, counts: Array, phase: str = "main") -> Asking[Array]:
         """What the heads add because of the context: (B, d), the last token's answer alone taken off."""
@@ -118,15 +133,20 @@ class Far:
         return (yield from self.written(q, others, copies - [0, 1], phase))
 
 
-def _weights(lengths: tuple[float, ...]) -> Array:
+def weights_at_infinity(lengths: tuple[float, ...]) -> Array:
     """Weights (k,) of the polynomial in 1/lambda through all lengths at 1/lambda = 0."""
     x = 1 / np.asarray(lengths)
     return np.array([np.prod([b / (b - a) for b in x if b != a]) for a in x])
 
 
 def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
-    """D + 3 single long tokens, phase "values": affine if there are only heads, and then never asked again."""
+    """D + 3 single long tokens, phase "values": affine if there are only heads, and then never asked again.
+
+    Behind a final norm they are not affine in any case, and every q is asked alone.
+    """
     D = frame.D
+    if frame.final is not None:
+        return Far(frame, EXTRAPOLATED[frame.dtype])
     far = Far(frame, ONE_LENGTH[frame.dtype])
     q = frame.radius * sphere(rng, (D + 1 + _SPARE, D))
     none = np.zeros((len(q), 0))

@@ -23,8 +23,19 @@ their squares are still numbers of the format."""
 _SAME = 1e-5
 """Relative gap below which answers count as equal: float32 leaves 1e-6."""
 
+_LONG = 3
+"""Long tokens beyond the first that give gamma and beta of a final norm: two numbers for each output from four."""
+
 _LEAST = 4
 """Fewest dimensions of normalised tokens: a displacement, a slice across it, and turns of both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Final:
+    """A norm on top of all layers: answers are gamma * norm(x) + beta, both (d,)."""
+
+    gamma: Array
+    beta: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +50,7 @@ class Frame:
     dtype: str
     one: tuple[Array, Array] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
     """An ordinary token and its answer, where no norm stands before the layers."""
+    final: Final | None = None
 
     @property
     def d(self) -> int:
@@ -51,6 +63,28 @@ class Frame:
     @property
     def radius(self) -> float:
         return float(np.sqrt(self.d))
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in which what is written shows: behind a norm the mean is lost."""
+        return self.d if self.final is None else self.D
+
+    @property
+    def basis(self) -> Array:
+        """Those numbers as tokens, (d, outputs)."""
+        return np.eye(self.d) if self.final is None else self.T
+
+    def added(self, y: Array, q: Array, last: Array, length: Array) -> Array:
+        """What layers add (B, outputs) to last tokens `last` (B, d) = length * q, from their answers y (B, d).
+
+        A final norm answers with directions: the part along q (B, D) is lost, and what is across it is known up to the
+        factor 1 / (1 + a / length) of that part a.
+        """
+        if self.final is None:
+            return np.asarray(y - last)
+        seen = ((y - self.final.beta) / self.final.gamma) @ self.T
+        along = (seen * q).sum(axis=1, keepdims=True) / self.d
+        return np.asarray(length[:, None] * (seen / along - q))
 
     @property
     def frozen(self) -> float:
@@ -71,7 +105,8 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
     y = yield one_row(np.stack([x[0], x[0] + 1.0, far]), phase="pilot")
     dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
     if np.abs(y[2] - far).max() > _SAME * np.abs(far).max():
-        _refuse_bounded(y[2], far)
+        if np.abs(y[2]).max() < 2.0**-20 * np.abs(far).max():
+            return (yield from _behind_norm(spec, y, x[1], dtype, rng))
         (both,) = yield one_row((x[0] + x[1])[None], phase="pilot")
         _refuse_bent(y[2] / FROZEN[spec.dtype], both - y[0])
         return Frame(None, np.eye(d), dtype, (x[0], y[0]))
@@ -95,13 +130,31 @@ def require_far(spec: OracleSpec) -> None:
         )
 
 
-def _refuse_bounded(y: Array, far: Array) -> None:
-    if np.abs(y).max() < 2.0**-20 * np.abs(far).max():
+def _behind_norm(spec: OracleSpec, y: Array, x: Array, dtype: str, rng: np.random.Generator) -> Asking[Frame]:
+    """gamma and beta from long tokens, which no layer turns: x (d,), answered by y[2], and three more."""
+    d = spec.dim
+    invariant = np.abs(y[1] - y[0]).max() <= _SAME * np.abs(y[:2]).max()
+    X = np.vstack([x, rng.standard_normal((_LONG, d))])
+    seen = X - X.mean(axis=1, keepdims=True) if invariant else X
+    seen = seen / np.sqrt((seen**2).mean(axis=1, keepdims=True))
+    more = yield one_row(FROZEN[spec.dtype] * X[1:], phase="pilot")
+    answers = np.vstack([y[2], more])
+    centre, mean = seen.mean(axis=0), answers.mean(axis=0)
+    gamma = ((seen - centre) * (answers - mean)).sum(axis=0) / ((seen - centre) ** 2).sum(axis=0)
+    beta = mean - gamma * centre
+    size = np.abs(answers).max()
+    if np.abs(gamma * seen + beta - answers).max() > _SAME * size:
         raise ModelMismatch(
-            "answers to very long tokens stay bounded: the last thing before the answer is a norm. A final norm on a "
-            "pre-norm stack, or norms after every layer (post-norm, as in BERT), hide the length of what heads write; "
-            "this learner serves stacks whose last layer adds to its input."
+            "answers to very long tokens stay bounded, and are not a norm of these tokens: norms stand after "
+            "the layers (post-norm, as in BERT), or something else is on top. This learner serves norms first."
         )
+    if np.abs(gamma).min() <= _SAME * size or dtype != "float64":
+        raise NotIdentifiable(
+            "the final norm of this stack hides some outputs (a gamma of 0), or float32 answers leave too few digits "
+            "of what heads write behind it."
+        )
+    T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if invariant else np.eye(d)
+    return Frame("layer" if invariant else "rms", T, dtype, final=Final(gamma, beta))
 
 
 def _refuse_bent(linear: Array, seen: Array) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.stack.far import Far, random_contexts
+from unsoftmax.learners.stack.far import Far, random_contexts, weights_at_infinity
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
@@ -58,17 +58,20 @@ def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) 
     """Which head feeds which, from contexts that share one q."""
     frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
-    size = Size(len(heads), frame.D, frame.d, heads.B.shape[1], heads.V.shape[1], far.networks)
+    size = Size(len(heads), frame.D, far.outputs, heads.B.shape[1], heads.V.shape[1], far.networks)
     m = size.contexts(_OVER) + _SPARE
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
     others, counts = random_contexts(frame, m, TOKENS, rng)
-    contexts = Contexts(q, others, np.log(counts), np.zeros((m, frame.d)), np.full(m, np.inf))
+    contexts = Contexts(q, others, np.log(counts), np.zeros((m, far.outputs)), np.full(m, np.inf))
     y = []
     for length in lengths:
         y.append((yield from far.ask(q, others, counts, length, phase)))
     term = first_order(y, np.array(lengths))
-    return find_order(heads, frame.T, contexts, term, far.networks)
+    if frame.final is None:
+        return find_order(heads, frame.T, contexts, term, far.networks)
+    limit = np.tensordot(weights_at_infinity(lengths), np.stack(y), axes=1)
+    return find_order(heads, np.eye(frame.D), contexts, term, far.networks, limit)
 
 
 def find_causal(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:

@@ -85,10 +85,15 @@ def cut_heads(star: Star) -> Heads:
     return factored(star.W, star.c, star.P, min(ranks(joined), star.W.shape[1]), ranks(star.P))
 
 
+def wide(far: Far, heads: Heads) -> Wide:
+    """The model of frozen contexts."""
+    return Wide(heads, across=far.frame.final is not None)
+
+
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
     data = far.data
-    fit = gauss_newton(Wide(heads), data, noise=far.noise)
+    fit = gauss_newton(wide(far, heads), data, noise=far.noise)
     for _ in range(_TRIMS if far.networks else 0):
         kept = _smooth(fit.model, data, far.clear)
         if kept is None:
@@ -118,16 +123,16 @@ def unpolished(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple
     q = far.frame.radius * sphere(rng, (_HELD_OUT, far.frame.D))
     others, counts = random_contexts(far.frame, len(q), TOKENS, rng)
     y = yield from far.written(q, others, counts)
-    misfit = float(np.sqrt(np.mean((y - Wide(heads).answers(far.data[-1])) ** 2)))
+    misfit = float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2)))
     relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
-    return Polished(heads, Fit(Wide(heads), relative), _UNPOLISHED * relative), misfit
+    return Polished(heads, Fit(wide(far, heads), relative), _UNPOLISHED * relative), misfit
 
 
 def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
     """Random frozen contexts that overdetermine all heads by themselves, phase "main"; kept in far.data."""
     frame = far.frame
     queries = frame.D + 6
-    per = int(np.ceil(_OVER_WIDE * unknown_numbers(heads, frame.d) / told_per_query(heads, frame.d) / queries))
+    per = int(np.ceil(_OVER_WIDE * unknown_numbers(heads, far.outputs) / told_per_query(heads, far.outputs) / queries))
     q = np.repeat(frame.radius * sphere(rng, (queries, frame.D)), per, axis=0)
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
     yield from far.written(q, others, counts)

@@ -17,7 +17,7 @@ from unsoftmax.learners.stack.apart import Apart
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-from unsoftmax.probes.slices import Slice, slice_across, turned
+from unsoftmax.probes.slices import Slice, turned
 from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
 from unsoftmax.solvers.star import Ray, assemble, row_rank
 
@@ -56,24 +56,26 @@ def read_star(
 ) -> Asking[Star]:
     """All D displacements, rays that miss by more than `enough` again; with `full` every row in full."""
     first = apart.slice
-    centre = yield from _opposite(far, first, apart.fit, rng, phase)
+    centre = yield from read_opposite(far, first, apart.fit, rng, phase)
     rays, rank, worst = [centre], far.frame.D, apart.misfit
     directions = list(first.E.T)
     while directions and (full or rank > len(rays) - _BESIDE):
         # As many at once as the least rank that could be seen now asks for.
         count = min(len(directions), 1 if len(rays) > 1 else 1 + _BESIDE)
-        new, misfit = yield from _rays(far, apart, [directions.pop(0) for _ in range(count)], None, enough, rng, phase)
+        new, misfit = yield from read_rays(
+            far, apart, [directions.pop(0) for _ in range(count)], None, enough, rng, phase
+        )
         rays, worst = rays + new, max(worst, misfit)
         rank = row_rank(rays)
     S = orthonormal(rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
     part: list[Ray] = []
     if directions:
-        part, misfit = yield from _rays(far, apart, directions, S, enough, rng, phase)
+        part, misfit = yield from read_rays(far, apart, directions, S, enough, rng, phase)
         worst = max(worst, misfit)
     return Star(*assemble(rays, part, S, rank), rank, worst)
 
 
-def _rays(
+def read_rays(
     far: Far,
     apart: Apart,
     towards: list[Array],
@@ -87,7 +89,7 @@ def _rays(
     open_ = list(range(len(towards)))
     size = float(np.linalg.norm(apart.fit.R) / np.sqrt(apart.fit.R.size))
     for number, angle in enumerate(_ANGLES):
-        cuts = [slice_across(turned(apart.slice.delta, towards[i], angle), far.frame.radius, S) for i in open_]
+        cuts = [far.cut(turned(apart.slice.delta, towards[i], angle), S) for i in open_]
         fits = yield from _fits(far, apart, cuts, rng, phase if number == 0 else "repair")
         for i, cut, fit in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
@@ -97,7 +99,7 @@ def _rays(
             break
     rays = []
     for i in range(len(towards)):
-        rays.append((yield from _opposite(far, *done[i], rng, phase)))
+        rays.append((yield from read_opposite(far, *done[i], rng, phase)))
     return rays, max(fit.residual for _, fit in done.values()) * size
 
 
@@ -127,7 +129,7 @@ def _same_order(fit: LogitFit, R: Array) -> LogitFit:
     return LogitFit(fit.theta[order], fit.R[:, order], fit.residual)
 
 
-def _opposite(far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str) -> Asking[Ray]:
+def read_opposite(far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str) -> Asking[Ray]:
     """The constant term of the logits at -delta, where residues are known: two queries."""
     m = len(_OPPOSITE)
     F, q = cut.opposite().draw(m, rng)
