@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.learners.core.parameters import check_parameters
+from unsoftmax.learners.core.acceptance import check_parameters
 
 JUNK = {
     "whole": [1.5, -1, "x", True, math.nan],

@@ -16,8 +16,7 @@ from unsoftmax.solvers.cells import (
     no_cells,
     with_chain,
 )
-from unsoftmax.solvers.neurons import distinct
-from unsoftmax.solvers.orientation import orientation
+from unsoftmax.solvers.neurons import distinct, orientation
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing
 
 

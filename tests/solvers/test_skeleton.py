@@ -40,15 +40,14 @@ def test_a_cross_of_too_many_rows_is_reduced() -> None:
     assert np.allclose(reduced.matrix, M)
 
 
-def test_first_order_change_and_its_adjoint() -> None:
+def test_first_order_change() -> None:
     M, rng = low_rank(8, 3, 3)
     skeleton = cross(M, 3)
-    D, N = rng.standard_normal((8, 8)), rng.standard_normal((8, 8))
+    D = rng.standard_normal((8, 8))
     h = 1e-6
     changed = M + h * D
     there = Skeleton(skeleton.rows, skeleton.columns, changed[:, skeleton.columns], changed[skeleton.rows]).matrix
     assert np.allclose((there - M) / h, skeleton.moved(D), atol=1e-3)
-    assert np.isclose((skeleton.moved(D) * N).sum(), (D * skeleton.pulled(N)).sum())
 
 
 def test_amplification_is_the_move_of_one_entry() -> None:

@@ -18,9 +18,6 @@ _NORMS = (1e2, 1e4, 1e6)
 _LENGTHS = (16, 64, 256)
 """Lengths of sequences that are tried where no limit is declared; farther than this no learner goes."""
 
-QUERIES = len(_NORMS) + len(_LENGTHS)
-"""Queries of the input limits: one for each step, since a service may refuse each for a reason of its own."""
-
 
 def input_limits(stack: Stack) -> Iterator[Finding]:
     """What is declared is believed; where nothing is, a few longer tokens and sequences are tried."""

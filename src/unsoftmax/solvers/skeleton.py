@@ -66,16 +66,6 @@ class Skeleton:
         DC, DR = D[:, self.columns], D[self.rows]
         return np.asarray(DC @ Y + X @ (DR - DC[self.rows] @ Y))
 
-    def pulled(self, N: Array) -> Array:
-        """Adjoint of `moved`, (d, d) -> (d, d), zero outside the cross."""
-        X, Y = self.left, self.right
-        D = np.zeros_like(N)
-        XN = X.T @ N
-        D[:, self.columns] += N @ Y.T
-        D[self.rows] += XN
-        D[np.ix_(self.rows, self.columns)] -= XN @ Y.T
-        return D
-
 
 def pivots(G: Array, most: int, tolerance: float) -> tuple[Array, Array]:
     """Rows and columns of up to `most` pivots, the largest remaining entry each; stops at entries <= tolerance."""

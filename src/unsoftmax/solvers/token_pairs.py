@@ -15,9 +15,6 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 
-_SIGNS = 24
-"""Random signs over which a mean square is taken: its root is then known within about 15 %."""
-
 
 @dataclass(frozen=True, eq=False)
 class TokenPairSystem:
@@ -70,18 +67,6 @@ class TokenPairSystem:
         columns = _norm2(np.linalg.norm(q_off, axis=0)[:, None] * self.X2)
         apart = np.linalg.norm(self.X1, axis=1)[:, None] * p_off + np.linalg.norm(self.X2, axis=1)[None, :] * q_off
         return float(coherent + min(size * (rows + columns), self.noise_bound(apart)))
-
-    def value_rms(self, P: Array, Q: Array) -> float:
-        """Root mean square of ||error of W||_F per deviation of the entries of dv, if these are independent.
-
-        The mean of ||J dv||^2 over random signs, so that the d^2 x d matrix J is never formed.
-        """
-        d = len(self.X1)
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_SIGNS, d))
-        squares = [
-            np.linalg.norm(self.solve((self.X1 @ s)[:, None] * P + Q * (self.X2 @ s)[None, :])) ** 2 for s in signs
-        ]
-        return float(np.sqrt(np.mean(squares)))
 
     @cached_property
     def _inverse1(self) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.models.relu_network import ReluNetwork
@@ -16,9 +17,6 @@ from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
 from unsoftmax.spec import OracleSpec
-
-_READABLE = 5.0
-"""Largest |t| taken as it comes: a share of 0.7 % of the segment."""
 
 _PILOT = 6
 """Scores read for each trial length of the query token: enough that one of them shows a length too great for most
@@ -84,7 +82,7 @@ class _Ball:
 def _logits(alpha: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.log(alpha) - np.log1p(-alpha)
-    return np.where((alpha > 0) & (alpha < 1) & (np.abs(t) <= _READABLE), t, np.nan)
+    return np.where((alpha > 0) & (alpha < 1) & (np.abs(t) <= REPAIR.readable), t, np.nan)
 
 
 def read_bounded(
@@ -124,7 +122,7 @@ def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
         length = float(np.linalg.norm(b))
         y = yield Probes(paired(A[:_PILOT], np.tile(b, (len(A[:_PILOT]), 1))).tokens, phase="pilot")
         t, _, _ = ball.scores(b, A[:_PILOT], y)
-        return 1.0 if (np.abs(t) < 0.6 * _READABLE).all() else SATURATED
+        return 1.0 if (np.abs(t) < 0.6 * REPAIR.readable).all() else SATURATED
 
     found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=_HALVINGS))
     if found.size == SATURATED:

@@ -48,7 +48,7 @@ _TOLERABLE = 2.0**16
 _TILT = 0.9
 """Angle of the rows to the best direction: far enough to be independent, and most networks are still large there."""
 
-_LARGE = 0.15
+LARGE = 0.15
 """A row at which the network answers less than this share of what it does along the best direction is drawn again: it
 would lose most of a digit."""
 
@@ -126,7 +126,7 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
         answers = yield halved(rows, infinity.length, phase)
         better = np.abs(answers) > np.abs(y[todo])
         A[todo[better]], y[todo[better]] = rows[better], answers[better]
-        todo = np.flatnonzero(np.abs(y) < _LARGE * abs(y[0]))
+        todo = np.flatnonzero(np.abs(y) < LARGE * abs(y[0]))
         if not len(todo):
             break
         phase, side[todo] = "repair", -side[todo]

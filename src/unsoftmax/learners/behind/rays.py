@@ -29,7 +29,7 @@ REPAIR = Repair(readable=5.0, telling=9.0)
 """Up to |t| = 5 the smaller share is 0.7 %, which costs two digits; beyond, the query token is shortened and asked
 again. Up to 9, a share of 1e-4, an answer tells how large its score is."""
 
-_PILOT = 8
+PILOT = 8
 """Entries of the pilot, and of the columns after which the scale is set anew."""
 
 _VISIBLE = 1e-4
@@ -102,8 +102,8 @@ class _Table:
 
         def look(scale: float) -> Asking[float]:
             self.lengthen(scale)
-            rows, columns = rng.integers(self.spec.dim, size=(2, _PILOT))
-            t = yield from self.ask(rows, columns, np.full(_PILOT, scale), "pilot")
+            rows, columns = rng.integers(self.spec.dim, size=(2, PILOT))
+            t = yield from self.ask(rows, columns, np.full(PILOT, scale), "pilot")
             readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
             if readable.mean() <= 0.5:
                 return SATURATED
@@ -146,7 +146,7 @@ class _Table:
     def fitting(self) -> float:
         """Factor on b that makes a typical score 0.8, from the entries so far: the pilot saw only a few."""
         seen = self.T[~np.isnan(self.T)]
-        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= _PILOT else 0.0
+        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= PILOT else 0.0
         return min(power_of_two(_TYPICAL / size * math.sqrt(2)), 4.0) if size else 1.0
 
     def all_entries(self, rng: np.random.Generator) -> Asking[tuple[Array, int]]:

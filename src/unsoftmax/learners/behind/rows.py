@@ -13,6 +13,8 @@ from unsoftmax.errors import NotIdentifiable
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.behind.infinity import LARGE
+from unsoftmax.learners.behind.rays import PILOT, REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -24,15 +26,6 @@ _OFF = 45.0
 
 _PUSH = 100.0
 """Factor on the query token at which every score has decided."""
-
-_LARGE = 0.15
-"""Rows at which the network answers with less than this share of the largest are drawn again."""
-
-_READABLE = 5.0
-"""Largest |t| taken as it comes."""
-
-_PILOT = 8
-"""Entries from which the size of the scores is set."""
 
 _SHIFTS = ((1, 1), (1, 64), (64, 1))
 """Copies of the two tokens: first as they come, then with 64 of one or of the other, which shifts a far logit by log 64
@@ -61,7 +54,7 @@ class HeldOff:
                 return
             y = yield self._probes(rows, columns, copies, phase)
             t = ray_logits(y / self.far.length**self.far.degree, self.c[rows], self.far.degree)
-            good = np.abs(np.nan_to_num(t, nan=np.inf)) <= _READABLE
+            good = np.abs(np.nan_to_num(t, nan=np.inf)) <= REPAIR.readable
             self.F[rows[good], columns[good]] = t[good] + np.log(copies[1] / copies[0])
             rows, columns, phase = rows[~good], columns[~good], "repair"
         if len(rows):
@@ -134,7 +127,7 @@ def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> As
             c[-1], y = y[-1], y[:-1]
         better = np.abs(y) > np.abs(c[left])
         Z[left[better]], c[left[better]] = a[better], y[better]
-        left = np.flatnonzero(np.abs(c[:-1]) < _LARGE * largest)
+        left = np.flatnonzero(np.abs(c[:-1]) < LARGE * largest)
         if len(left) == 0:
             return Z, c
         # The other side where there is one, then closer to the middle.
@@ -152,8 +145,8 @@ def _column_length(
     d = len(b0)
 
     def look(length: float) -> Asking[float]:
-        rows = rng.integers(d, size=_PILOT)
-        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (_PILOT, d)), phase="pilot")
+        rows = rng.integers(d, size=PILOT)
+        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (PILOT, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
         readable = (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all()
         return float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2))) or 1e-300 if readable else SATURATED
@@ -167,9 +160,9 @@ def _column_length(
         return length
     dual = np.linalg.pinv(w)
     for _ in range(40):
-        rows = rng.integers(d, size=_PILOT)
+        rows = rng.integers(d, size=PILOT)
         off = Z[rows] - 2 * _OFF * dual[:, h]
-        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (_PILOT, d)), phase="pilot")
+        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (PILOT, d)), phase="pilot")
         if far.silent(y, off).all():
             return length
         length *= 0.6

@@ -2,8 +2,7 @@
 
 base         what a learner, a program, an outcome and a forecast are
 costs        what steps that depend on the target take, at least and at most
-parameters   hyper-parameters of the wrong kind are refused before a query
-acceptance   what a learner learns from, declared on its class
+acceptance   what a learner takes: answers as its class declares, hyper-parameters as annotated
 reductions   the paper's reductions: functions from program to program
 driver       the one way to run a program inside another
 settling     what designs follow from stays the same when a run is resumed elsewhere

@@ -49,6 +49,10 @@ NETWORK_RESIDUAL = "network residual"
 conditioning limits it, so verification holds the network's answers against this bound and not against rounding."""
 
 
+SMALLEST = 1e-100
+"""Smallest size of answers whose squares, and squares of their differences, are normal numbers of float64; the largest
+is its inverse."""
+
 DUST = 1e-13
 """Answers per length of a token that are rounding of values of ordinary size, if they are not linear either: some 500
 units of float64, more than sums over thousands of entries leave."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.lockstep import together
-from unsoftmax.learners.heads.circle import Circle, Unresolved, compass
+from unsoftmax.learners.heads.circle import DEEPER, Circle, Unresolved, compass
 from unsoftmax.learners.heads.discovery import Jump, Piece
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
@@ -33,10 +33,6 @@ _WIDE = 0.7
 """Place of the two points that read the arc's line in the plane, in halves of the arc from its middle: far apart for a
 well-posed line, and off the tails of the jumps at its ends."""
 
-_DEEPER = 2.0**10
-"""Arcs are read at a z longer than the circle's by this factor: the tails of the jumps fall exponentially with it, a
-power of two rounds nothing."""
-
 _CLEAR = 4e3
 """Score by which an arc's middle is away from its ends, however narrow it is: tails of a jump are no part of a line."""
 
@@ -47,10 +43,6 @@ class Turn:
 
     v: Array
     error: float
-    before: Array
-    """C (d,) on the arc before the jump."""
-
-    jump: Jump
 
 
 def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.random.Generator) -> Asking[list[Turn]]:
@@ -76,7 +68,7 @@ def read_turns(circle: Circle, pieces: list[Piece], jumps: list[Jump], rng: np.r
         if size == 0:
             raise Unresolved("a jump shows no value: the answers are too coarse to tell")
         error = max(errors[k], errors[k + 1]) / size
-        turns.append(Turn(v, error, C[k], jump))
+        turns.append(Turn(v, error))
     return turns
 
 
@@ -106,7 +98,7 @@ def _linear_part(
     """
     d = circle.ground.dim
     plane, out = circle.basis[:, :2], circle.basis[:, 2:]
-    radius = max(circle.radius * _DEEPER, power_of_two(_CLEAR * circle.typical / half))
+    radius = max(circle.radius * DEEPER, power_of_two(_CLEAR * circle.typical / half))
     z0 = radius * circle.point(middle)
     sides = [middle - _WIDE * half, middle + _WIDE * half]
     y = yield from circle.at(sides, radius)

@@ -20,7 +20,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.ground import Ground
-from unsoftmax.learners.heads.isolation import independence, isolate
+from unsoftmax.learners.heads.isolation import DEPENDENT, independence, isolate
 from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import ATTEMPTS, Room, closest, fit_values, read_units
@@ -36,10 +36,6 @@ answer most, and few entries saturate."""
 _REPAIR = Repair(readable=4.0, far=0.4, tries=8)
 """Entries beyond |t| = 4, a share of 2 %, are asked again with a shorter query token: 0.4^7 = 1/600 in the end, and
 what saturates even then is left to the fit of everything."""
-
-_DEPENDENT = 1e-4
-"""Smallest singular value of the normalised values below which a head is not isolated: its z would show one part in 1e4
-of v, four digits less."""
 
 _ROUNDS = 2
 """Rounds of random three-token queries, each half as many again as the entries that isolation did not see; the second
@@ -128,7 +124,7 @@ def _isolated(
     unseen = np.tile(np.eye(d), (len(units.v), 1, 1))
     for h, (w, v) in enumerate(zip(units.w, units.v, strict=True)):
         others = np.delete(units.v, h, axis=0)
-        if len(others) >= d or independence(np.vstack([v, others])) < _DEPENDENT:
+        if len(others) >= d or independence(np.vstack([v, others])) < DEPENDENT:
             W[h] = np.outer(w, b0) / longest**2
             continue
         head = isolate(v, others)

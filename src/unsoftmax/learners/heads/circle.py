@@ -40,9 +40,9 @@ SHARPEN = 32.0
 """Factor by which z grows once the heads are saturated, and each time that several turn together: jumps are narrower by
 it."""
 
-_DEEPER = 2.0**10
-"""z is longer than the circle's by this factor, so that all heads but the one with W = 0 are saturated in almost every
-direction; a power of two rounds nothing."""
+DEEPER = 2.0**10
+"""Arcs, and the head with W = 0, are read at a z longer than the circle's by this factor: the tails of the jumps fall
+exponentially with it, so that other heads are saturated in almost every direction; a power of two rounds nothing."""
 
 _REDRAWS = 12
 """How often directions in which some head is still in transition are turned and asked again."""
@@ -150,7 +150,7 @@ def _shown_by_copies(circle: Circle) -> Asking[tuple[Circle, float]]:
 def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
     """v (d,) of the head with W = 0: F(k = 1/2) - F(k = 2) = z.v / 3 once every other head is saturated."""
     d = circle.ground.dim
-    radius = circle.radius * _DEEPER
+    radius = circle.radius * DEEPER
     z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
     value = np.full(d, np.nan)
     for _ in range(_REDRAWS):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
-from unsoftmax.learners.core.base import DUST, Asking
+from unsoftmax.learners.core.base import DUST, SMALLEST, Asking
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
@@ -25,9 +25,6 @@ declared tolerance raises it, since longer z outscale additive noise."""
 _LINEAR = 1e-3
 """Gap of a single token's answer to x.V, relative to its size, beyond which it is not linear, or values cancel: above
 the rounding of float16, 5e-4, and of finer formats."""
-
-_SMALLEST = 1e-100
-"""Smallest size of answers whose squares stay in the number format; the largest is its inverse."""
 
 
 class Silent(NotIdentifiable):
@@ -98,7 +95,7 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     y = yield one_row(np.eye(d) * length, phase="values")
     V = y / length
     largest = float(np.abs(V).max())
-    if largest and not _SMALLEST <= largest <= 1 / _SMALLEST:
+    if largest and not SMALLEST <= largest <= 1 / SMALLEST:
         raise OracleError(
             f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."

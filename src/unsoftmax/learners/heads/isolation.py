@@ -35,6 +35,10 @@ _PILOT = 5
 _LONGEST = 2.0**200
 """Length of z at which what shows is taken for scores, however little: its square is still a number of float64."""
 
+DEPENDENT = 1e-4
+"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
+would lose four digits."""
+
 _DROWNING = 2.0**-5
 """Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
 

@@ -20,17 +20,13 @@ from unsoftmax.learners.heads.arcs import complete, read_turns
 from unsoftmax.learners.heads.circle import Circle, Entangled, Unresolved, read_flat_value, saturated_circle
 from unsoftmax.learners.heads.discovery import find_jumps
 from unsoftmax.learners.heads.ground import Ground
-from unsoftmax.learners.heads.isolation import independence
+from unsoftmax.learners.heads.isolation import DEPENDENT, independence
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.probes.base import Array
 
 _PLANES = 6
 """Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
 angle."""
-
-_DEPENDENT = 1e-4
-"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
-would lose four digits."""
 
 EXACT = 1e-13
 """Relative noise of an answer up to which it is float64 arithmetic: some 500 units of its rounding. Beyond, noise is
@@ -56,7 +52,7 @@ def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) 
     circle, v, error_of_v = yield from discover(ground, rng)
     ground = circle.ground
     values = v if ground.zero is None else np.vstack([v, ground.zero])
-    if independence(values) < _DEPENDENT or 1 < len(values) == ground.dim:
+    if independence(values) < DEPENDENT or 1 < len(values) == ground.dim:
         raise Entangled("the heads' values are (nearly) dependent or fill the space", circle, len(values))
     try:
         reading = yield from read_heads(ground, v, rank, rng, error_of_v)

@@ -17,7 +17,7 @@ from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.picks import Picks, Readout
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.ranges import Heads, Shared, steps
+from unsoftmax.learners.layer.ranges import MANY, Heads, Shared, steps
 from unsoftmax.learners.layer.scan import scan
 from unsoftmax.learners.layer.scores import Reader, find_scales
 from unsoftmax.learners.layer.shell import Shell, read_shell
@@ -34,9 +34,6 @@ own, so one would do by counting where k is large; the others are equations to s
 
 _NARROW = 0.06
 """Reaches, relative to the tokens, below which a quarter more probes are spent on every range."""
-
-_MANY = 8
-"""Moves from which on their median is trusted to tell a jump."""
 
 _JUMP = 4.0
 """Size of a direction over the median from which on the move is taken to have left its pick. Random moves of one
@@ -209,7 +206,7 @@ def _left_the_pick(base: Array, z: Array) -> Array:
     """Which moves (n,) made a head pick another token: their directions z (n, d) jump, far beyond the others."""
     along = (z @ base) / (base @ base)
     sizes = np.linalg.norm(z - along[:, None] * base, axis=1) / np.linalg.norm(z, axis=1)
-    return np.asarray(sizes > _JUMP * np.median(sizes)) if len(z) >= _MANY else np.zeros(len(z), bool)
+    return np.asarray(sizes > _JUMP * np.median(sizes)) if len(z) >= MANY else np.zeros(len(z), bool)
 
 
 def _calibrated(

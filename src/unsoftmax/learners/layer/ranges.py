@@ -22,7 +22,7 @@ from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.subspace import Range, column_range, floor_for
 from unsoftmax.spec import OracleSpec
 
-_MANY = 8
+MANY = 8
 """Moves from which on their median is trusted to tell a jump."""
 
 _JUMP = 8.0
@@ -131,7 +131,7 @@ def moved_range(R: Array, noise: float, rank: int | None) -> Range:
     """
     seen = column_range(R, noise, rank=rank)
     sizes = np.linalg.norm(R, axis=0)
-    jumped = len(sizes) >= _MANY and float(sizes.max()) > _JUMP * float(np.median(sizes))
+    jumped = len(sizes) >= MANY and float(sizes.max()) > _JUMP * float(np.median(sizes))
     return replace(seen, clear=False) if jumped else seen
 
 

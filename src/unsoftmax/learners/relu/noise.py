@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, OracleError
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import SMALLEST, Asking
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
@@ -32,12 +32,6 @@ _DOUBTFUL = 12
 
 _ABOVE_ROUNDING = 100.0
 """Second differences this far above rounding are noise or curvature: a few more queries tell which."""
-
-_SMALLEST = 1e-100
-"""Least size of answers whose squares, and squares of their differences, are normal numbers of float64."""
-
-_LARGEST = 1e100
-"""Largest size of answers whose squares, and sums of these, stay inside float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +122,8 @@ def _level_steps(x: Array, rng: np.random.Generator) -> Array:
 
 def _require_size(values: Array) -> None:
     size = float(np.abs(values).max())
-    if size and not _SMALLEST <= size <= _LARGEST:
+    if size and not SMALLEST <= size <= 1 / SMALLEST:
         raise OracleError(
-            f"the target answers unit vectors with numbers of size {size:.1g}; sizes between {_SMALLEST:g} and "
-            f"{_LARGEST:g} are required, for their squares must be float64. Multiply the answers by a constant."
+            f"the target answers unit vectors with numbers of size {size:.1g}; sizes between {SMALLEST:g} and "
+            f"{1 / SMALLEST:g} are required, for their squares must be float64. Multiply the answers by a constant."
         )
