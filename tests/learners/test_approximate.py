@@ -141,6 +141,21 @@ def test_zero_scores_and_zero_values():
         us.recover(Hostile(hidden, 1e-3, "up", 1.0), us.learners.Approximate())
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 1e-15])
+def test_a_bound_as_large_as_the_weights_is_no_recovery(tolerance):
+    """Tokens of norm 1e-12 make scores of 1e-24: an error of 1e11 beside "holds" would say nothing."""
+    head = gaussian_head(6, 2.0, 1)
+    with pytest.raises(us.errors.NotIdentifiable, match="Raise max_norm"):
+        us.recover(us.oracle(head, 6, max_norm=1e-12, tolerance=tolerance), us.learners.Approximate())
+
+
+@pytest.mark.parametrize("learner", [us.learners.LowRank(), us.learners.MultiHead()], ids=["low rank", "heads"])
+def test_nor_is_it_for_the_other_learners_of_noisy_heads(learner):
+    head = us.models.LowRankHead.random(6, 2, norm=2.0, seed=1)
+    with pytest.raises(us.errors.NotIdentifiable):
+        us.recover(us.oracle(head, 6, max_norm=1e-12, tolerance=1e-14), learner)
+
+
 def test_noise_that_drowns_every_logit_is_said():
     head = gaussian_head(4, 2.0, 0)
     with pytest.raises(us.errors.NotIdentifiable, match="no logit can be read"):

@@ -91,7 +91,13 @@ def check_low_rank(make, of, declared, limit, dim, seed):
     rng = np.random.default_rng(seed)
     W, v = rng.standard_normal((dim, 2)) @ rng.standard_normal((2, dim)), rng.standard_normal(dim)
     head = us.models.SingleHead(W * (W_NORM / np.linalg.norm(W)), v / np.linalg.norm(v))
-    recovery = us.recover(make(head, limit, of, declared), us.learners.LowRank(), seed=seed)
+    try:
+        recovery = us.recover(make(head, limit, of, declared), us.learners.LowRank(), seed=seed)
+    except us.errors.NotIdentifiable:
+        # Three digits at tokens of norm 1 leave a bound past W itself, which is no statement.
+        assert of in (3, "float16")
+        assert limit == 1.0
+        return
     stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
     bound = stated.get("error of W", W_NORM * stated.get("relative parameter error", 0.0))
     assert errors(recovery, head)[0] <= bound
@@ -129,16 +135,20 @@ def check_small(seed):
     head = us.models.SingleHead(head.W, head.v * size)
     oracle = (answers, inside, cast)[rng.integers(3)](head, float(limit), dtype, bool(rng.integers(3) == 0))
     try:
-        assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed), head)
+        recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
     except us.errors.NotIdentifiable:
         return True
+    assert_within(recovery, head)
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == "error of W")
+    assert stated < max(1.0, np.linalg.norm(recovery.model.W))
     return False
 
 
-def test_small_answers_in_short_formats_keep_their_bounds():
-    assert sum(check_small(seed) for seed in range(24)) <= 2
+def test_small_answers_in_short_formats_keep_their_bounds_or_are_refused():
+    """Short tokens make scores of 1e-3, which float16 hides: half of these targets cannot be known."""
+    assert sum(check_small(seed) for seed in range(24)) <= 16
 
 
 @pytest.mark.long
 def test_a_thousand_small_answers_in_short_formats_keep_their_bounds():
-    assert sum(check_small(seed) for seed in range(1000, 2000)) <= 20
+    assert sum(check_small(seed) for seed in range(1000, 2000)) <= 600

@@ -20,6 +20,7 @@ from unsoftmax.learners.core.pair_logits import read_pairs
 from unsoftmax.learners.single import approximate_paper
 from unsoftmax.learners.single.averaging import Averaging
 from unsoftmax.learners.single.averaging_cost import averageable, most_queries, planned_blocks
+from unsoftmax.learners.single.measure import refuse_unknown
 from unsoftmax.learners.single.token_pairs import ask_pairs, confirmed, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
@@ -153,6 +154,7 @@ class Approximate:
         precision = Precision(bound, values.radius, noise, "measured" if noise.measured else "proved")
         if spec.tolerance == 0:
             precision = yield from confirmed(head, precision, design, spec, rng)
+        refuse_unknown(head, precision, spec)
         notes: tuple[str, ...] = ()
         if self.accuracy is not None and self.accuracy < precision.W:
             notes = (

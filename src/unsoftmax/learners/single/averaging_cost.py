@@ -45,8 +45,9 @@ def most_queries(spec: OracleSpec, accuracy: float, value_norm: float, W_bound: 
 def affordable(blocks: float, d: int, accuracy: float) -> int:
     """The number of blocks as an integer, or a refusal that says what it would cost."""
     if not blocks * theory.approximate_queries(d) <= MOST_QUERIES:
+        how_many = f"{blocks:.2g}" if math.isfinite(blocks) else "more than can be counted"
         raise InvalidArgument(
-            f"accuracy={accuracy:g} would take {blocks:.2g} blocks of {d + d * d} queries at this noise and length; "
-            "ask for less accuracy, or allow longer tokens (the error falls with the cube of max_norm)."
+            f"accuracy={accuracy:g} would take blocks of {d + d * d} queries, {how_many} of them, at this noise and "
+            "length; ask for less accuracy, or allow longer tokens (the error falls with the cube of max_norm)."
         )
     return math.ceil(blocks)

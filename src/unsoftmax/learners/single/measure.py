@@ -11,8 +11,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Matched, Pairs, paired
 from unsoftmax.probes.rows import Units
@@ -29,6 +30,10 @@ whatever W is: their mean square is fixed by ||W||_F."""
 
 NOTHING = 1e-6
 """A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
+
+_ANYTHING = 1.0
+"""A bound on ||W^ - W||_F from which on scores of tokens of norm 1 may be off by 1; beside a W no larger it says
+nothing. A smaller one says that attention is uniform at such tokens, as far as it is."""
 
 REPAIR = Repair(READABLE, telling=12.0)
 """Entries beyond READABLE are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
@@ -69,6 +74,20 @@ def read_values(spec: OracleSpec) -> Asking[Array]:
             "every one-token query answered 0, so v = 0: the head's output is identically 0 and no query shows W."
         )
     return v
+
+
+def refuse_unknown(head: SingleHead | LowRankHead, precision: Precision, spec: OracleSpec) -> None:
+    """Raise where W may be off by as much as it is large: the noise hides every score that short tokens make."""
+    size = float(np.linalg.norm(head.W))
+    if max(size, _ANYTHING) > precision.W:
+        return
+    norm = spec.domain.max_norm
+    tokens = "" if norm is None else f"with tokens of norm at most {norm:g} "
+    remedy = "Lower the noise." if norm is None else "Raise max_norm, or lower the noise."
+    raise NotIdentifiable(
+        f"{tokens}the scores move the answers no more than their noise does: of W only ||W||_F < "
+        f"{precision.W + size:.1g} is known. {remedy}"
+    )
 
 
 def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Asking[float]:

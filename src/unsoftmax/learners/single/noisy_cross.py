@@ -17,6 +17,7 @@ from unsoftmax.learners.core.cross import grown
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import Reading, Values, read_some
+from unsoftmax.learners.single.measure import refuse_unknown
 from unsoftmax.learners.single.token_pairs import read_values, scale_of_scores, working_lengths
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array
@@ -168,4 +169,5 @@ def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None, left: li
     found = f"rank found: {k}" if rank is None else f"rank {k} as given"
     note = f"{found}; directions of W below about {hidden:.1g} cannot be told from the answers' noise."
     head = SingleHead(Q @ right.T, setting.values.v) if k == d else LowRankHead(Q, right, setting.values.v)
+    refuse_unknown(head, precision, setting.spec)
     return Outcome(head, (note,), claims, Allowance(precision=precision))
