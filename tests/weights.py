@@ -108,12 +108,17 @@ def minilm_layer(
     return us.models.AttentionLayer.from_projections(*parts, HEADS, **rest)
 
 
-def minilm_tokens(head: int, first: int = 0, last: int = 30522) -> us.models.TokenHead:
-    """A head of the first layer over word embeddings first..last: LayerNorm applied, query bias kept, no position."""
-    tensors, weights = minilm(), minilm_attention(0)
+def minilm_embeddings(first: int = 0, last: int = 30522) -> NDArray[np.float64]:
+    """Word embeddings first..last as the first layer gets them (words, 384): LayerNorm applied, no position."""
+    tensors = minilm()
     E = tensors["embeddings.word_embeddings.weight"][first:last] + tensors["embeddings.token_type_embeddings.weight"][0]
     E = (E - E.mean(axis=1, keepdims=True)) / np.sqrt(E.var(axis=1, keepdims=True) + 1e-12)
-    E = E * tensors["embeddings.LayerNorm.weight"] + tensors["embeddings.LayerNorm.bias"]
+    return np.asarray(E * tensors["embeddings.LayerNorm.weight"] + tensors["embeddings.LayerNorm.bias"])
+
+
+def minilm_tokens(head: int, first: int = 0, last: int = 30522) -> us.models.TokenHead:
+    """A head of the first layer over word embeddings first..last: LayerNorm applied, query bias kept, no position."""
+    weights, E = minilm_attention(0), minilm_embeddings(first, last)
     rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
     return us.models.TokenHead(
         (E @ weights["Wk"][rows].T / np.sqrt(HEAD_DIM), E @ weights["Wq"][rows].T + weights["bq"][rows]),

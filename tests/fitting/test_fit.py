@@ -7,6 +7,7 @@ import pytest
 
 import unsoftmax as us
 from tests.fitting.logs import head, heads, layer, ragged_ids, tokens
+from tests.weights import minilm_embeddings, minilm_head
 
 RECOVERED, CONSISTENT, SURROGATE = us.Status.RECOVERED, us.Status.CONSISTENT, us.Status.SURROGATE
 
@@ -217,3 +218,38 @@ def test_large_heads_over_tokens_that_never_vary_some_dimensions() -> None:
     assert r.undetermined.shape == (36 * 37 - 20 * 21, 36 * 37)
     assert np.abs(r.model.W[:20, :20] - true.W[:20, :20]).max() < 1e-8
     assert not r.model.W[20:].any()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_narrow_span_of_many_dimensions_gives_a_whole_basis_of_what_stays_open(count) -> None:
+    true = head(30, 1.0, seed=4) if count == 1 else heads(2, 30, 1.0, seed=4)
+    B = np.linalg.qr(np.random.default_rng(5).standard_normal((30, 6)))[0]
+    X = tokens(600, dim=6, length=6, seed=17) @ B.T
+    r = us.fit(us.Log(X, true(X)), "single head" if count == 1 else "multi-head", heads=count)
+    assert r.status is RECOVERED
+    size = count * 30 * 31
+    assert r.undetermined.shape == (size - count * 42, size)
+    assert np.abs(r.undetermined @ r.undetermined.T - np.eye(len(r.undetermined))).max() < 1e-9
+    fresh = tokens(50, dim=6, length=9, seed=18) @ B.T
+    assert np.abs(r.model(fresh) - true(fresh)).max() <= 1e-8
+    assert "span 6 of 30" in r.notes[0]
+    assert r.errors["W"].shape == r.model.W.shape
+
+
+def test_a_trained_head_over_word_ids() -> None:
+    """A head of MiniLM over twenty words, as often as Zipf has them: right to rounding where words differ."""
+    x = minilm_embeddings(2000, 2020)
+    low = minilm_head(0, 3)
+    true = us.models.SingleHead(low.W, low.v)
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 21)
+    ids = [rng.choice(20, size=n, p=share / share.sum()) for n in rng.integers(2, 17, size=6000)]
+    y = np.array([true(x[sequence][None])[0] for sequence in ids])
+    r = us.fit(us.Log(ids, y, table=x))
+    assert r.status is RECOVERED
+    differences = np.linalg.qr((x[1:] - x[0]).T)[0]
+    gap, size = (np.linalg.norm(differences.T @ W @ x.T) for W in (r.model.W - true.W, true.W))
+    assert gap <= 1e-6 * size
+    assert np.abs(x @ (r.model.v - true.v)).max() <= 1e-6 * np.abs(x @ true.v).max()
+    assert "span 20 of 384" in r.notes[0]
+    assert r.provenance["found"]["undetermined"] == 384 * 385 - 19 * 20 - 20

@@ -13,6 +13,7 @@ settle       the last digits, unseen directions at 0
 directions   what the records determine: singular directions of J over the noise
 sampled      the same for large logs, from draws of the errors
 spans        what the tokens never vary
+narrowing    fits in the coordinates that tokens span
 picks        argmax attention, the limit of large W
 lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these

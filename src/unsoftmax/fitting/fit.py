@@ -16,6 +16,7 @@ from unsoftmax.fitting.choice import affordable, chosen, shapes
 from unsoftmax.fitting.curve import learning_curve
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.log import Log
+from unsoftmax.fitting.narrowing import narrowed
 from unsoftmax.fitting.noise import Noise, noise_of, rounding
 from unsoftmax.fitting.progress import watching
 from unsoftmax.fitting.result import Ended, recovery_of
@@ -58,12 +59,15 @@ def fit(
     """
     began = time.perf_counter()
     _check(log, model, holdout, {"seed": seed}, {"heads": heads, "rank": rank, "starts": starts})
-    wanted = shapes(log, model, heads, rank)
     rng = np.random.default_rng([seed, 0xF17])
     train, held = _parts(log, holdout, rng)
-    blocks, rest = Blocks(log, train), Blocks(log, held)
-    span, noise = spans(blocks), noise_of(log)
-    wanted = affordable(wanted, span, blocks)
+    whole_span, noise = spans(Blocks(log, train)), noise_of(log)
+    narrow = narrowed(log, whole_span)
+    within = narrow.log(log)
+    blocks, rest = Blocks(within, train), Blocks(within, held)
+    span = whole_span if within is log else spans(blocks)
+    shapes(log, model, heads, rank)  # refuses what does not go together in all dimensions
+    wanted = affordable(shapes(within, model, heads, rank and min(rank, within.dim)), span, blocks)
     with watching(progress) as watch:
         best = chosen(wanted, blocks, noise, starts, rng, watch)
     judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
@@ -74,12 +78,17 @@ def fit(
     shape = best.search.problem.shape
     provenance: dict[str, Any] = {
         "fit": {"model": model, "heads": heads, "rank": rank, "holdout": holdout, "starts": starts},
-        "found": {"heads": shape.heads, "rank": shape.rank, "unknowns": shape.freedom, "noise": noise.source},
+        "found": {
+            "heads": shape.heads,
+            "rank": shape.rank,
+            "unknowns": narrow.shape(shape).freedom,
+            "noise": noise.source,
+        },
         **({"curve": learning_curve(best.search, rest, x, rng)} if curve else {}),
         "seed": seed,
         "version": _version(),
     }
-    return recovery_of(Ended(best.search.problem, x, seen, judged, span), usage, plain(provenance))
+    return recovery_of(Ended(best.search.problem, x, seen, judged, whole_span, narrow), usage, plain(provenance))
 
 
 def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1: dict[str, int | None]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.narrowing import Narrowed
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.fitting.verdict import BARS, Judged
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -28,12 +29,14 @@ class Ended:
     seen: Seen
     judged: Judged
     span: Spans
+    """Of the tokens in all dimensions."""
+    narrowed: Narrowed
 
 
 def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recovery:
     """The result; a surrogate states nothing about its parameters."""
     shape, judged = end.problem.shape, end.judged
-    model = model_of(shape, end.x)
+    model = end.narrowed.model(model_of(shape, end.x))
     if judged.status is Status.SURROGATE:
         said = end.span.sentences()
         told = (*judged.notes, *([f"This log: {'; '.join(said)}."] if said else []))
@@ -42,8 +45,8 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
         return Recovery(model, judged.status, usage, claims, provenance, told)
     W, _, P = shape.split(end.x)
     spread = end.seen.spread(judged.limit)
-    number, basis = end.seen.hidden(judged.limit)
-    notes = [_blind_sentence(number, shape, end.span)] * bool(number) + list(judged.notes)
+    number, basis = end.narrowed.hidden(*end.seen.hidden(judged.limit), shape)
+    notes = [_blind_sentence(number, end.narrowed.shape(shape), end.span)] * bool(number) + list(judged.notes)
     sizes = (max(float(np.linalg.norm(part)), 1e-300) for part in (W, P))
     relative = [norm / size for norm, size in zip((spread.norm_W, spread.norm_P), sizes, strict=True)]
     which = "W and P" if shape.outputs > 1 else "W and v"
@@ -52,7 +55,7 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
         BARS * judged.deviation * max(relative),
         statement=f"of {which}{' on what the log determines' if number else ''}, from the residual and J",
     )
-    errors = _named(shape, spread.W * judged.deviation, spread.P * judged.deviation)
+    errors = end.narrowed.errors(_named(shape, spread.W * judged.deviation, spread.P * judged.deviation))
     claims = Certificate((*judged.claims, stated))
     provenance = provenance | {"found": provenance.get("found", {}) | {"undetermined": number}}
     return Recovery(model, judged.status, usage, claims, provenance, tuple(notes), basis, errors)

@@ -26,7 +26,7 @@ _PRODUCTS = 400
 _ACCURACY = 1e-3
 """Relative accuracy of a draw: it is an estimate."""
 
-_LARGEST_BASIS = 2**25
+LARGEST_BASIS = 2**25
 """Numbers of a basis of undetermined directions that are still written out (256 MB)."""
 
 
@@ -70,7 +70,7 @@ class Sampled:
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         number = self.shape.freedom - self.rank
         size = self.shape.heads * self.shape.dim * (self.shape.dim + self.shape.outputs)
-        if number == 0 or number * size > _LARGEST_BASIS:
+        if number == 0 or number * size > LARGEST_BASIS:
             return number, None
         return number, never_varied(self.span, self.shape, self.at.factors)
 

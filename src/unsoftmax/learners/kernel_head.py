@@ -32,8 +32,9 @@ from unsoftmax.spec import OracleSpec
 _PILOT = 8
 """Pairs asked to find the size of the scores."""
 
-_TYPICAL = 0.7
-"""Typical |log kappa(t) / kappa(0)| of an entry: every kernel of the catalogue is steep there on both sides."""
+_TYPICAL = 0.3
+"""Typical |log kappa(t) / kappa(0)| of an entry: half of the 0.69 at which a sigmoid ends on its upper side, so few
+flat entries are asked again; every kernel of the catalogue is steep there on both sides."""
 
 _ROUNDS = 12
 """Times the size of the pairs may be changed by up to 2^8: |W| from 1e-28 to 1e28."""
