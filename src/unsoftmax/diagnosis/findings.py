@@ -123,6 +123,11 @@ class Diagnosis:
         }
 
 
+def outside(found: tuple[Finding, ...], code: str, because: str, *suggestions: Suggestion) -> Diagnosis:
+    """No learner fits."""
+    return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",), code=code, suggestions=suggestions)
+
+
 def describe(family: str) -> str:
     """A family with its article."""
     if family == "zero":

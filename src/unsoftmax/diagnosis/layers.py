@@ -7,7 +7,7 @@ import numpy as np
 from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
-from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
 from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.norms import NORM_QUERIES, affine_behind, norm_before, norm_last
 from unsoftmax.diagnosis.one_row import OneRow
@@ -36,12 +36,12 @@ def layer(
 ) -> Asking[Diagnosis]:
     """An attention layer without a norm, or with one before or behind; else outside, with the law that fails."""
     if not seen.others:
-        return _outside(found, "no attention", "the other tokens do not matter, so there is no attention to recover")
+        return outside(found, "no attention", "the other tokens do not matter, so there is no attention to recover")
     if seen.speaks == "all":
         words = (
             "all orders of the tokens are answered alike, as by a mean over positions; give the output before pooling"
         )
-        return _outside(found, "pooled", words)
+        return outside(found, "pooled", words)
     if row.shape in ("linear", "affine"):
         return (yield from _plain(spec, norm, known, found, rng, allowed))
     if row.shape in ("bounded", "normalised"):
@@ -52,7 +52,7 @@ def layer(
     if stack is not None:
         return stack
     words = "a single vector is answered neither affinely nor normalised, as no layer here does"
-    return _outside(found, "row", words)
+    return outside(found, "row", words)
 
 
 def _plain(
@@ -61,16 +61,16 @@ def _plain(
     law = yield from mixing(spec, norm, known, rng, allowed)
     found += () if law is None else (law,)
     if law is not None and not law.value:
-        return _outside(found, "law", "small differences of score do not move the answers as softmax does")
+        return outside(found, "law", "small differences of score do not move the answers as softmax does")
     short = yield from alike(spec, norm, known, rng)
     found += () if short is None else (short,)
     if short is not None and not short.value:
-        return _outside(found, "law", "short tokens, whose scores tie, do not weigh alike as under softmax")
+        return outside(found, "law", "short tokens, whose scores tie, do not weigh alike as under softmax")
     heavy = yield from weights(spec, known, rng)
     found += () if heavy is None else (heavy,)
     if heavy is not None and heavy.value == "bounded":
         words = "scores stay bounded however long the tokens are (a soft cap, or normed queries and keys)"
-        return _outside(found, "bounded scores", f"{words}, as no layer here has them")
+        return outside(found, "bounded scores", f"{words}, as no layer here has them")
     found += (Finding("norm", "none", "No normalisation is seen."),)
     return Diagnosis("attention layer", learner_of("attention layer", norm=None), found)
 
@@ -95,12 +95,12 @@ def _normed(
         if stack is not None:
             return stack
         words = "what stands beside the residual is no linear function behind a norm: a network, or several layers"
-        return _outside(found, "network", words)
+        return outside(found, "network", words)
     place = "pre" if kind == "layer" or (kind is None and row.shape == "normalised") else "post"
     affine = (yield from affine_behind(spec, known, rng)) if place == "post" else None
     found += () if affine is None else (affine,)
     if affine is not None and not affine.value:
-        return _outside(found, "norm behind", _HIDDEN)
+        return outside(found, "norm behind", _HIDDEN)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
     found += (Finding("norm", place, words),)
     return Diagnosis("attention layer", learner_of("attention layer", norm="auto"), found)
@@ -113,9 +113,5 @@ def _squashed(
     last = yield from norm_last(spec, known, rng)
     found += (last,)
     if last.value:
-        return _outside(found, "norm behind", _HIDDEN)
-    return _outside(found, "row", "a single vector is answered neither affinely nor normalised, as no layer here does")
-
-
-def _outside(found: tuple[Finding, ...], code: str, because: str) -> Diagnosis:
-    return Diagnosis("outside", None, found, (f"No learner is chosen: {because}.",), code=code)
+        return outside(found, "norm behind", _HIDDEN)
+    return outside(found, "row", "a single vector is answered neither affinely nor normalised, as no layer here does")
