@@ -46,7 +46,7 @@ def test_scores_are_roots():
     H, E, s = 3, np.exp(rng.standard_normal((3, 5))), rng.standard_normal(3)
     columns = rng.standard_normal((8, H))
     alpha = np.exp(s)[:, None] / (np.exp(s)[:, None] + E)
-    found = score_roots((columns @ alpha).T, columns.sum(axis=1), E, np.ones(H))
+    found = score_roots((columns @ alpha).T, columns.sum(axis=1), E, np.ones((H, 1)))
     assert np.allclose(np.log(found.exps), s, atol=1e-9)
     assert np.allclose(found.columns, columns, atol=1e-9)
 

@@ -46,6 +46,7 @@ FAMILIES: dict[str, Family] = {
     "attention behind a network": Family(learners.AttentionBehind()),
     "kernel head": Family(learners.KernelHead()),
     "attention layer": Family(learners.AttentionLayer(), "vectors"),
+    "attention layer behind a network": Family(learners.AttentionLayer(), "vectors"),
     "attention stack": Family(learners.AttentionStack(), "vectors"),
     "head behind labels": Family(learners.Membership(), "labels"),
     "token head": Family(learners.TokenHead(), "ids"),

@@ -10,12 +10,15 @@ from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.kind import FAR, Kind, find_kind
 from unsoftmax.learners.rotary.llama import Heads, read_heads
 from unsoftmax.learners.rotary.presets import PLANS
 from unsoftmax.learners.rotary.turns import Turns, read_turns
+from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 SERVED_QUERIES = 48
@@ -57,10 +60,15 @@ class Seen:
 def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int) -> Asking[Diagnosis]:
     """An attention layer with positions, or "outside" in the words of the learner that would refuse it."""
     try:
-        norm = yield from find_norm(spec, rng)
-        if norm not in (None, "rms"):
+        heard: list[Array] = []
+        norm = yield from overheard(find_norm(spec, rng), heard)
+        if norm in ("pre", "post"):
             raise ModelMismatch(f"positions beside a LayerNorm ({norm}-attention) are not learned")
         kind = yield from find_kind(spec, rng)
+        if norm in ("block", "final"):
+            require_digits(heard[0], spec)
+            family = "attention layer behind a network"
+            return Diagnosis(family, learner_of(family), found + _behind(norm, kind))
         seen = yield from _heads(spec, norm, kind, rng, allowed - SERVED_QUERIES)
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         words = f"No learner is chosen: the order of the other tokens changes the answer, and {refusal}"
@@ -92,6 +100,13 @@ def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Genera
     except TooDearError:
         pass
     return seen
+
+
+def _behind(norm: str, kind: Kind) -> tuple[Finding, ...]:
+    """A block or a one-layer language model: its attention is learned from behind its network."""
+    top = "behind which a final norm keeps answers small" if norm == "final" else "and nothing keeps answers small"
+    words = f"Context tokens count by their direction, and single tokens are answered by more than attention, {top}."
+    return (Finding("behind", "network", words), *_kind_findings("rms", kind, kind.order))
 
 
 def _kind_findings(norm: str | None, kind: Kind, positions: str) -> tuple[Finding, ...]:

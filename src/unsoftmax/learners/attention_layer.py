@@ -12,6 +12,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.block.infinity import require_digits
+from unsoftmax.learners.block.whole import block
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.reductions import overheard
@@ -34,7 +36,9 @@ _SMALLEST_RANK = 4
 _SEARCH = 300
 """Queries for a norm, the noise and the tokens that heads pick, at most; 20 to 80 are seen."""
 
-_SUPPOSING = f"heads of rank {_SMALLEST_RANK} or more (or dim) whose ranks add up to dim"
+_SUPPOSING = (
+    f"a layer alone, without a network, and heads of rank {_SMALLEST_RANK} or more (or dim) whose ranks add up to dim"
+)
 """What the upper end supposes, in words."""
 
 
@@ -43,10 +47,11 @@ class AttentionLayer:
     """Learn y(X) = constant + sum_h P_h sum_i softmax_i(x_i . (W_h x_N + c_h)) x_i [+ x_N], with a LayerNorm or none.
 
     H, the ranks, the biases, the residual and the norm are found, and so are rotary positions, heads that share keys
-    and values, RMSNorm and a window. preset: "lean" stays near the unknowns, "robust" spends about twice as much on
-    conditioning; None takes "balanced" for answers in float64 and "robust" for coarser ones, which have no digits to
-    lose. norm: "auto" looks, or None, "pre", "post", "rms". positions: "auto" looks, None takes the order of the
-    tokens for irrelevant.
+    and values, RMSNorm and a window. Of a whole pre-norm block or one-layer language model, network, final norm and
+    unembedding behind it, the attention is learned (`models.LayerBehind`). preset: "lean" stays near the unknowns,
+    "robust" spends about twice as much on conditioning; None takes "balanced" for answers in float64 and "robust" for
+    coarser ones, which have no digits to lose. norm: "auto" looks, or None, "pre", "post", "rms". positions: "auto"
+    looks, None takes the order of the tokens for irrelevant.
     """
 
     preset: Literal["lean", "balanced", "robust"] | None = None
@@ -85,9 +90,14 @@ class AttentionLayer:
     def _program(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
         seen: list[Array] = []
         norm = (yield from overheard(find_norm(spec, rng), seen)) if self.norm == "auto" else self.norm
-        coarse = spec.dtype != "float64" or spec.tolerance > 0 or any(rounding_unit(y) > spec.eps for y in seen)
+        # An answer of zeros fits into every format: all of them together are looked at.
+        rounded = bool(seen) and rounding_unit(np.vstack(seen)) > spec.eps
+        coarse = spec.dtype != "float64" or spec.tolerance > 0 or rounded
         if norm == "rms" or (norm is None and self.positions == "auto" and (yield from ordered(spec, rng))):
             kind = yield from find_kind(spec, rng)
             return (yield from rotary(spec, norm, kind, chosen(self.preset, coarse), rng))
+        if norm in ("block", "final"):
+            require_digits(seen[0], spec)
+            return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
         kinds = {None: plain, "pre": pre_norm, "post": post_norm}
         return (yield from kinds[norm](spec, preset_named(chosen(self.preset, coarse)), rng))

@@ -19,6 +19,7 @@ from unsoftmax.models.files import load
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.kernels import Kernel
+from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
@@ -43,6 +44,7 @@ __all__ = [
     "HeadsBehind",
     "Kernel",
     "KernelHead",
+    "LayerBehind",
     "LowRankHead",
     "Model",
     "MultiHead",

@@ -84,13 +84,17 @@ class Llama:
 
     def hidden(self, embedded: Array) -> Array:
         """Hidden states (batch, N, d) behind the final norm, for vectors (batch, N, d)."""
+        return _rms(self.stream(embedded), self.final_norm)
+
+    def stream(self, embedded: Array) -> Array:
+        """The same before the final norm."""
         x = np.asarray(embedded, dtype=np.float64)
         for block in self.blocks:
             x = x + self._attention(block, _rms(x, block.attention_norm))
             z = _rms(x, block.network_norm)
             gate = z @ block.gate
             x = x + (gate / (1 + np.exp(-gate)) * (z @ block.up)) @ block.down
-        return _rms(x, self.final_norm)
+        return x
 
     def logits(self, embedded: Array) -> Array:
         """Logits (batch, V) of the token after vectors (batch, N, d)."""

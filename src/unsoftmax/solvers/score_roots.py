@@ -36,13 +36,14 @@ class Written:
     residual: float
 
 
-def score_roots(Y: Array, whole: Array, E: Array, shares: Array) -> Written:
+def score_roots(Y: Array, whole: Array | None, E: Array, shares: Array) -> Written:
     """Y (cells, outputs) answers, E (H, cells) exponentials of the cells' other tokens together.
 
-    whole (outputs,): one more answer, in which every head's weight is `shares` (H,).
+    whole (outputs,): one more answer, in which every head's weight is `shares` (H, 1); None if there is none, with
+    shares (H, 0).
     """
     H = len(E)
-    seen = np.vstack([Y, whole]).T
+    seen = (Y if whole is None else np.vstack([Y, whole])).T
     outside = np.linalg.svd(seen, full_matrices=True)[2][H:].T
     exps, worst = np.zeros(H), 0.0
     for h in range(H):
@@ -53,9 +54,9 @@ def score_roots(Y: Array, whole: Array, E: Array, shares: Array) -> Written:
     return Written(columns, exps, worst)
 
 
-def _root(E: Array, share: float, outside: Array) -> tuple[float, float]:
+def _root(E: Array, share: Array, outside: Array) -> tuple[float, float]:
     """e^s at which the curve comes closest to the row space, and how close."""
-    curve = np.column_stack([_GRID[:, None] / (_GRID[:, None] + E), np.full(len(_GRID), share)])
+    curve = np.column_stack([_GRID[:, None] / (_GRID[:, None] + E), np.tile(share, (len(_GRID), 1))])
     r = np.linalg.norm(curve @ outside, axis=1) / np.linalg.norm(curve, axis=1)
     below = np.concatenate([[True], r[1:] <= r[:-1]]) & np.concatenate([r[:-1] <= r[1:], [True]])
     dips = np.flatnonzero(below)
@@ -65,7 +66,7 @@ def _root(E: Array, share: float, outside: Array) -> tuple[float, float]:
         s = np.log(_GRID[i])
         for _ in range(_STEPS):
             alpha = np.exp(s) / (np.exp(s) + E)
-            v, dv = np.append(alpha, share) @ outside, np.append(alpha * (1 - alpha), 0.0) @ outside
+            v, dv = np.append(alpha, share) @ outside, np.append(alpha * (1 - alpha), 0 * share) @ outside
             step = float(np.clip(-(v @ dv) / (dv @ dv), -0.2, 0.2))
             s += step
             if abs(step) < 1e-15:

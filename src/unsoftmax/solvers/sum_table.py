@@ -27,6 +27,15 @@ _REAL = 1e-2
 """Imaginary part, relative to the largest eigenvalue, that differences of rounded answers may leave."""
 
 
+_LARGEST = 1 / (1 + np.exp(-np.linspace(-7, 12, 400)))
+"""Weights that the others may take together in the cell where they take most: logits from -7 to 12 in steps of 0.05,
+near enough for Levenberg-Marquardt to start from."""
+
+
+_LEAST = 1e-5
+"""Weight over the last token's that others take at least in a table of what it loses."""
+
+
 @dataclass(frozen=True, eq=False)
 class SumTable:
     """rows (H, H): rows @ answers are the weights; sums (H, cells): 1/alpha_h in every cell; residual: rms misfit."""
@@ -36,10 +45,11 @@ class SumTable:
     residual: float
 
 
-def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array) -> SumTable | None:
+def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array | None) -> SumTable | None:
     """F (cells, H) answers in coordinates of their span, cells (cells, 2) their indices (j, i); None if it fails.
 
-    whole (H,): the sum of the columns of A in the same coordinates, which sets the scale of every head.
+    whole (H,): the sum of the columns of A in the same coordinates, which sets the scale of every head. None: F shows
+    what the token loses, A (1 - alpha), whose bend sets the scale.
     """
     values, vectors = np.linalg.eig(J2 @ np.linalg.pinv(J1))
     if np.abs(values.imag).max() > _REAL * np.abs(values).max() or values.real.min() <= 0:
@@ -47,13 +57,16 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array) -> SumT
     columns = np.real(vectors)
     if np.linalg.cond(columns) > 1e12:
         return None
-    rows = np.linalg.inv(columns * np.linalg.solve(columns, whole))
+    rows = np.linalg.inv(columns) if whole is None else np.linalg.inv(columns * np.linalg.solve(columns, whole))
     sums, worst = np.zeros((len(rows), len(F))), 0.0
     for h in range(len(rows)):
         found = _refined(rows[h], F, cells, whole)
         if found is None:
             return None
         rows[h], sums[h], residual = found
+        if whole is None and sums[h].min() <= 1 + _LEAST:
+            # Nothing is lost where nothing is looked at: a = 0 solves the equations too.
+            return None
         worst = max(worst, residual)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if len(rows) > 1 and np.abs(np.tril(unit @ unit.T, -1)).max() > _TWINS:
@@ -62,25 +75,30 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array) -> SumT
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _refined(a: Array, F: Array, cells: Array, whole: Array) -> tuple[Array, Array, float] | None:
+def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Array, Array, float] | None:
     """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual).
 
-    Where there is no table, sums may run away: steps beyond all numbers are not taken.
+    Without `whole` on 1 - a . F_c instead, a free. Where there is no table, sums may run away: steps beyond all numbers
+    are not taken.
     """
-    H, (nj, ni) = len(a), cells.max(axis=0) + 1
-    free = np.linalg.svd(whole[None])[2][1:].T
-    start = whole / (whole @ whole)
+    (nj, ni) = cells.max(axis=0) + 1
     design = np.zeros((len(F), nj + ni))
     design[np.arange(len(F)), cells[:, 0]] = 1
     design[np.arange(len(F)), nj + cells[:, 1]] = 1
     # X + t and Y - t are the same table: the last Y is 0.
     design = np.delete(design, nj - 1, axis=1)
-    alpha = np.clip(F @ a, 1e-3, None)
+    if whole is None:
+        a = _bent(a, F, design)
+        free, start, F, lost = np.eye(len(a)), np.zeros(len(a)), -F, 1.0
+    else:
+        free, start, lost = np.linalg.svd(whole[None])[2][1:].T, whole / (whole @ whole), 0.0
+    H = free.shape[1] + 1
+    alpha = np.clip(lost + F @ a, 1e-3, None)
     u = np.linalg.lstsq(design * (alpha**2)[:, None], alpha, rcond=None)[0]
     y, sums = free.T @ (a - start), design @ u
     if (sums <= 0).any():
         return None
-    gap = F @ (start + free @ y) - 1 / sums
+    gap = lost + F @ (start + free @ y) - 1 / sums
     cost, damping = gap @ gap, 1e-4
     for _ in range(_ROUNDS):
         J = np.column_stack([F @ free, design / (sums * sums)[:, None]])
@@ -92,7 +110,7 @@ def _refined(a: Array, F: Array, cells: Array, whole: Array) -> tuple[Array, Arr
             step = -(Vt.T @ (s / (s * s + damping) * (U.T @ gap))) / scale
             sums2 = design @ (u + step[H - 1 :])
             if (sums2 > 0).all():
-                gap2 = F @ (start + free @ (y + step[: H - 1])) - 1 / sums2
+                gap2 = lost + F @ (start + free @ (y + step[: H - 1])) - 1 / sums2
                 if gap2 @ gap2 <= cost:
                     break
             damping *= 10
@@ -104,3 +122,17 @@ def _refined(a: Array, F: Array, cells: Array, whole: Array) -> tuple[Array, Arr
         if done or cost < 1e-33 * len(F):
             break
     return start + free @ y, sums, float(np.sqrt(cost / len(F)))
+
+
+def _bent(a: Array, F: Array, design: Array) -> Array:
+    """a scaled so that 1 / (1 - a . F_c) is nearest to a table of sums, by a scan of the largest a . F_c."""
+    lost = F @ a
+    lost = lost / lost[np.argmax(np.abs(lost))]
+    outside = np.eye(len(F)) - design @ np.linalg.pinv(design)
+    best, scale = np.inf, 1.0
+    for largest in _LARGEST:
+        sums = 1 / (1 - largest * lost)
+        miss = float(np.linalg.norm(outside @ sums) / np.linalg.norm(sums - sums.mean()))
+        if (sums > 0).all() and miss < best:
+            best, scale = miss, largest
+    return np.asarray(a * scale / (F @ a)[np.argmax(np.abs(F @ a))])

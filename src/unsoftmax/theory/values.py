@@ -166,8 +166,54 @@ def rotary_layer_queries(
     while cells < H + sum(sides) + 3 or cells - 2 <= H:
         sides = (min(sides) + 1, max(sides))
         cells = sides[0] * sides[1]
+    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats)
+    return cells + 2 * H + (s - 1) * (H + spare) + scores
+
+
+def _scores_queries(
+    d: int, H: int, G: int, s: int, slots: int, last_slots: int, tokens: int, extra: int, repeats: int
+) -> int:
+    """Turns, keys and queries of `rotary_layer_queries`."""
     turns = -(-(s + 1) // (slots - 1))
     blocks = max(0, -(-(d + 1 + tokens) // slots) - turns)
     keys = blocks * min(s + 2, -(-s * G // H) + extra)
-    queries = (d + 1) * max(repeats, -(-s // last_slots))
-    return cells + 2 * H + (s - 1) * (H + spare) + 2 * (s + 2) * turns + keys + queries
+    return 2 * (s + 2) * turns + keys + (d + 1) * max(repeats, -(-s // last_slots))
+
+
+@checked
+def block_values_queries(d: int, r: int) -> int:
+    """Queries of the phase "values" for the attention of a block whose heads write r dimensions of a token.
+
+    d endless tokens for the readout, two rough maps of d, and six tokens that write nothing: a rough Jacobian and two
+    Newton steps at six lengths each.
+    """
+    return 3 * d + 6 + 1 + 6 * r + 2 * 6 * 6 + 6
+
+
+@checked
+def block_queries(
+    d: int,
+    H: int,
+    G: int,
+    s: int,
+    *,
+    slots: int,
+    last_slots: int,
+    tokens: int,
+    extra: int,
+    repeats: int,
+    final_norm: bool = False,
+) -> int:
+    """Queries of the phase "main" for the attention of a block, where G s < d and H s <= d, if nothing is repeated.
+
+    Answers are extrapolated from three lengths of the last token (fairly) or six (fully), less those of that token
+    alone. Four tables of 36 cells fairly, one or two of them fully; s + 1 tokens, then s better ones, before H + 8
+    cells of each; d + 1 tokens before two cells, fairly and fully; and turns, keys and queries as for a layer.
+    """
+    fair, full, cells, tables = 3, 6, 36, 2 if final_norm else 1
+    jacobians = 2 * (H + 1)
+    read = 4 * ((cells + 1) * fair + jacobians + 1) + tables * ((cells + 1) * full + jacobians)
+    spans = tables * min(H + 8, cells) * ((s + 1) * fair + s * full)
+    fits = 2 * (d + 1) * (fair + full)
+    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats)
+    return read + spans + fits + full * (scores + (s + 2) + (d + 1))

@@ -14,6 +14,7 @@ heads_behind  several heads in front of one
 networks      ReLU networks of one vector
 layers        vector answers
 stacks        several layers
+blocks        the attention of a block, from behind its network
 tokens        token ids
 output        output layers of language models
 circuits      one-layer language models
@@ -35,6 +36,7 @@ from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.models.kernel_head import KernelHead
+from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
@@ -43,6 +45,7 @@ from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.models.transformer import Transformer
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify import (
+    blocks,
     circuits,
     heads,
     heads_behind,
@@ -67,6 +70,7 @@ PLANS: dict[type[Model], Plan] = {
     AttentionStack: stacks.PLAN,
     AttentionBehind: rays.PLAN,
     HeadsBehind: heads_behind.PLAN,
+    LayerBehind: blocks.PLAN,
     ReluNetwork: networks.PLAN,
     MultiHead: heads.PLAN,
     KernelHead: numbers.KERNELS,

@@ -20,12 +20,17 @@ _SAME = 1e-3
 it, which must stay below a thousandth; tokens of unequal length bend under a norm by a share of order one."""
 
 
-Found = Literal["pre", "post", "rms"]
+_FREE = 2.0**20
+"""Factor by which a context token is lengthened: behind a norm before attention it stays what it was."""
+
+
+Found = Literal["pre", "post", "rms", "block", "final"]
 
 
 def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None]:
     """None if one-token answers are affine; "pre" if tokens only matter off their mean; "rms" if they are affine in the
-    tokens over their length; "post" if answers stay small.
+    tokens over their length; "post" if answers stay small. A whole block: context tokens count by their direction, and
+    more than attention answers to single ones; "final" if answers stay small all the same.
 
     Four queries, phase "pilot"; two more if they are not affine, and two if they do not tell "pre". Where copies of a
     token change the answer, sinks take a share of the weight, and tokens are asked before an empty one.
@@ -48,13 +53,26 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None
         return "rms"
     if (yield from _sinking(x[0], y[0], y[:3])):
         return (yield from _beside_sinks(x, empty[0]))
-    if np.abs(y[5]).max() < 100 * np.abs(y[:3]).max():
+    bounded = np.abs(y[5]).max() < 100 * np.abs(y[:3]).max()
+    if (yield from _by_direction(x[1], x[0], y[:3], spec)):
+        return "final" if bounded else "block"
+    if bounded:
         return "post"
     raise ModelMismatch(
         "one-token answers are neither affine, nor blind to the tokens' mean (LayerNorm before attention), nor affine "
-        "in the token over its length (RMSNorm before it), nor bounded (LayerNorm after it): something else stands "
-        "around attention, or their noise is beyond a thousandth."
+        "in the token over its length (RMSNorm before it), nor bounded (LayerNorm after it), and context tokens do "
+        "not count by their direction (a pre-norm block with its network): something else stands around attention, or "
+        "their noise is beyond a thousandth."
     )
+
+
+def _by_direction(context: Array, x: Array, answers: Array, spec: OracleSpec) -> Asking[bool]:
+    """Whether a context token counts by its direction, and as it is and not off its mean: an RMSNorm is before it."""
+    if spec.domain.length_limit < 2 or spec.domain.norm_limit < _FREE * 4 * float(np.linalg.norm(context)):
+        return False
+    tokens = np.stack([context, _FREE * context, context + np.abs(context).max()])
+    y = yield Probes(np.stack([tokens, np.broadcast_to(x, tokens.shape)], axis=1), phase="pilot")
+    return _gap(y[1] - y[0], answers) < _SAME < _gap(y[2] - y[0], answers)
 
 
 def _sinking(x: Array, y: Array, answers: Array) -> Asking[bool]:

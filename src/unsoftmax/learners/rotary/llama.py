@@ -50,8 +50,12 @@ def read_heads(spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: 
     """All that is known before keys and queries; about d + 110 queries."""
     scene = yield from read_scene(spec, norm, kind.sinks, rng)
     scene, values, logits = yield from _heads(scene, kind, plan, rng)
-    reader = Reader(scene, values, sinks=logits)
-    if kind.order == "bias":
+    return (yield from heads_of(Reader(scene, values, sinks=logits), kind, plan, rng))
+
+
+def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
+    """What is left to know before keys and queries, once weights can be read."""
+    if kind.order == "bias" and reader.scene.free:
         reader.slopes = yield from read_slopes(reader, plan.slots(reader), rng)
     begun = yield from start(reader, plan, rng)
     law = yield from find_law(reader, begun)
@@ -62,6 +66,11 @@ def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.
     """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
     plan = PLANS[preset]
     heads = yield from read_heads(spec, norm, kind, plan, rng)
+    return (yield from explained(heads, spec, kind, plan, rng))
+
+
+def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:
+    """Frequencies, keys and queries of heads whose weights can be read."""
     reader, begun, law, turning, cap = heads.reader, heads.begun, heads.law, heads.turning, None
     if law == "normed":
         turns, keys, queries = yield from read_normed(reader, begun, plan, turning, rng)

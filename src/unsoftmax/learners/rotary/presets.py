@@ -31,11 +31,11 @@ class Plan:
 
     def slots(self, reader: Reader) -> int:
         """Tokens of a sequence; an empty one costs a slot where the query token writes."""
-        return self._filled(reader.slots, len(reader.scene.M) // len(reader.values.O) - (not reader.quiet))
+        return self._filled(reader.slots, reader.scene.shown // len(reader.values.O) - (not reader.quiet))
 
     def last_slots(self, reader: Reader) -> int:
         """Tokens of a sequence before a query token that writes; with sinks its own weight costs a slot."""
-        most = len(reader.scene.M) // len(reader.values.O) - reader.absolute
+        most = reader.scene.shown // len(reader.values.O) - reader.absolute
         return self._filled(reader.slots - reader.absolute, most)
 
     def main_queries(self, d: int, H: int, G: int, s: int) -> int:
@@ -49,6 +49,22 @@ class Plan:
             slots=m,
             last_slots=m,
             spare=self.spare,
+            tokens=self.tokens,
+            extra=self.queries,
+            repeats=self.repeats,
+        )
+
+    def block_queries(self, d: int, H: int, G: int, s: int, *, final_norm: bool) -> int:
+        """Closed form of the phase "main" for the attention of a block, where G s < d and H s <= d."""
+        m = self._filled(min(s, (d - final_norm) // H), (d - final_norm) // H)
+        return theory.block_queries(
+            d,
+            H,
+            G,
+            s,
+            final_norm=final_norm,
+            slots=m,
+            last_slots=m,
             tokens=self.tokens,
             extra=self.queries,
             repeats=self.repeats,

@@ -16,7 +16,6 @@ from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader, dual_values
-from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
@@ -107,9 +106,9 @@ def read_queries(
     d, s, scene = reader.scene.dim, reader.values.width, reader.scene
     design = design_for(reader, turns, lambda g, z: keys.K[g] @ z + keys.bias[g], keys.A, plan, cap)
     room = len(np.vstack(list(reader.values.V))) + len(keys.K) * s <= _ROOM * d
-    q = orthonormal(rng, d) * ((0.9 if room else 0.63) * scene.radius * turns.begun.scale)
+    q = scene.query_tokens((0.9 if room else 0.63) * scene.radius * turns.begun.scale, rng)
     biased = reader.sinks is None
-    q = np.vstack([np.zeros(d), q]) if biased else q
+    q = q if biased else q[1:]
     sequences = (lambda q: _prescribed(design, keys.K, q)) if room else (lambda q: _chosen(design, keys.K, q, rng))
     A, last, worst = yield from queries_at(design, q, sequences)
     right = np.column_stack([last, np.ones(len(last))]) if biased else last

@@ -55,6 +55,24 @@ class Scene:
     sinks: bool = False
 
     @property
+    def free(self) -> bool:
+        """Whether query tokens may be as short as one likes."""
+        return True
+
+    @property
+    def shown(self) -> int:
+        """Numbers of an answer that show what heads write."""
+        return len(self.M)
+
+    def visible(self, last: Array) -> Array | None:
+        """(outputs, outputs) onto what of an answer above the query token `last` shows; None: all of it."""
+        return None
+
+    def query_tokens(self, size: float, rng: np.random.Generator) -> Array:
+        """d + 1 query tokens (d + 1, d) that tell an affine map: x = 0 and d at right angles, `size` long."""
+        return np.vstack([np.zeros(self.dim), orthonormal(rng, self.dim) * size])
+
+    @property
     def radius(self) -> float:
         return float(np.sqrt(self.dim))
 

@@ -137,7 +137,7 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Arr
     for _ in range(_SHRINKS):
         few = yield from weights_of(reader, block, scale * q[:_FEW], 0, phase)
         # Behind a norm of queries their length does not count: what there is must do.
-        normed = abs(_least(few) / before - 1) < _SAME_WEIGHT
+        normed = not reader.scene.free or abs(_least(few) / before - 1) < _SAME_WEIGHT
         before = _least(few)
         if before > (limit / 1e3 if normed else limit):
             rest = yield from weights_of(reader, block, scale * q[_FEW:], 0, phase)

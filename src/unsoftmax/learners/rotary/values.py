@@ -55,7 +55,7 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
     shares (H,): the weight of a token that stands alone, 1 without sinks.
     """
     H, r = apart.heads, len(scene.written)
-    chosen = _independent(apart.sums, H + spare)
+    chosen = independent(apart.sums, H + spare)
     cells, others = apart.cells[chosen], apart.sums[:, chosen] - 1
     start = np.column_stack([scene.written @ apart.x, rng.standard_normal((r, r - 1))])
     X = np.linalg.qr(start)[0].T @ scene.written * (_LONG * scene.radius)
@@ -64,7 +64,7 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
         if (found := _complete(scene, columns, shares, r)) is not None:
             return _grouped(scene, columns, found, shares, worst)
         y = yield from respond(scene, cells, X[j], apart.q, "main")
-        written = score_roots(y, scene.M @ X[j], others, shares)
+        written = score_roots(y, scene.M @ X[j], others, shares[:, None])
         worst = max(worst, written.residual)
         O = _stacked(columns)
         inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, written.columns.T, strict=True)]
@@ -72,12 +72,12 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
         if max(np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in parts) < (
             _NEW if scene.exact else _NEW_ROUNDED
         ):
-            return _grouped(scene, columns, _sharing(np.array(inside), scene.exact), shares, worst)
+            return _grouped(scene, columns, sharing(np.array(inside), _shared(scene)), shares, worst)
         columns.append(written.columns)
     return _grouped(scene, columns, np.zeros(H, dtype=int), shares, worst)
 
 
-def _independent(sums: Array, n: int) -> Array:
+def independent(sums: Array, n: int) -> Array:
     """n cells in which the heads' weights are as independent as possible, chosen one after the other."""
     weights = 1 / sums
     unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
@@ -104,13 +104,17 @@ def _complete(scene: Scene, columns: list[Array], shares: Array, rank: int) -> A
     flat = np.hstack(list(_stacked(columns) * shares[:, None, None]))
     Z = np.linalg.lstsq(flat, scene.M, rcond=None)[0]
     miss = np.linalg.norm(flat @ Z - scene.M) / np.linalg.norm(scene.M)
-    group = _sharing(Z.reshape(H, j, -1), scene.exact)
+    group = sharing(Z.reshape(H, j, -1), _shared(scene))
     return group if miss < max(1e-8, 1e4 * scene.noise) and (group.max() + 1) * j == rank else None
 
 
-def _sharing(Z: Array, exact: bool) -> Array:
-    """Group (H,) of heads with equal coordinates Z_h."""
-    group, limit = np.full(len(Z), -1), 1e-6 if exact else 0.2
+def _shared(scene: Scene) -> float:
+    return 1e-6 if scene.exact else 0.2
+
+
+def sharing(Z: Array, limit: float) -> Array:
+    """Group (H,) of heads with coordinates Z_h that are equal up to `limit`, relatively."""
+    group = np.full(len(Z), -1)
     first: list[int] = []
     for h, z in enumerate(Z):
         off = [np.linalg.norm(z - Z[k]) / np.linalg.norm(z) for k in first]

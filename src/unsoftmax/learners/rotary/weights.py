@@ -52,17 +52,17 @@ class Reader:
     @property
     def slots(self) -> int:
         """Tokens whose weights one answer tells for all heads."""
-        return min(self.values.width, len(self.scene.M) // len(self.values.O))
+        return min(self.values.width, self.scene.shown // len(self.values.O))
 
     def before_quiet(self, z: Array, slots: int, phase: str, skipped: int = 0) -> Asking[Array]:
         """Weights (n, H, slots) of the first tokens of z (n, N, d), some `skipped`; all others write nothing."""
         y, seen = yield from self.scene.ask(z, phase)
         known: dict[bytes, Array] = {}
         out = []
-        for row, tokens in zip(y, seen[:, skipped : skipped + slots], strict=True):
-            key = tokens.tobytes()
+        for row, tokens, last in zip(y, seen[:, skipped : skipped + slots], seen[:, -1], strict=True):
+            key = tokens.tobytes() + (b"" if self.scene.visible(last) is None else last.tobytes())
             if key not in known:
-                known[key] = np.linalg.pinv(self._written(tokens))
+                known[key] = self._inverse(tokens, last)
             out.append((known[key] @ row).reshape(len(self.values.O), -1))
             self._count(known[key], row, out[-1].min())
         return np.array(out)
@@ -76,17 +76,22 @@ class Reader:
         out = []
         if self.sinks is not None:
             for row, tokens in zip(y, seen, strict=True):
-                inverse = np.linalg.pinv(self._written(tokens))
+                inverse = self._inverse(tokens, tokens[-1])
                 out.append((inverse @ row).reshape(len(self.values.O), -1))
                 self._count(inverse, row, min(out[-1].min(), (1 - out[-1].sum(axis=1)).min()))
             alpha = np.array(out)
             return alpha[..., :-1], alpha[..., -1], seen
         for row, tokens in zip(y, seen, strict=True):
-            inverse = np.linalg.pinv(self._written(tokens[:-1] - tokens[-1]))
+            inverse = self._inverse(tokens[:-1] - tokens[-1], tokens[-1])
             out.append((inverse @ (row - self.scene.M @ tokens[-1])).reshape(len(self.values.O), -1))
             self._count(inverse, row, min(out[-1].min(), (1 - out[-1].sum(axis=1)).min()))
         alpha = np.array(out)
         return alpha, 1 - alpha.sum(axis=2), seen
+
+    def _inverse(self, tokens: Array, last: Array) -> Array:
+        """(H * m, outputs): from an answer above the query token `last` to the weights of m tokens."""
+        written, see = self._written(tokens), self.scene.visible(last)
+        return np.asarray(np.linalg.pinv(written) if see is None else np.linalg.pinv(see @ written) @ see)
 
     def _written(self, tokens: Array) -> Array:
         """(outputs, H * m): what every head writes of m tokens."""

@@ -1,0 +1,98 @@
+"""Tokens that write nothing, found before anything else is known.
+
+Where the context is a copy of the query token and that copy moves by e, heads add sum_h alpha_h P_h e, exactly and for
+every e: scores move too, but all other tokens write the same. So e is written by no head if and only if the
+answer stays: a linear picture at small e tells the space roughly, Newton's method at large ones exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.block.infinity import Infinity
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array
+
+_STEP = 2.0**-16
+"""Step of differences at one length, as a share of the radius: its error, and rounding over it, are both 1e-5."""
+
+_WRITTEN = 1e-3
+"""Singular value of a rough map, over the largest, below which a direction is not written: errors are 1e-5."""
+
+_ROUNDS = 2
+"""Newton steps: from 1e-5 to 1e-10, and to rounding."""
+
+_FEWEST = 6
+"""Dimensions of tokens that write nothing which tables of sums need: fewer leave no room for two sides."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rough:
+    """D (d, d) = sum_h alpha_h P_h at the query token q (d,), roughly; 0 along q."""
+
+    q: Array
+    D: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Quiet:
+    """written (r, d), empty (d - r, d): orthonormal, roughly what heads write and what they do not; two rough maps."""
+
+    written: Array
+    empty: Array
+    rough: tuple[Rough, Rough]
+
+
+def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
+    """2 d rough queries: maps at two query tokens at right angles, since neither shows its own direction."""
+    d = far.dim
+    ends = far.radius * orthonormal(rng, d, 2)
+    maps = []
+    for q in ends:
+        maps.append((yield from _map(far, q)))
+    parts, ranks = [], []
+    for rough in maps:
+        s, Vt = np.linalg.svd(rough.D)[1:]
+        ranks.append(int((s > _WRITTEN * s[0]).sum()))
+        rest = Vt[ranks[-1] :]
+        off = rest - np.outer(rest @ rough.q, rough.q) / (rough.q @ rough.q)
+        parts.append(np.linalg.svd(off)[2][: len(rest) - 1])
+    r = max(ranks)
+    if d - r < _FEWEST:
+        raise NotIdentifiable(
+            f"heads write {r} of {d} dimensions of tokens: behind a network they are told apart by tokens that write "
+            f"nothing, which takes {_FEWEST} dimensions at least. Heads that share values leave them."
+        )
+    Vt = np.linalg.svd(np.vstack(parts))[2]
+    return Quiet(Vt[d - r :], Vt[: d - r], (maps[0], maps[1]))
+
+
+def _map(far: Infinity, q: Array) -> Asking[Rough]:
+    tangent = np.linalg.svd(q[None])[2][1:]
+    x = far.on_sphere(q + _STEP * far.radius * tangent)
+    y = yield from far.added(far.frozen(x)[:, None], np.broadcast_to(q, x.shape), "values", level="rough")
+    return Rough(q, (y / (_STEP * far.radius)).T @ tangent)
+
+
+def quiet_tokens(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) -> Asking[Array]:
+    """n tokens (n, d) on the sphere that no head writes, to rounding; r + 12 queries each or so.
+
+    A chord x - q between a token and the query token is moved until it is not written.
+    """
+    r, W = len(quiet.written), quiet.written
+    ends = far.radius * np.linalg.qr(rng.standard_normal((len(quiet.empty), n + 1)))[0].T @ quiet.empty
+    q, x = ends[0], ends[1:]
+    last = np.broadcast_to(q, (n * r, far.dim))
+    moved = far.on_sphere(x[:, None] + _STEP * far.radius * W)
+    y0 = yield from far.added(far.frozen(x)[:, None], last[:n], "values", level="rough")
+    y1 = yield from far.added(far.frozen(moved).reshape(n * r, 1, -1), last, "values", level="rough")
+    J = (y1.reshape(n, r, -1) - y0[:, None]) / (_STEP * far.radius)
+    for _ in range(_ROUNDS):
+        y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
+        step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])
+        x = far.on_sphere(x + step @ W)
+    return far.on_sphere(x - q)
