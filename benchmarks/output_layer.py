@@ -1,4 +1,4 @@
-"""Output layers: width and row space over sizes and spectra, requests beside published counts; circuits of one layer."""
+"""Output layers: width and row space over sizes, requests beside published counts; circuits of one layer."""
 
 from __future__ import annotations
 

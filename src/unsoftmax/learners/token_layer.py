@@ -1,4 +1,7 @@
-"""A one-layer attention-only language model: QK and OV circuits of every head, from ids and logits."""
+"""A one-layer attention-only language model: QK and OV circuits of every head, from ids and logits.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", statement.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Least squares for one attention layer over known embeddings: values and places at one query, scores, or one place.
 
 y = u + sum_h sum_j alpha_hj z_j P_h with z_j = u_j - u, u_j = x_j + p_j, and scores z_j . a_h(u); answers are rows.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", values.
 """
 
 from __future__ import annotations

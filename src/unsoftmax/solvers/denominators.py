@@ -5,6 +5,8 @@ denominators of a softmax add over tokens. Answers of many outputs span the func
 H K + 1 dimensions if every head writes into K dimensions at least. A head is then a zero of a function of K numbers
 alone: D = 1 + delta . b whose K + 1 quotients lie in that span. No head needs to be known for another (as in MUSIC,
 Schmidt 1986, with quotients in the place of steering vectors).
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", heads apart.
 """
 
 from __future__ import annotations

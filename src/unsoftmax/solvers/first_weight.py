@@ -3,6 +3,8 @@
 Tokens t in the place of token a change the denominator by tau_t = T_t - A and the numerator by nu_t = T_t v_t - A v_a.
 With v_t - v_a = x_t Phi, x_t the difference of the embeddings: x_t Phi (tau_t + A) + tau_t v_a = nu_t, linear but for
 A.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", values.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 y_i = sum_h (N_hi + nu_h) / (D_hi + tau_h) for sequences i that differ elsewhere: tau_h and nu_h are the change of the
 token's weight, and of its weight times its value.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One-layer language models on fresh prompts of every kind of length; what gaps there say of every parameter."""
+"""One-layer language models on fresh prompts of every kind of length; what gaps there say of every parameter.
+
+Theory: docs/theory/verification.md, "One-layer language models".
+"""
 
 from __future__ import annotations
 

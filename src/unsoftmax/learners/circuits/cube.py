@@ -1,4 +1,7 @@
-"""Two tokens in every place before one query: the number of heads, and their softmax denominators."""
+"""Two tokens in every place before one query: the number of heads, and their softmax denominators.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", heads apart.
+"""
 
 from __future__ import annotations
 

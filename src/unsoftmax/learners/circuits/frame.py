@@ -1,4 +1,7 @@
-"""Every token alone: the row space of the output layer, and the hidden states of all tokens in its coordinates."""
+"""Every token alone: the row space of the output layer, and the hidden states of all tokens in its coordinates.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", every token alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Places further on, once everything else is known: the place of the last token is the only unknown of a prompt."""
+"""Places further on, once everything else is known: the place of the last token is the only unknown of a prompt.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", places.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Other queries after the same places: what every head looks for, W u + c."""
+"""Other queries after the same places: what every head looks for, W u + c.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", scores.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Other tokens in the first place of the cube: what every head writes, where it writes it, and the places."""
+"""Other tokens in the first place of the cube: what every head writes, where it writes it, and the places.
+
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", values.
+"""
 
 from __future__ import annotations
 
