@@ -121,3 +121,35 @@ def test_a_log_is_no_oracle() -> None:
     log = us.Log(X, head(2)(X))
     with pytest.raises(us.errors.UnsoftmaxError):
         us.recover(log, us.learners.SingleHead())  # type: ignore[arg-type]
+
+
+def test_a_ledger_that_kept_its_tokens_is_a_log(tmp_path) -> None:
+    head = us.models.SingleHead.random(4, norm=1.0, seed=1)
+    path = tmp_path / "run.ledger"
+    recovery = us.recover(us.oracle(head), us.learners.SingleHead(), ledger=path, keep_tokens=True)
+    log = us.Log.read(path)
+    assert len(log) == recovery.usage.billed
+    longest = int(log.lengths.max())
+    assert longest == 300  # copies and long sequences are written out
+    for k in range(0, len(log), 7):
+        rows = log.tokens[log.starts[k] : log.starts[k] + log.lengths[k]]
+        assert np.isclose(head(rows[None])[0], log.answers[k], rtol=1e-12)
+    again = us.recover(us.oracle(head), us.learners.SingleHead(), ledger=path, keep_tokens=True)
+    assert again.usage.billed == 0
+    assert len(us.Log.read(path)) == len(log)
+
+
+def test_a_ledger_without_its_tokens_says_how_to_record_them(tmp_path) -> None:
+    path = tmp_path / "run.ledger"
+    head = us.models.SingleHead.random(4, norm=1.0, seed=1)
+    us.recover(
+        us.oracle(lambda X: head(X.astype("float32").astype(float)), 4, dtype="float32"),
+        us.learners.SingleHead(),
+        ledger=path,
+    )
+    with pytest.raises(us.errors.FileFormatError, match="keep_tokens=True"):
+        us.Log.read(path)
+    with pytest.raises(us.errors.FileFormatError, match="no such file"):
+        us.Log.read(tmp_path / "none.ledger")
+    with pytest.raises(us.errors.InvalidArgument, match="keep_tokens"):
+        us.recover(us.oracle(head), us.learners.SingleHead(), keep_tokens=True)

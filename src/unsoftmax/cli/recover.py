@@ -24,6 +24,9 @@ def recover(
     price: settings.Price = None,
     max_cost: settings.MaxCost = None,
     ledger: settings.Ledger = None,
+    keep_tokens: Annotated[
+        bool, typer.Option("--keep-tokens", help="The ledger keeps the sequences too; `unsoftmax fit` then reads it.")
+    ] = False,
     workers: settings.Workers = None,
     output: Annotated[Path | None, typer.Option(help="Save the Recovery here (.safetensors).")] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
@@ -77,7 +80,7 @@ def recover(
         with ThreadPoolExecutor(count) if count > 1 else nullcontext(None) as executor:
             recovery = us.recover(
                 oracle, chosen, seed=options["seed"] or 0, budget=settings.budget_of(options), ledger=options["ledger"],
-                executor=executor, verify=options["verify"] is not False, progress=not as_json,
+                executor=executor, verify=options["verify"] is not False, progress=not as_json, keep_tokens=keep_tokens,
             )  # fmt: skip
         command = settings.command("recover", target, options)
         recovery = replace(recovery, provenance=recovery.provenance | {"command": command})

@@ -94,7 +94,7 @@ class Log:
 
     @classmethod
     def read(cls, path: str | Path, **declared: Any) -> Self:
-        """A log from a .npz, .parquet or .jsonl file; see `fitting.readers`.
+        """A log from a .npz, .parquet, .jsonl or .ledger file; see `fitting.readers`.
 
         `declared`: table, tolerance and dtype, where the file does not hold them.
         """

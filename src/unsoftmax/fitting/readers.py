@@ -1,7 +1,8 @@
-"""Logs from files: the fields of `Log` out of .npz, Parquet or JSON lines.
+"""Logs from files: the fields of `Log` out of .npz, Parquet, JSON lines or a ledger.
 
 .npz      arrays tokens (or ids), answers, and lengths, table, tolerance, dtype where they are needed
 Parquet   one row per record: column tokens (list of lists of numbers) or ids (list of integers), column answer
+.ledger   the ledger of a recovery that kept its tokens
 .jsonl    one object per line: {"tokens": [[...], ...], "answer": 0.5} or {"ids": [...], "answer": [...]}
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import FileFormatError, UnsoftmaxError
+from unsoftmax.oracles.ledger import Ledger
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -28,9 +30,11 @@ def read(path: str | Path) -> dict[str, Any]:
                 return _records(path, _parquet(path))
             case ".jsonl" | ".ndjson":
                 return _records(path, _lines(path))
+            case ".ledger":
+                return _ledger(path)
             case other:
                 raise FileFormatError(
-                    f"{path} has the suffix {other!r}; logs are read from .npz, .parquet and .jsonl files."
+                    f"{path} has the suffix {other!r}; logs are read from .npz, .parquet, .jsonl and .ledger files."
                 )
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read ({error.strerror or error}); check the path.") from error
@@ -64,6 +68,25 @@ def _records(path: Path, records: Iterator[dict[str, Any]]) -> dict[str, Any]:
     if len(kinds) != 1:
         raise FileFormatError(f"{path} must hold records of one kind, tokens or ids (got {len(tokens)} records).")
     return {"tokens": tokens, "answers": np.array(answers)}
+
+
+def _ledger(path: Path) -> dict[str, Any]:
+    """Sequences and answers of a ledger that keeps its tokens, copies of a row written out."""
+    if not path.is_file():
+        raise FileFormatError(f"{path} cannot be read (no such file); check the path.")
+    tokens: list[Any] = []
+    answers: list[Any] = []
+    with Ledger(path) as ledger:
+        total = len(ledger)
+        for asked, counts, answered in ledger.records():
+            copies = np.ones(asked.shape[:2], dtype=np.int64) if counts is None else counts
+            tokens += [np.repeat(rows, n, axis=0) for rows, n in zip(asked, copies, strict=True)]
+            answers.append(answered)
+    if not tokens:
+        raise FileFormatError(
+            f"{path} keeps {total} answers without their sequences; record with keep_tokens=True (--keep-tokens)."
+        )
+    return {"tokens": tokens, "answers": np.concatenate(answers)}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -54,10 +54,14 @@ _ROW_BITS = 28
 
 
 class Ledger:
-    """A `Store` on disk. `binding` says whose answers these are; a file bound to something else is refused."""
+    """A `Store` on disk. `binding` says whose answers these are; a file bound to something else is refused.
 
-    def __init__(self, path: str | Path, binding: dict[str, Any] | None = None) -> None:
+    `keep_tokens`: the sequences are kept beside their answers, and `records` reads both.
+    """
+
+    def __init__(self, path: str | Path, binding: dict[str, Any] | None = None, *, keep_tokens: bool = False) -> None:
         self.path = Path(path)
+        self.keep_tokens = keep_tokens
         self._index = AddressIndex()
         self._recent: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         with self._typed():
@@ -143,6 +147,14 @@ class Ledger:
             ]
         for number, phase in identifiers:
             yield phase, *self._chunk(number)
+
+    def records(self) -> Iterator[tuple[Array, Array | None, Array]]:
+        """(tokens (n, N, d), counts (n, N) or None, answers (n,) or (n, outputs)) of the sequences that were kept."""
+        for asked in self._sequences.all():
+            known, answers = self.get(asked.addresses)
+            if known.any():
+                kept = asked.take(np.flatnonzero(known))
+                yield kept.tokens, kept.counts, answers
 
     def check(self) -> list[str]:
         """Problems of the file: empty if SQLite finds it whole and every checksum agrees."""

@@ -72,11 +72,12 @@ class Nearness:
     _named: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
-        """Keep of a chunk with addresses `keys` the sequences whose last digits are this processor's.
+        """Keep of a chunk with addresses `keys` the sequences whose last digits are this processor's; on request, all.
 
         `known` (n,) have an answer already; they are kept where their place was not.
         """
-        rows = np.flatnonzero(unrepeatable(probes))
+        every = getattr(self.store, "keep_tokens", False) and probes.tokens.ndim == 3
+        rows = np.arange(len(probes)) if every else np.flatnonzero(unrepeatable(probes))
         if len(rows):
             rows = rows[~(known[rows] & self.store.places(at, first + rows))]
         if len(rows):

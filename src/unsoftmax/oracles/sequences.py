@@ -9,6 +9,7 @@ coarse that last digits do not show, and large designs are of this kind.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -84,6 +85,12 @@ class SequenceTable:
     def at(self, at: int, rows: Array) -> list[Sequences]:
         """What was asked at some of these rows of round `at`, chunk by chunk, in the order it was paid."""
         return [self._chunk(chunk.number) for chunk in self._around(at, rows)]
+
+    def all(self) -> Iterator[Sequences]:
+        """Everything that is kept, round by round."""
+        for chunks in self._rounds.values():
+            for chunk in chunks:
+                yield self._chunk(chunk.number)
 
     def _around(self, at: int, rows: Array) -> list[_Chunk]:
         if at not in self._rounds or not len(rows):

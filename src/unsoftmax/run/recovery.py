@@ -42,6 +42,7 @@ def recover(
     verify: bool = True,
     progress: bool | ProgressCallback = False,
     recheck: Recheck | None = None,
+    keep_tokens: bool = False,
 ) -> Recovery:
     """Recover the model behind an oracle.
 
@@ -55,6 +56,7 @@ def recover(
     progress   True shows a progress line, a callable receives `engine.Progress`.
     recheck    a `Recheck`: a sample of sequences is asked again at intervals, to notice a target that drifts or answers
                at random; None: remote targets only.
+    keep_tokens  the ledger (a path) keeps the sequences beside their answers: `us.Log.read` then reads it as a log.
     """
     require_run(oracle, learner, seed)
     if not (recheck is None or isinstance(recheck, Recheck)):
@@ -80,7 +82,9 @@ def recover(
     what = f"{name} at dim {oracle.spec.dim}"
     if ledger is None or (isinstance(ledger, (str, Path)) and not Path(ledger).exists()):
         limits.refuse(needed, needed, what)
-    with opened(ledger, oracle, configuration(learner), seed) as store:
+    if keep_tokens and not isinstance(ledger, (str, Path)):
+        raise InvalidArgument(f"`keep_tokens` needs the path of a ledger (got ledger={ledger!r}).")
+    with opened(ledger, oracle, configuration(learner), seed, keep_tokens) as store:
         # What the ledger holds is paid for: only the rest must fit.
         rest = max(0, needed - (len(store) if isinstance(store, Sized) else 0))
         limits.refuse(rest, rest, what)

@@ -32,7 +32,11 @@ def working(executor: Executor | None, concurrency: int) -> Iterator[Executor | 
 
 @contextmanager
 def opened(
-    ledger: str | Path | Store | None, oracle: Oracle, configured: dict[str, Any], seed: int
+    ledger: str | Path | Store | None,
+    oracle: Oracle,
+    configured: dict[str, Any],
+    seed: int,
+    keep_tokens: bool = False,
 ) -> Iterator[Store | None]:
     """The store behind `ledger`; a file is bound to this run and held while it lasts."""
     if not isinstance(ledger, (str, Path)):
@@ -44,7 +48,7 @@ def opened(
     spec = {name: value for name, value in facts.items() if name not in left_out}
     target = identity(oracle)
     binding = {"target": target, "spec": spec, "configuration": configured, "seed": seed}
-    with Ledger(ledger, binding) as store:
+    with Ledger(ledger, binding, keep_tokens=keep_tokens) as store:
         yield store
 
 
