@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.learners.kernel.first_look import zero_at_zero
 from unsoftmax.models import Kernel, KernelHead
 
 NAMES = ["exp", "softplus", "1 + elu", "sigmoid", "softcap 5", "softcap 30"]
@@ -211,3 +212,14 @@ def test_softmax_is_the_exponential() -> None:
 def test_kernels_that_are_none(kernel) -> None:
     with pytest.raises(us.errors.InvalidArgument):
         KernelHead(np.eye(2), np.ones(2), kernel)
+
+
+@pytest.mark.parametrize(("kernel", "zero"), [("softplus", False), ("quadratic", True)])
+def test_the_first_look_is_right_wherever_v_points(kernel, zero):
+    """A token nearly orthogonal to v shows little beside the query token: one draw in sixty was misread."""
+    for seed in range(300):
+        head = us.models.KernelHead.random(8, kernel, norm=2.0, seed=seed)
+        look = zero_at_zero(us.oracle(head).spec, np.random.default_rng(seed))
+        with pytest.raises(StopIteration) as found:
+            look.send(head(next(look).tokens))
+        assert found.value.value is zero

@@ -77,7 +77,7 @@ class KernelHead:
             raise InvalidArgument(f"`kernel` must be one of {names} or None (got {self.kernel!r}).")
         if spec.dtype == "float16":
             raise DomainError(
-                "KernelHead needs tokens from 2^-32 to 2^26, which float16 does not hold; ask in float32."
+                "KernelHead needs tokens from 2^-44 to 2^26, which float16 does not hold; ask in float32."
             )
         d = spec.dim
         table = d + NODES + 2

@@ -29,8 +29,9 @@ _NEAR = 0.1
 _SHORT = 2.0**-20
 """Length of x, for scores below 2^-52 |W|: positive kernels are flat there; squares of scores stay within float32."""
 
-_SHORTER = 2.0**-32
-"""Length of q: its own score is 2^-12 of the others, a gap of 1e-3 in the ratio."""
+_SHORTER = 2.0**-44
+"""Length of q, 2^-24 of x: what q.v adds to x.v moves the ratio by `_NEAR` where x is that close to orthogonal to v, in
+one draw of 10^5; at 2^-12 it was one in sixty. Scores of 2^-64 have squares within float32, or answers of 0."""
 
 
 def zero_at_zero(spec: OracleSpec, rng: np.random.Generator, phase: str = "pilot") -> Asking[bool]:
