@@ -28,7 +28,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
-"""Tokens that heads choose among."""
+"""Tokens that heads choose among where order does not matter."""
+
+_SHORTEST_ORDERED = 16
+"""Tokens of a sequence where it does: a block of a dozen, an empty one on either side, and the last."""
 
 _SMALLEST_RANK = 4
 """Rank of the heads that the upper end supposes at least."""
@@ -67,11 +70,8 @@ class AttentionLayer:
             raise InvalidArgument(f"`norm` must be 'auto', None, 'pre', 'post' or 'rms' (got {self.norm!r}).")
         if spec.dtype == "float16":
             raise InvalidArgument("AttentionLayer needs the digits of float32 at least (got float16).")
-        if spec.domain.length_limit < _SHORTEST:
-            raise DomainError(
-                f"AttentionLayer needs sequences of {_SHORTEST} tokens for heads to choose among and max_length is "
-                f"{spec.domain.max_length}."
-            )
+        ordered = self.positions == "auto" and self.norm in ("auto", "rms", None)
+        _require_tokens(spec, _SHORTEST_ORDERED if ordered else _SHORTEST)
         return Forecast({"values": spec.dim + 1}, ranges={"heads": self._range(spec.dim)}, supposing=_SUPPOSING)
 
     def _range(self, d: int) -> tuple[int, int]:
@@ -99,5 +99,14 @@ class AttentionLayer:
         if norm in ("block", "final"):
             require_digits(seen[0], spec)
             return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
+        _require_tokens(spec, _SHORTEST)
         kinds = {None: plain, "pre": pre_norm, "post": post_norm}
         return (yield from kinds[norm](spec, preset_named(chosen(self.preset, coarse)), rng))
+
+
+def _require_tokens(spec: OracleSpec, least: int) -> None:
+    if spec.domain.length_limit < least:
+        raise DomainError(
+            f"AttentionLayer needs sequences of {least} tokens for heads to choose among and max_length is "
+            f"{spec.domain.max_length}."
+        )

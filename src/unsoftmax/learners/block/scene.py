@@ -51,9 +51,9 @@ class FarScene(Scene):
         return y + q @ self.M.T, np.concatenate([self.seen(x), q[:, None]], axis=1)
 
 
-def far_scene(far: Infinity, values: Values, eps: float) -> FarScene:
+def far_scene(far: Infinity, values: Values, eps: float, longest: float) -> FarScene:
     """Attention of values and eps found, without its constant, which no context shows."""
     M, V = values.P.sum(axis=0), np.vstack(list(values.V))
     Vt, d, r = np.linalg.svd(V)[2], far.dim, len(V)
     noise = 2 * far.noise
-    return FarScene(d, eps, M, np.zeros(d), False, noise, "float64", Vt[:r], Vt[r:], far=far)
+    return FarScene(d, eps, M, np.zeros(d), False, noise, "float64", Vt[:r], Vt[r:], longest=longest, far=far)

@@ -39,7 +39,7 @@ def block(spec: OracleSpec, normed: bool, preset: str, rng: np.random.Generator)
             "where they write. Ask for hidden states, or for more logits than there are dimensions."
         )
     plan = PLANS[preset]
-    reader = yield from _reader(far, rng)
+    reader = yield from _reader(far, spec.domain.length_limit, rng)
     heads = yield from heads_of(reader, kind, plan, rng)
     outcome = yield from explained(heads, spec, kind, plan, rng)
     assert isinstance(outcome.model, AttentionLayer)
@@ -57,7 +57,7 @@ def _require_endless(spec: OracleSpec) -> None:
         raise ModelMismatch("a network stands behind attention, and beside endless tokens declared noise hides all.")
 
 
-def _reader(far: Infinity, rng: np.random.Generator) -> Asking[Reader]:
+def _reader(far: Infinity, longest: float, rng: np.random.Generator) -> Asking[Reader]:
     """Weights of all heads from one answer, once it is known what heads write."""
     quiet = yield from find_quiet(far, rng)
     tables = yield from read_tables(far, quiet, 2 if far.normed else 1, rng)
@@ -67,7 +67,7 @@ def _reader(far: Infinity, rng: np.random.Generator) -> Asking[Reader]:
     fits = yield from fit_tokens(far, tables[0], spans, moved_values(fits, spans), "full")
     eps = yield from find_eps(far, tables[0], spans)
     values = values_of(spans, fits)
-    return Reader(far_scene(far, values, eps), values)
+    return Reader(far_scene(far, values, eps, longest), values)
 
 
 def _found(far: Infinity, spec: OracleSpec, kind: Kind) -> str:

@@ -53,6 +53,8 @@ class Scene:
     written: Array
     empty: Array
     sinks: bool = False
+    longest: float = np.inf
+    """Tokens of a sequence at most."""
 
     @property
     def free(self) -> bool:
@@ -182,4 +184,4 @@ def _scene(
     # Of tokens that write nothing any basis will do, and last digits choose which.
     written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
     dtype = spec.dtype if noise < _EXACT else "float32"
-    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks)
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)

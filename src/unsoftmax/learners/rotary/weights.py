@@ -52,7 +52,8 @@ class Reader:
     @property
     def slots(self) -> int:
         """Tokens whose weights one answer tells for all heads."""
-        return min(self.values.width, self.scene.shown // len(self.values.O))
+        # Beside them stand the last token and an empty one on either side.
+        return int(min(self.values.width, self.scene.shown // len(self.values.O), self.scene.longest - 3))
 
     def before_quiet(self, z: Array, slots: int, phase: str, skipped: int = 0) -> Asking[Array]:
         """Weights (n, H, slots) of the first tokens of z (n, N, d), some `skipped`; all others write nothing."""
