@@ -15,6 +15,9 @@ COMPLEXITY = 15
 LINES = 60
 """Most lines of a function below its signature and docstring: both are there to be long where much is to be said."""
 
+FILE_LINES = 300
+"""Most lines of a file; one that is longer has more than one idea."""
+
 
 def test_no_function_is_too_complex() -> None:
     command = [
@@ -46,3 +49,8 @@ def test_no_function_is_too_long() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > LINES
     ]
     assert not long
+
+
+def test_no_file_is_too_long() -> None:
+    sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in ROOT.rglob("*.py")}
+    assert not {name: size for name, size in sizes.items() if size > FILE_LINES}

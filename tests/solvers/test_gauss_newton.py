@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import unsoftmax as us
 from tests.fitting.logs import heads, tokens
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import Eliminated, Heads, Shape
+from unsoftmax.fitting.heads import Eliminated, Heads
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.solvers.gauss_newton import Dense, Descent, cholesky, conjugate, descend
 
 

@@ -2,6 +2,7 @@
 
 log          the records: sequences or ids, answers, what is declared about their noise
 blocks       records side by side in blocks of similar length
+shape        which unknowns a model of heads has, as one vector
 heads        heads on those records as a least-squares problem
 mixture      starts for hot heads
 factorial    starts for several heads

@@ -8,11 +8,12 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.noise import Noise
 from unsoftmax.fitting.recipes import recipe, smaller
 from unsoftmax.fitting.search import Found, Search, Watch, found
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 
 _ARRIVED = 1e-9

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import HeadsAt, Shape, embedded
+from unsoftmax.fitting.heads import HeadsAt
+from unsoftmax.fitting.shape import Shape, embedded
 from unsoftmax.probes.base import Array
 
 MOST_DIRECTIONS = 700

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
-from unsoftmax.fitting.heads import Shape
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 LEVELS = (1.0, 0.5, 0.25, 0.12)

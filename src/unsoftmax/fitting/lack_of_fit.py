@@ -12,7 +12,8 @@ import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
 from unsoftmax.fitting.directions import MOST_DIRECTIONS, Seen
-from unsoftmax.fitting.heads import HeadsAt, Shape, mean_tokens
+from unsoftmax.fitting.heads import HeadsAt, mean_tokens
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 _RANDOM_HEADS = 3

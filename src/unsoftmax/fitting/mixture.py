@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from unsoftmax.fitting.blocks import Block, Blocks, attend
-from unsoftmax.fitting.heads import Shape, mean_tokens
+from unsoftmax.fitting.heads import mean_tokens
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 LEVELS = (1.0, 0.5, 0.25, 0.12, 0.06)

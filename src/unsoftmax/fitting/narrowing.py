@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.fitting.directions import MOST_DIRECTIONS
-from unsoftmax.fitting.heads import Shape
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.sampled import LARGEST_BASIS
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model

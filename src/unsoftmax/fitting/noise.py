@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
-from unsoftmax.fitting.heads import Shape
 from unsoftmax.fitting.log import Log
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.probes.base import Array
 

@@ -8,8 +8,9 @@ from itertools import chain
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.mixture import levels, regressed
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 _PICKED = 1e-6

@@ -9,8 +9,9 @@ from itertools import combinations, count, islice
 import numpy as np
 
 from unsoftmax.fitting import factorial, mixture
-from unsoftmax.fitting.heads import Eliminated, Shape
+from unsoftmax.fitting.heads import Eliminated
 from unsoftmax.fitting.search import BOLD, FAST, SLOW, Attempt, Search
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import descend
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.fitting.directions import Seen
-from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.narrowing import Narrowed
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.fitting.verdict import BARS, Judged
 from unsoftmax.models.attention_layer import AttentionLayer

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.directions import Spread
-from unsoftmax.fitting.heads import Heads, HeadsAt, Shape
+from unsoftmax.fitting.heads import Heads, HeadsAt
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import conjugate_gradients

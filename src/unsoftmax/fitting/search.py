@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.fitting.heads import Heads, HeadsAt, Shape
+from unsoftmax.fitting.heads import Heads, HeadsAt
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Descent, Linearised, Steps, cholesky, conjugate, descend
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import Shape
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 _SPAN = 1e-13

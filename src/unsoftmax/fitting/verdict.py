@@ -9,10 +9,11 @@ import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.directions import Seen
-from unsoftmax.fitting.heads import Heads, Shape
+from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
 from unsoftmax.fitting.noise import Noise
 from unsoftmax.fitting.picks import picks_one_token
+from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from unsoftmax.results.audit import CLOSE, EXACT, Audit, error_of
 from unsoftmax.results.evidence import Evidence, Grid
 
 Chart = dict[str, Any]
 
-LEAK_COLOURS = {"exact": "#dc2626", "close": "#d97706", "rough": "#6b7280", "none": "#15803d", "unknown": "#7c3aed"}
-_WORDS = {"none": "no copy", "unknown": "out of scope"}
-_UNASKED = {"unknown": "out of scope, not tried"}
 _BLUE, _ORANGE = "#2563eb", "#d97706"
-_INK = "currentColor"
-_ROW = 36
+INK = "currentColor"
+ROW = 36
 """Height of a rung: its name above, its bar below, so that no name is cut on a phone."""
 
 
-def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart:
+def chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart:
     return {
         "description": description,
         "background": None,
@@ -32,151 +28,7 @@ def _chart(description: str, values: list[dict[str, Any]], **rest: Any) -> Chart
     }
 
 
-def _by_copy(audit: Audit) -> Chart:
-    """Colour by how good the copy is; the legend names what an audit of this kind can show."""
-    named = {name: colour for name, colour in LEAK_COLOURS.items() if name != "unknown" or not audit.in_scope}
-    return {
-        "field": "copy",
-        "type": "nominal",
-        "scale": {"domain": list(named), "range": list(named.values())},
-        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
-    }
-
-
-def ladder_chart(audit: Audit) -> Chart:
-    """Queries per cell, coloured by what leaked; a cell that was refused before a query has no bar."""
-    values = [
-        {
-            "cell": c.title.removeprefix(f"{audit.cells[0].access}, "),
-            "queries": c.queries or None,
-            "copy": c.leak,
-            "error": _number(error_of(c)),
-            "words": f"{c.queries:,} · {_WORDS.get(c.leak, c.leak)}" if c.queries else "",
-            "refused": "" if c.queries else _UNASKED.get(c.leak, "refused before the first query"),
-        }
-        for c in audit.cells
-    ]
-    asked = [c.queries for c in audit.cells if c.queries]
-    most = max(asked, default=10)
-    refused = len(audit.cells) - len(asked)
-    span = f"from {min(asked):,} to {most:,} queries" if asked else "no query was possible"
-    words = f"Bar chart with a row for each of {len(audit.cells)} ways in: {span}, coloured by how good the copy is"
-    words += f"; {refused} refused before the first query. " if refused else ". "
-    row = {"field": "cell", "type": "nominal", "sort": [v["cell"] for v in values], "axis": None}
-    text = {"type": "text", "align": "left", "baseline": "middle", "fill": _INK, "clip": False}
-    scale = {"type": "log", "domain": [1, max(10.0, float(most)) ** 1.45], "nice": False}
-    x = {
-        "field": "queries",
-        "type": "quantitative",
-        "scale": scale,
-        "title": "queries, logarithmic scale",
-        "axis": {"values": [10**k for k in range(int(math.log10(max(most, 10))) + 2)], "format": "~s"},
-    }
-    return _chart(
-        words + "The table below has the numbers.",
-        values,
-        height=_ROW * len(values),
-        encoding={"y": row},
-        layer=[
-            {
-                "transform": [{"filter": "datum.queries != null"}],
-                "mark": {"type": "bar", "height": 10, "yOffset": 8, "cornerRadiusEnd": 2},
-                "encoding": {
-                    "x": x,
-                    "x2": {"datum": 1},
-                    "color": _by_copy(audit),
-                    "tooltip": [{"field": f} for f in ("cell", "queries", "copy", "error")],
-                },
-            },
-            {
-                "mark": {**text, "yOffset": -8, "fontSize": 12},
-                "encoding": {"text": {"field": "cell"}, "x": {"value": 0}},
-            },
-            {
-                "transform": [{"filter": "datum.queries != null"}],
-                "mark": {**text, "yOffset": 8, "dx": 5, "fontSize": 11},
-                "encoding": {"text": {"field": "words"}, "x": x},
-            },
-            {
-                "mark": {**text, "yOffset": 8, "fontSize": 11, "fontStyle": "italic"},
-                "encoding": {"text": {"field": "refused"}, "x": {"value": 0}},
-            },
-        ],
-    )
-
-
-def frontier_chart(audit: Audit) -> Chart:
-    """Error against queries; the stair joins the cells nobody beats."""
-    values: list[dict[str, Any]] = [
-        {
-            "cell": c.title,
-            "queries": c.queries,
-            "error": max(error_of(c), 1e-16),
-            "copy": c.leak,
-        }
-        for c in audit.cells
-        if c.queries > 0 and math.isfinite(error_of(c))
-    ]
-    if not values:
-        return _chart("No cell gave a copy whose error could be measured.", values, mark="point", height=40)
-    left, right = min(v["queries"] for v in values) / 1.3, 1.3 * max(v["queries"] for v in values)
-    stair = [{"queries": c.queries, "error": max(error_of(c), 1e-16)} for c in audit.frontier]
-    if stair:
-        stair.append({**stair[-1], "queries": right})
-    low, high = (bound(math.log10(f(v["error"] for v in values))) for f, bound in ((min, math.floor), (max, math.ceil)))
-    x, y = _axis_of_queries(left, right), _axis_of_errors(low, high)
-    marks = [
-        {"level": e, "words": w}
-        for e, w in ((EXACT, "exact below"), (CLOSE, "close below"))
-        if low <= math.log10(e) <= high + 0.5
-    ]
-    level = {**y, "field": "level"}
-    return _chart(
-        f"Scatter plot: relative error of the copy against the queries it took, for {len(values)} ways in; a stair "
-        f"joins the {len(audit.frontier)} that no other beats. Lower left is worse for the owner.",
-        values,
-        height=300,
-        layer=[
-            {
-                "data": {"values": marks},
-                "mark": {"type": "rule", "stroke": _INK, "strokeDash": [3, 3], "opacity": 0.5},
-                "encoding": {"y": level},
-            },
-            {
-                "data": {"values": marks},
-                "mark": {"type": "text", "align": "right", "dy": -6, "fill": _INK, "fontSize": 10},
-                "encoding": {"y": level, "x": {"value": "width"}, "text": {"field": "words"}},
-            },
-            {
-                "data": {"values": stair},
-                "mark": {"type": "line", "interpolate": "step-after", "stroke": _INK, "opacity": 0.6},
-                "encoding": {"x": x, "y": y},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0.85},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": _by_copy(audit),
-                    "tooltip": [{"field": f} for f in ("cell", "queries", "error", "copy")],
-                },
-            },
-        ],
-    )
-
-
-def _axis_of_queries(left: float, right: float) -> Chart:
-    round_numbers = [n * 10**k for k in range(13) for n in (1, 2, 5) if left <= n * 10**k <= right]
-    return {
-        "field": "queries",
-        "type": "quantitative",
-        "scale": {"type": "log", "domain": [left, right], "nice": False},
-        "axis": {"values": round_numbers, "format": "~s", "labelOverlap": True},
-        "title": "queries, logarithmic scale",
-    }
-
-
-def _axis_of_errors(low: int, high: int) -> Chart:
+def axis_of_errors(low: int, high: int) -> Chart:
     """Powers of ten from 10^low to 10^high, eight at most."""
     ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 7)))]
     return {
@@ -200,7 +52,7 @@ def phases_chart(evidence: Evidence) -> Chart:
         "scale": {"domain": [0, 1.15 * max(most, 1)], "nice": False},
         "axis": {"tickCount": 4, "format": ",d"},
     }
-    return _chart(
+    return chart(
         f"Bar chart: queries billed in each phase: {told}.",
         values,
         height=26 * max(1, len(values)),
@@ -208,7 +60,7 @@ def phases_chart(evidence: Evidence) -> Chart:
         layer=[
             {"mark": {"type": "bar", "color": _BLUE, "tooltip": True}},
             {
-                "mark": {"type": "text", "align": "left", "dx": 5, "fill": _INK, "fontSize": 11},
+                "mark": {"type": "text", "align": "left", "dx": 5, "fill": INK, "fontSize": 11},
                 "encoding": {"text": {"field": "words"}},
             },
         ],
@@ -228,7 +80,7 @@ def bars_chart(title: str, sizes: dict[str, float]) -> Chart:
         "scale": {"domain": [0, 1.15 * top], "nice": False},
         "axis": {"tickCount": 4, "format": ".2g"},
     }
-    return _chart(
+    return chart(
         f"Bar chart: {title}: {told}.",
         values,
         height=26 * max(1, len(values)),
@@ -236,7 +88,7 @@ def bars_chart(title: str, sizes: dict[str, float]) -> Chart:
         layer=[
             {"mark": {"type": "bar", "color": _ORANGE, "tooltip": True}},
             {
-                "mark": {"type": "text", "align": "left", "dx": 5, "fill": _INK, "fontSize": 11},
+                "mark": {"type": "text", "align": "left", "dx": 5, "fill": INK, "fontSize": 11},
                 "encoding": {"text": {"field": "words"}},
             },
         ],
@@ -255,7 +107,7 @@ def claims_chart(evidence: Evidence) -> Chart:
     powers = [math.log10(v["value"]) for v in values] or [0.0]
     low, high = math.floor(min(powers)), math.ceil(max(powers))
     ticks = [10.0**k for k in range(low, max(high, low + 1) + 1, max(1, math.ceil((high - low) / 4)))]
-    return _chart(
+    return chart(
         "Dot plot: the error observed on fresh queries beside the bound each claim allows, logarithmic scale.",
         values,
         height=28 * len({v["claim"] for v in values}),
@@ -288,7 +140,7 @@ def heatmap_chart(title: str, grid: Grid, top: float) -> Chart:
     """One matrix; colours from -top to top."""
     values = [{"i": i, "j": j, "x": x} for i, row in enumerate(grid) for j, x in enumerate(row)]
     return {
-        **_chart(f"Heat map of {title}: entries between {_ends(grid)}.", values),
+        **chart(f"Heat map of {title}: entries between {_ends(grid)}.", values),
         "autosize": {"type": "pad"},
         "width": 216,
         "height": 216,
@@ -317,7 +169,7 @@ def _ends(grid: Grid) -> str:
     return f"{min(entries):.3g} and {max(entries):.3g}"
 
 
-def _number(x: float) -> float | None:
+def number(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
@@ -326,7 +178,7 @@ def curve_chart(points: list[tuple[int, float]]) -> Chart:
     values = [{"records": records, "error": max(error, 1e-17)} for records, error in points]
     told = ", ".join(f"{error:.1e} from {records:,}" for records, error in points)
     powers = [math.log10(v["error"]) for v in values]
-    return _chart(
+    return chart(
         f"Line chart: relative error on held-out records against records fitted: {told}.",
         values,
         height=220,
@@ -334,7 +186,7 @@ def curve_chart(points: list[tuple[int, float]]) -> Chart:
         encoding={
             "x": {"field": "records", "type": "quantitative", "title": "records fitted", "axis": {"tickCount": 5}},
             "y": {
-                **_axis_of_errors(math.floor(min(powers)), math.ceil(max(powers))),
+                **axis_of_errors(math.floor(min(powers)), math.ceil(max(powers))),
                 "field": "error",
                 "type": "quantitative",
                 "title": "relative error on held-out records",
@@ -351,7 +203,7 @@ def error_bar_chart(entries: list[tuple[float, float]]) -> Chart:
     ]
     widest = max((error for _, error in entries), default=0.0)
     x = {"field": "entry", "type": "ordinal", "axis": None}
-    return _chart(
+    return chart(
         f"Dot plot of {len(entries)} entries with their error bars; the largest standard error is {widest:.1e}.",
         values,
         height=220,

@@ -8,7 +8,7 @@ from typing import Any
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Model
-from unsoftmax.report import charts
+from unsoftmax.report import audit_charts, charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
 from unsoftmax.report.matrix import matrix
@@ -37,7 +37,7 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
     All of it stands in a saved audit; `recovery` and `truth` replace its evidence.
     """
     evidence = audit.evidence if recovery is None else evidence_of(recovery, truth)
-    drawn = {"ladder": charts.ladder_chart(audit), "frontier": charts.frontier_chart(audit)}
+    drawn = {"ladder": audit_charts.ladder_chart(audit), "frontier": audit_charts.frontier_chart(audit)}
     sections = [
         _figures(audit),
         matrix(audit) if audit.in_scope else "",
