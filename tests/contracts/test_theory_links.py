@@ -34,7 +34,7 @@ def broken(link: tuple[str, str, str]) -> str:
     body = section((ROOT / page).read_text(), heading)
     if body is None:
         return f'{page} has no heading that begins with "{heading}"'
-    if step and not re.search(rf"(?:\*{{1,2}}`?|`){re.escape(step)}", body, re.IGNORECASE):
+    if step and not re.search(rf"(?:\*{{1,2}}(?:\d\. )?`?|`){re.escape(step)}", body, re.IGNORECASE):
         return f'"{heading}" of {page} has no step or paragraph called "{step}"'
     return ""
 

@@ -2,6 +2,8 @@
 
 A token x before a cell adds E = e^(score of x) to the denominators: every head's curve 1 / (1 + E + others) over the
 cells must lie in the row space of the answers, a scalar root each (`solvers.score_roots`), and P_h x follows.
+
+Theory: docs/theory/attention-layer.md, "Behind a network", values.
 """
 
 from __future__ import annotations

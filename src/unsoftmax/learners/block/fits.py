@@ -1,4 +1,7 @@
-"""Values of all directions: one fit of a few unknowns for every token, once it is known where heads write."""
+"""Values of all directions: one fit of a few unknowns for every token, once it is known where heads write.
+
+Theory: docs/theory/attention-layer.md, "Behind a network", values.
+"""
 
 from __future__ import annotations
 

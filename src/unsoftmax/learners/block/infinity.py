@@ -6,6 +6,8 @@ the sequence [q] has too. So the difference of the answers to [context, q] and [
 what attention adds because of the context. Behind a final norm only the direction of the stream shows: the part of the
 sum along q is lost, the rest is read against it. An unembedding is a linear map, which endless tokens show by
 themselves.
+
+Theory: docs/theory/attention-layer.md, "Behind a network".
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Where the context is a copy of the query token and that copy moves by e, heads add sum_h alpha_h P_h e, exactly and for
 every e: scores move too, but all other tokens write the same. So e is written by no head if and only if the
 answer stays: a linear picture at small e tells the space roughly, Newton's method at large ones exactly.
+
+Theory: docs/theory/attention-layer.md, "Behind a network", quiet tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The block as the steps of `rotary` want to see it: a layer on normalised tokens, whose query tokens are endless."""
+"""The block as the steps of `rotary` want to see it: a layer on normalised tokens, whose query tokens are endless.
+
+Theory: docs/theory/attention-layer.md, "Behind a network".
+"""
 
 from __future__ import annotations
 

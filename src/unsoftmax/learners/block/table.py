@@ -3,6 +3,8 @@
 Before a query token q that writes, tokens that write nothing take weight from it: the answer changes by
 -sum_h (1 - alpha_h) P_h q, and 1/alpha_h adds up token by token (see `solvers.sum_table`). How 1 - alpha bends sets the
 scale of every head.
+
+Theory: docs/theory/attention-layer.md, "Behind a network", tables without M.
 """
 
 from __future__ import annotations

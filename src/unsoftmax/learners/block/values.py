@@ -1,6 +1,8 @@
 """Where each head writes, who shares values, and the RMSNorm's eps.
 
 Random tokens show how many dimensions heads write and who shares values; tokens made for it show it well.
+
+Theory: docs/theory/attention-layer.md, "Behind a network", values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The whole program: the readout, tokens that write nothing, tables, values, and then as for a layer."""
+"""The whole program: the readout, tokens that write nothing, tables, values, and then as for a layer.
+
+Theory: docs/theory/attention-layer.md, "Behind a network".
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Last digits of a fit differ from processor to processor. Mostly this moves later
 finds their answers by place (`oracles.nearness`). Where it is magnified (a difference over a small step), or decides
 (bases of a subspace, the order of eigenvalues, a choice among equals), the program settles what came out: the first run
 writes it down, and a run that is resumed goes on from there, with tokens of the same bytes.
+
+Theory: docs/concepts.md, "Programs and oracles".
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 While q moves in a subspace S of a few dimensions, answers are read off S, where nothing is lost. Each S shows W_h on S,
 c_h, and P_h off S; a few S show all, and heads are matched by what two of them both see of P_h.
+
+Theory: docs/theory/stacks.md, "Behind a final norm".
 """
 
 from __future__ import annotations
