@@ -164,6 +164,16 @@ def before_rms(dim: int, seed: int, residual: bool) -> Callable[..., Any]:
     return target
 
 
+def behind_rms(dim: int, seed: int, residual: bool) -> Callable[..., Any]:
+    made, gamma = layer(dim, seed), 1 + 0.3 * np.random.default_rng(seed).standard_normal(dim)
+
+    def target(X: Any) -> Any:
+        y = made(X) + X[:, -1] if residual else made(X)
+        return y / np.sqrt((y**2).mean(axis=1, keepdims=True) + 1e-6) * gamma
+
+    return target
+
+
 def encoder(dim: int, seed: int, norm_first: bool) -> Any:
     import torch
 
@@ -215,6 +225,9 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
     yield out("encoder layer, norms behind", "norm behind", lambda: encoder(dim, seed, False), **LAST)
     before = NO_HEADS | LAST | {"networks": True, "frozen contexts": True}
     yield HeldOut(f"encoder layer, norms before d={dim}", "attention stack", lambda: encoder(dim, seed, True), before)
+    for residual in (False, True):
+        name = f"RMSNorm behind, residual={residual}"
+        yield out(name, "norm behind", vector(behind_rms(dim, seed, residual), dim), **LAST, **{"norm last": False})
     within = {"one row": "bounded", **LAST}
     yield out("tanh", "row", scalar(lambda X: np.tanh(plain(X)), dim), **within)
     yield out("sigmoid", "row", scalar(lambda X: expit(plain(X)), dim), **within)
@@ -281,8 +294,60 @@ def domestic(dim: int, seed: int) -> Iterator[HeldOut]:
     )
 
 
+def modern(seed: int) -> Iterator[HeldOut]:
+    """Layers with positions, stacks and other kernels, of sizes and kinds that stand nowhere else in the tests."""
+    heads, groups, width = ((6, 3, 4), (3, 1, 6), (4, 4, 6), (8, 2, 4), (5, 1, 8))[seed]
+    dim, base = heads * width + 8, (3e3, 2e4, 1e5, 5e5, 7e4)[seed]
+    rope = us.models.Rope.ladder(width, base)
+    slopes = us.models.Alibi(0.5 ** np.linspace(0.7, 4.0, heads))
+    usual: dict[str, Any] = {"norm": "rms", "residual": True, "bias": False, "kv_groups": groups, "scale": 2.0}
+    kinds: dict[str, dict[str, Any]] = {
+        "rotary": {"positions": rope},
+        "rotary, query bias": {"positions": rope, "bias": True},
+        "rotary, no norm": {"positions": rope, "norm": None},
+        "slopes": {"positions": slopes},
+        "sinks": {"positions": rope, "sinks": True},
+        "window": {"positions": rope, "window": 7 + 2 * seed},
+        "capped": {"positions": rope, "softcap": 15.0 + seed},
+        "normed": {"positions": rope, "qk_norm": True},
+    }
+    orders = {"rotary, query bias": "rotary with a query bias", "slopes": "alibi"}
+    for name, rest in kinds.items():
+        made = us.models.AttentionLayer.random(dim, heads, width, seed=2000 + seed, **(usual | rest))
+        facts: dict[str, Any] = {
+            "order": True,
+            "norm": "none" if "no norm" in name else "rms",
+            "positions": orders.get(name, "rotary"),
+            "sinks": name == "sinks",
+            "window": rest.get("window"),
+            "served heads": heads,
+            "value groups": groups,
+            "key groups": groups,
+            "score law": {"capped": "capped", "normed": "normed"}.get(name, "linear"),
+        }
+        yield HeldOut(f"{name} d={dim}", "attention layer", scalar(made, dim), facts)
+    for name, shape in (
+        ("stack", {"layers": 2}),
+        ("causal stack", {"layers": 3, "norm": "rms", "causal": True}),
+        ("stack with networks", {"layers": 2, "network": 13}),
+        ("causal stack with gated networks", {"layers": 2, "network": 10, "gated": True, "causal": True}),
+    ):
+        deep = us.models.AttentionStack.random(10 + 2 * seed, seed=2000 + seed, **shape)
+        facts = {"networks": "networks" in name, "frozen contexts": True}
+        yield HeldOut(f"{name} d={deep.dim}", "attention stack", lambda deep=deep: us.oracle(deep), facts)
+    for kernel in ("softplus", "1 + elu", "sigmoid", f"softcap {9 + 4 * seed}"):
+        for normalised in (True, False):
+            size = 6 + 3 * seed
+            other = us.models.KernelHead.random(size, kernel, normalised=normalised, norm=1.5, seed=2000 + seed)
+            facts = {"kernel": kernel, "normalised": normalised}
+            name = f"{kernel} {'normalised' if normalised else 'summed'} d={size}"
+            yield HeldOut(name, "kernel head", scalar(other, size), facts)
+
+
 def held_out() -> Iterator[HeldOut]:
     """All of them."""
+    for seed in range(5):
+        yield from modern(seed)
     for seed, dim in enumerate((10, 14, 20, 34, 48)):
         yield from foreign(dim, seed)
         yield from domestic(dim, seed)

@@ -24,6 +24,14 @@ _HIDDEN = (
 """Why such targets are refused."""
 
 
+_SPANNED = 1e-6
+"""Least singular value of the answers to single vectors, relative to the largest, above which they span everything:
+behind a LayerNorm only rounding is left of it, behind other norms a share of order 1 / d."""
+
+_OVER_NOISE = 100.0
+"""The same in units of the answers' relative noise, which d + 2 of them add up to a few dozen times."""
+
+
 def layer(
     spec: OracleSpec,
     norm: float,
@@ -101,6 +109,12 @@ def _normed(
     found += () if affine is None else (affine,)
     if affine is not None and not affine.value:
         return outside(found, "norm behind", _HIDDEN)
+    if place == "post" and spec.outputs is not None:
+        last = yield from norm_last(spec, known, rng)
+        found += (last,)
+        if last.evidence["least"] > max(_SPANNED, _OVER_NOISE * known.relative_noise):
+            words = "a norm stands behind the heads and is no LayerNorm, whose answers lie in one plane (an RMSNorm?)"
+            return outside(found, "norm behind", words)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
     found += (Finding("norm", place, words),)
     return Diagnosis("attention layer", learner_of("attention layer", norm="auto"), found)

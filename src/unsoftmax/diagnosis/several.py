@@ -39,6 +39,11 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
         finding = Finding("several heads", False, "Several softmax heads do not explain the answers.")
         return Trial("", None, (finding,), queries, said(refusal), near=learner)
     evidence: dict[str, Any] = {"queries for counting": queries}
+    if count == 1:
+        # One head was tried before, and refused: a single jump is that of another law.
+        words = "One jump is seen, and one softmax head does not explain the answers."
+        found = Finding("several heads", False, words, evidence=evidence)
+        return Trial("", None, (found,), queries, "one head alone is seen", near=learner)
     k = min(spec.dim, count + 2)
     if allowed - queries - LAW_QUERIES > 2 * count * k * (k + 1) + 40 * count:
         trial = yield from sketch(learner, k, spec, seed, allowed - queries - LAW_QUERIES)
