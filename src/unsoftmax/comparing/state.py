@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from unsoftmax.comparing.detection import Group, Plan, group
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.references import Answers
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
@@ -52,10 +53,13 @@ class Evidence:
         self.asked[phase] = self.asked.get(phase, 0) + len(X)
         return made, y
 
-    def borne_out(self, explained: Callable[[Array], Array], X: Array) -> Asking[bool]:
+    def borne_out(self, explained: Answers, X: Array) -> Asking[bool]:
         """Whether a changed model answers fresh sequences X as the target does: to rounding."""
+        return bool((yield from self.all_borne_out([explained], X)))
+
+    def all_borne_out(self, models: Sequence[Answers], X: Array) -> Asking[list[int]]:
+        """Which of these do."""
         made, y = yield from self.ask(X, VERIFY)
         sd = np.maximum(made.sd, 1e-300)
-        left = float(np.sqrt(np.mean(((y - explained(X)) / sd) ** 2)))
-        before = float(np.sqrt(np.mean((made.residual(y) / sd) ** 2)))
-        return left <= min(_ROUNDING, _PART * before)
+        limit = min(_ROUNDING, _PART * float(np.sqrt(np.mean((made.residual(y) / sd) ** 2))))
+        return [i for i, model in enumerate(models) if float(np.sqrt(np.mean(((y - model(X)) / sd) ** 2))) <= limit]

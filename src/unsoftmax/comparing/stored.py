@@ -59,8 +59,9 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
             yield from state.ask(_drawn(state, wanted), "delta")
         fitting = Fitting(reference, state.samples)
         fits = [fit for fit in map(fitting.fit, _promising(fitting, stage)) if fit.left <= min(_FITS, 0.1 * fit.before)]
-        if fits and (yield from _verified(state, fits)):
-            return said(state, fits)
+        found = said(state, (yield from _verified(state, fits)))
+        if found is not None:
+            return found
     return None
 
 
@@ -132,10 +133,13 @@ def _heads_at(reference: Reference, dim: int) -> Array:
     return np.zeros(0) if reference.model is None else np.asarray(reference.model.key_directions(np.zeros((1, dim))))
 
 
-def _verified(state: Evidence, fits: list[Fitted]) -> Asking[bool]:
-    """Whether the first of the fits explains fresh sequences; others that fit as well are the same to all of them."""
+def _verified(state: Evidence, fits: list[Fitted]) -> Asking[list[Fitted]]:
+    """Those of the fits that explain fresh sequences."""
     reference = state.plan.noise.reference
     assert reference.rebuilt is not None
-    best = min(fits, key=lambda fit: fit.left)
-    changed = {name: reference.weights[name] + change for name, change in best.changes.items()}
-    return (yield from state.borne_out(reference.rebuilt(reference.weights | changed), _drawn(state, FRESH)))
+    models = [
+        reference.rebuilt(reference.weights | {n: reference.weights[n] + change for n, change in fit.changes.items()})
+        for fit in fits
+    ]
+    right = (yield from state.all_borne_out(models, _drawn(state, FRESH))) if fits else []
+    return [fits[i] for i in right]

@@ -66,13 +66,18 @@ class _Shape:
         return f"{self.name}{how} ({self.relative:.2g} of its size)"
 
 
-def said(state: Evidence, fits: list[Fitted]) -> Finding:
-    """The simplest of the fits that explain the answers; where two are as simple, both are named."""
+def said(state: Evidence, fits: list[Fitted]) -> Finding | None:
+    """The simplest of the fits that explain the answers; where two are as simple, both are named.
+
+    None if no array of any of them changed by more than its error.
+    """
     reference = state.plan.noise.reference
     described = [
         [part for part in (_shape(reference, fit, name) for name in fit.names) if part is not None] for fit in fits
     ]
     order = sorted((i for i in range(len(fits)) if described[i]), key=lambda i: _numbers(described[i]))
+    if not order:
+        return None
     first = order[0]
     best = described[first]
     rivals = [described[i] for i in order if _numbers(described[i]) == _numbers(best)]
@@ -89,7 +94,7 @@ def said(state: Evidence, fits: list[Fitted]) -> Finding:
         _verdict(best),
         _sentence(best, names if len(rivals) > 1 else "", fits[first], reference),
         heads=tuple(sorted({h for part in best for h in part.heads or ()})) or None,
-        delta=_of_scores(reference, best),
+        delta=_of_scores(reference, best, fits[first]),
         rank=rank,
         changes={part.name: part.change for part in sure},
         evidence=facts,
@@ -183,9 +188,11 @@ def _matrix(name: str, change: Array) -> Array:
     return change.reshape(-1, change.shape[-1]) if change.ndim > 1 else change[None]
 
 
-def _of_scores(reference: Reference, best: list[_Shape]) -> Array | None:
-    """Change of W where it is known and part of the model."""
+def _of_scores(reference: Reference, best: list[_Shape], fit: Fitted) -> Array | None:
+    """Change of W where it is known: behind a norm, several arrays together share it with the norm's own."""
     if reference.model is None or not any(part.name in ("W", "K", "Q") for part in best):
+        return None
+    if len(fit.names) > 1 and getattr(reference.model, "norm", None) is not None:
         return None
     before = getattr(reference.model, "W", None)
     if before is None:

@@ -36,6 +36,8 @@ _CUT = 1e-12
 _EXPLAINED = 100.0
 """Standard deviations that recovered values may leave on fresh pairs: values alone left up to 4, scores changed by 1e-3
 of their size beside them 1e9 and more."""
+_PART = 0.1
+"""Part of the reference's own residual that they may leave as well: in float32 a hundred deviations are much."""
 
 
 def changed_values(state: Evidence) -> Asking[Finding | None]:
@@ -124,7 +126,7 @@ def _verified(state: Evidence, index: Array, A: Array, found: Array) -> Asking[b
     B, s = _equations(state, index, last=1)
     inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=_CUT), axis=1)
     z = (s - B @ found) / np.sqrt(1 + inherited**2)
-    return bool(np.sqrt(np.mean(z**2)) <= _EXPLAINED)
+    return bool(np.sqrt(np.mean(z**2)) <= min(_EXPLAINED, _PART * float(np.sqrt(np.mean(s**2)))))
 
 
 def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | None]:
