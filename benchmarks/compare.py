@@ -1,4 +1,6 @@
-"""Comparison with a reference: false alarms, detectable change beside peers, formats, entries, low rank, the monitor.
+"""Comparison with a reference: detectable change beside peers, formats, entries, low rank, the monitor.
+
+False alarms are counted by `compare_kernels`.
 
 Default sizes are reduced; --large runs the number of targets that the stated rates need.
 """
@@ -10,12 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 import unsoftmax as us
 from benchmarks.base import Row
+from benchmarks.compare_kernels import ALPHA, alarmed
 from unsoftmax.comparing import statistics
+from unsoftmax.comparing.arithmetic import computed, to_bfloat16
 from unsoftmax.comparing.detection import DIRECTIONS, TIES, plan
 from unsoftmax.comparing.formats import FORMATS, PLAIN
+from unsoftmax.comparing.heads import heads_of
 from unsoftmax.comparing.monitor_state import Held, State
 from unsoftmax.comparing.references import reference_of
 
@@ -23,8 +29,9 @@ _DIM = 32
 
 
 def rows(large: bool) -> Iterator[Row]:
-    yield false_alarms(10_000 if large else 120)
     yield from detection(200 if large else 24)
+    yield from missed(1_000 if large else 64)
+    yield single_query(288 if large else 24)
     yield formats(500 if large else len(FORMATS))
     yield from places(100 if large else 6)
     yield monitor(300 if large else 20, 10_000 if large else 1_000)
@@ -34,29 +41,49 @@ def head(seed: int) -> us.models.SingleHead:
     return us.models.SingleHead.random(_DIM, norm=2.0, seed=seed)
 
 
-def in_torch(model: Any, kind: str) -> Callable[[Any], Any]:
-    """The same heads by PyTorch's kernels, keys first: an order of operations of its own."""
-    import torch
+def missed(count: int) -> Iterator[Row]:
+    """Changes of the stated smallest size, and of three times that, that are called the same."""
+    for factor, allowed in ((1.0, 0.01), (3.0, 0.0)):
+        same = tried = 0
+        for seed in range(count // 8 + 1):
+            model = us.models.MultiHead.random(16, 1 + seed % 3, norm=2.0, seed=40_000 + seed)
+            spec, rng = us.oracle(model).spec, np.random.default_rng([seed, 3])
+            made = plan(reference_of(model, spec), spec, "float64", ALPHA, None, seed)
+            for i in range(8):
+                size = factor * made.detectable["dense" if i % 2 else "rank one in one head"]
+                same += not alarmed(made, _changed(model, size, rng, dense=bool(i % 2)), seed)
+                tried += 1
+        limit = max(allowed * tried, 1.0 if allowed else 0.0)
+        figures = {"changes": tried, "called the same": same}
+        yield Row(f"called the same at {factor:g} x detectable", float(same), limit, "changes", figures)
 
-    W, v = (torch.tensor(np.array(a)).to(getattr(torch, kind)) for a in (model.W, model.v))
 
-    def answer(X: Any) -> Any:
-        x = torch.tensor(X).to(W.dtype)
-        s = (x @ W @ x[:, -1:].transpose(1, 2))[..., 0]
-        return ((torch.softmax(s, 1)[:, None] @ x)[:, 0] @ v).double().numpy()
+def _changed(model: us.models.MultiHead, size: float, rng: np.random.Generator, *, dense: bool) -> us.models.MultiHead:
+    """All scores changed, or those of one head by rank one, by that part of the norm of all."""
+    change = np.zeros(model.W.shape)
+    if dense:
+        change = rng.standard_normal(model.W.shape)
+    else:
+        change[rng.integers(len(change))] = np.outer(*rng.standard_normal((2, model.dim)))
+    return us.models.MultiHead(model.W + change * (size * np.linalg.norm(model.W) / np.linalg.norm(change)), model.v)
 
-    return answer
 
-
-def false_alarms(count: int) -> Row:
-    """Unchanged targets in float64 and float32, by kernels that the calibration has not seen."""
-    alarms = 0
-    for seed in range(count):
-        kind = ("float64", "float32")[seed % 2]
-        model = head(10_000 + seed).astype(kind)
-        alarms += us.compare(us.oracle(in_torch(model, kind), _DIM, dtype=kind), model, explain=False).differs is True
-    limit = max(1.0, 1e-3 * count)
-    return Row("false alarms", alarms / limit, 1.0, f"alarms / {limit:g} allowed", {"targets": count, "alarms": alarms})
+def single_query(count: int) -> Row:
+    """A change of 1e-9 in float64: near ties that show it, each alone."""
+    unseen, rng = 0, np.random.default_rng(6)
+    for seed in range(count // DIRECTIONS + 1):
+        model = head(50_000 + seed)
+        spec = us.oracle(model).spec
+        ties = next(
+            g for g in plan(reference_of(model, spec), spec, "float64", ALPHA, None, seed).groups if g.name == TIES
+        )
+        z = ties.z(moved(model, 1e-9, rng)(ties.X))
+        unseen += int((stats.chi2.sf(z**2, 1) > ALPHA).sum())
+    asked = DIRECTIONS * (count // DIRECTIONS + 1)
+    limit = 0.01 * asked
+    return Row(
+        "1e-9 not seen by one query", unseen / limit, 1.0, "part unseen / 1 %", {"queries": asked, "unseen": unseen}
+    )
 
 
 def moved(model: us.models.SingleHead, size: float, rng: np.random.Generator) -> us.models.SingleHead:
@@ -64,14 +91,29 @@ def moved(model: us.models.SingleHead, size: float, rng: np.random.Generator) ->
     return us.models.SingleHead(model.W + size * np.linalg.norm(model.W) / np.linalg.norm(change) * change, model.v)
 
 
+def stored(model: us.models.SingleHead, kind: str) -> us.models.SingleHead:
+    """Its weights as that format has them, in float64."""
+    if kind == "bfloat16":
+        return us.models.SingleHead(to_bfloat16(np.array(model.W)), to_bfloat16(np.array(model.v)))
+    return model.astype(kind).astype("float64")
+
+
+def served(model: us.models.SingleHead, kind: str) -> Callable[[Any], Any]:
+    """Computed in that format; in bfloat16 every intermediate is rounded, weights are not."""
+    if kind == "bfloat16":
+        heads = heads_of(model)
+        assert heads is not None
+        return lambda X: computed(heads, to_bfloat16(X), kind, 1)
+    return model.astype(kind)
+
+
 def detection(count: int) -> Iterator[Row]:
     """Dense changes: those of the stated size seen by 24 near ties, and by peers on 24 random sequences."""
     rng = np.random.default_rng(5)
-    for kind, size in (("float64", 2e-15), ("float32", 1e-6)):
+    for kind, size in (("float64", 2e-15), ("float32", 1e-6), ("bfloat16", 2e-2)):
         seen = dict.fromkeys(("near ties", "allclose", "cosine", "MMD"), 0)
         for seed in range(count):
-            model = head(seed).astype(kind).astype("float64")
-            target = moved(model, size, rng).astype(kind)
+            model, target = stored(head(seed), kind), served(moved(stored(head(seed), kind), size, rng), kind)
             spec = us.oracle(model).spec
             ties = next(
                 g for g in plan(reference_of(model, spec), spec, kind, 1e-3, None, seed).groups if g.name == TIES

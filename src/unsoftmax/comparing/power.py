@@ -40,7 +40,7 @@ def detectable_changes(reference: Reference, ties: Group, alpha: float, rng: np.
         signals = _of_weights(reference, ties, rng)
     else:
         size = np.abs(np.asarray(ties.truth, dtype=np.float64))
-        signals = {"answers": np.array([float(statistics.energy(size / ties.sd).sum())])}
+        signals = {"answers": np.array([float(statistics.energy(size / np.maximum(ties.sd, 1e-150)).sum())])}
     return {name: math.sqrt(threshold / low) if low > 0 else math.inf for name, low in _low(signals).items()}
 
 
@@ -90,7 +90,7 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
             change = rng.standard_normal(weight.shape)
             change *= size / float(np.linalg.norm(change))
             moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
-            signals.append(float(statistics.energy((moved(ties.X) - base) / _STEP / ties.sd).sum()))
+            signals.append(float(statistics.energy((moved(ties.X) - base) / _STEP / np.maximum(ties.sd, 1e-150)).sum()))
         if max(signals) > 0:
             found[name] = np.array(signals)
-    return found or {"answers": np.array([float(statistics.energy(np.abs(base) / ties.sd).sum())])}
+    return found or {"answers": np.array([float(statistics.energy(np.abs(base) / np.maximum(ties.sd, 1e-150)).sum())])}

@@ -46,6 +46,8 @@ class _Shape:
     entries: int | None
     rank: int | None
     heads: tuple[int, ...] | None
+    sure: bool
+    """Whether the change stands above its error, so that its numbers are worth giving."""
 
     @property
     def numbers(self) -> int:
@@ -69,7 +71,7 @@ class _Shape:
 def said(state: Evidence, fits: list[Fitted]) -> Finding | None:
     """The simplest of the fits that explain the answers; where two are as simple, both are named.
 
-    None if no array of any of them changed by more than its error.
+    None if none of them changes an array.
     """
     reference = state.plan.noise.reference
     described = [
@@ -96,7 +98,7 @@ def said(state: Evidence, fits: list[Fitted]) -> Finding | None:
         heads=tuple(sorted({h for part in best for h in part.heads or ()})) or None,
         delta=_of_scores(reference, best, fits[first]),
         rank=rank,
-        changes={part.name: part.change for part in sure},
+        changes={part.name: part.change for part in sure if part.sure},
         evidence=facts,
     )
 
@@ -129,9 +131,10 @@ def _verdict(best: list[_Shape]) -> Verdict:
 def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     """None where the array did not change."""
     change, stored = fit.changes[name], reference.weights[name]
-    noise = _ABOVE * max(1.0, fit.left) * fit.errors[name] + _STORED * float(np.linalg.norm(stored))
-    if float(np.linalg.norm(change)) <= noise:
+    floor = _STORED * float(np.linalg.norm(stored))
+    if float(np.linalg.norm(change)) <= floor:
         return None
+    noise = _ABOVE * max(1.0, fit.left) * fit.errors[name] + floor
     relative = float(np.linalg.norm(change)) / (float(np.linalg.norm(stored)) or 1.0)
     noise += _ASTRAY * float(np.linalg.norm(change)) if _blind(fit) else 0.0
     lean = _leanest(change, fit.unseen.get(name))
@@ -147,8 +150,16 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     heads = None
     if stored.ndim == 3 or (stored.ndim == 2 and _base(name) in _BY_HEAD):
         by_head = np.linalg.norm(change.reshape(len(change), -1), axis=1)
-        heads = tuple(int(h) for h in np.flatnonzero(by_head > noise))
-    return _Shape(name, change, relative, count if few else None, rank if rank and (few or low) else None, heads)
+        heads = tuple(int(h) for h in np.flatnonzero(by_head > noise)) or None
+    return _Shape(
+        name,
+        change,
+        relative,
+        count if few else None,
+        rank if rank and (few or low) else None,
+        heads,
+        float(np.linalg.norm(change)) > noise,
+    )
 
 
 def _leanest(change: Array, unseen: Array | None) -> Array:
@@ -189,10 +200,10 @@ def _matrix(name: str, change: Array) -> Array:
 
 
 def _of_scores(reference: Reference, best: list[_Shape], fit: Fitted) -> Array | None:
-    """Change of W where it is known: behind a norm, several arrays together share it with the norm's own."""
+    """Change of W where it is known: directions that no answer shows, and a norm's own arrays, leave it open."""
     if reference.model is None or not any(part.name in ("W", "K", "Q") for part in best):
         return None
-    if len(fit.names) > 1 and getattr(reference.model, "norm", None) is not None:
+    if _blind(fit) or (len(fit.names) > 1 and getattr(reference.model, "norm", None) is not None):
         return None
     before = getattr(reference.model, "W", None)
     if before is None:

@@ -81,7 +81,7 @@ def _solved(state: Evidence) -> Asking[Finding | None]:
     where = "" if heads.count == 1 else f" of head {', '.join(map(str, which))}"
     words = f"The values{where} changed by {relative:.2g} of their size; the scores are the reference's."
     return state.base.said(
-        "values", words, heads=which, evidence={"values": {"relative": relative}}, changes={"v": change}
+        "values", words, heads=which, evidence={"values": {"relative": relative}}, changes=_clear(A, change)
     )
 
 
@@ -145,7 +145,13 @@ def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | Non
     where = "" if heads.count == 1 else f" of head {', '.join(map(str, which))}"
     words = f"Values{where} changed in {len(index)} {'entry' if len(index) == 1 else 'entries'}: {shown}."
     facts = {"value entries": [[h, j, float(change[h, j])] for h in which for j in index]}
-    return state.base.said("values", words, heads=which, evidence=facts, changes={"v": change})
+    return state.base.said("values", words, heads=which, evidence=facts, changes=_clear(A, change))
+
+
+def _clear(A: Array, change: Array) -> dict[str, Array]:
+    """The change of v (H, d), if it stands well above what rounding leaves in it."""
+    error = float(np.linalg.norm(np.linalg.pinv(A, rcond=_CUT)))
+    return {"v": change} if error <= _PART * float(np.linalg.norm(change)) else {}
 
 
 def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Finding:
