@@ -45,13 +45,13 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         spent = f"{cell.queries:,} queries{_money(cell, currency)}"
         yield f"If answers came with {cell.access}, {spent} would give {_copy(cell)}."
     yield from _limits(base, fewest)
-    leaking = [c for c in cells if c is not base and c.leak != "none"]
+    leaking = [c for c in cells if c is not base and c.leak not in ("none", "unknown")]
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
         which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
         yield f"{which}, the copy stays {base.leak} for about as many queries: {_subjects(useless)}."
     yield from (_effect(c, base, currency) for c in leaking if c not in useless)
-    stopping = [c for c in cells if c.leak == "none" and c not in limited]
+    stopping = [c for c in cells if c.leak in ("none", "unknown") and c not in limited]
     if limited:
         yield f"Behind these the attack was {NOT_WITHIN}, which says nothing about them: {_subjects(limited)}."
     if stopping:
@@ -114,9 +114,10 @@ def _blurred(cell: Cell, base: Cell) -> bool:
 
 
 def _subject(cell: Cell) -> str:
-    if cell.access != "labels only":
-        return "no defence" if cell.defence == "none" else cell.defence
-    return "labels only" if cell.defence == "none" else f"labels only and {cell.defence}"
+    """The defence, and the access where showing less is a defence too."""
+    if cell.access == "labels only" or cell.access.startswith(("top ", "all log-probabilities")):
+        return cell.access if cell.defence == "none" else f"{cell.access} and {cell.defence}"
+    return "no defence" if cell.defence == "none" else cell.defence
 
 
 def _subjects(cells: Sequence[Cell]) -> str:
@@ -142,6 +143,8 @@ def _effect(cell: Cell, base: Cell, currency: str) -> str:
 
 
 def _copy(cell: Cell) -> str:
+    if cell.learner == "OutputLayer":
+        return f"the width and the row space of the output layer (relative error {error_of(cell):.0e})"
     article = "an" if cell.leak == "exact" else "a"
     return f"{article} {cell.leak} copy (relative error {error_of(cell):.0e})"
 

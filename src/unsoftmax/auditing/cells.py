@@ -226,7 +226,17 @@ def _fresh(model: Model, spec: OracleSpec, seed: int) -> Asking[tuple[Array, Arr
     else:
         tokens = verification.near_ties(model, spec, rng)
     answered = yield Probes(tokens, phase="verify")
+    if isinstance(model, models.OutputLayer):
+        return _explained(model, answered)
     return model(tokens), answered
+
+
+def _explained(model: models.OutputLayer, logits: Array) -> tuple[Array, Array]:
+    """Logits (n, V) as far as the recovered row space explains them, and they themselves, over the tokens it knows."""
+    known = logits if model.tokens is None else logits[:, model.tokens]
+    known = known - known.mean(axis=1, keepdims=True) if model.centred else known
+    Q = np.linalg.qr(model.basis.T)[0]
+    return (known @ Q) @ Q.T, known
 
 
 def _parameter_error(model: Model, truth: Model, labels: bool) -> float | None:

@@ -13,8 +13,12 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
+from unsoftmax.oracles.shown import Shown
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import Domain, Kind, OracleSpec
+
+TOPS = (20, 5)
+"""Tokens that services name: 20 is the most of the largest today, 5 what they once named."""
 
 LABEL_ACCURACY = 1e-6
 """Accuracy that attacks through labels aim at: what counts as an exact copy."""
@@ -94,6 +98,8 @@ def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
 
 def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
     """The scenarios that make sense for this target, undefended first; explanations need the true model."""
+    if spec.shows is not None:
+        return _language_model(spec)
     labels = spec.kind == "membership"
     ids = spec.vocabulary is not None
     access = "token ids" if ids else "labels only" if labels else "vector answers" if spec.outputs else "values"
@@ -123,6 +129,26 @@ def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
         rungs += _explained(spec, truth)
         if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
             rungs.append(Scenario(RECORDED, "none", same))
+    return rungs
+
+
+def _language_model(spec: OracleSpec) -> list[Scenario]:
+    """What services show of the next token, from all logits down to the likeliest few."""
+    own = f"all {spec.shows}" if spec.shows in ("logits", "log-probabilities") else f"{spec.shows} tokens"
+    rungs = [Scenario(own, "none", same), Scenario(own, "one query per second", same, rate=1.0)]
+    if spec.shows not in ("logits", "log-probabilities"):
+        return rungs
+    shown = "all log-probabilities"
+    if spec.shows == "logits":
+        rungs.append(Scenario(shown, "none", Shown))
+    rungs += [Scenario(shown, f"rounding to {k} decimals", partial(Shown, decimals=k)) for k in (6, 4, 2)]
+    rungs.append(Scenario(own, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3), stochastic=True))
+    for k in (top for top in TOPS if top < (spec.vocabulary or 0)):
+        rungs += [
+            Scenario(f"top {k} with a bias", "none", partial(Shown, shows="chosen", top=k)),
+            Scenario(f"top {k} with a bias", "4 decimals", partial(Shown, shows="chosen", top=k, decimals=4)),
+            Scenario(f"top {k} alone", "none", partial(Shown, shows="top", top=k)),
+        ]
     return rungs
 
 

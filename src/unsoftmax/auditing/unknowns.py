@@ -83,3 +83,16 @@ def _(model: models.TokenHead, error: float = 0.0) -> int:
     """A learned head holds its gaps, whose rank is one more than that of the scores."""
     width = model.scores[0].shape[1]
     return theory.token_head_unknowns(len(model.values), width if model.errors is None else max(0, width - 1))
+
+
+@unknowns_of.register
+def _(model: models.OutputLayer, error: float = 0.0) -> int:
+    return theory.output_layer_unknowns(model.vocabulary, model.width)
+
+
+@unknowns_of.register
+def _(model: models.TokenLayer, error: float = 0.0) -> int:
+    """Heads have the ranks of their scores and values."""
+    V, d, T = model.vocabulary, model.width, model.length
+    alone = d * (2 * V + T - 1 - d)
+    return alone + sum(_matrix(W, error)[0] + _matrix(P, error)[0] for W, P in zip(model.W, model.P, strict=True))

@@ -6,6 +6,7 @@ from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore, Store
 from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
+from unsoftmax.oracles.shown import Shown
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.spec import Domain, OracleSpec
 
@@ -20,6 +21,7 @@ __all__ = [
     "Perturbed",
     "Recheck",
     "Rounded",
+    "Shown",
     "Stack",
     "Stochastic",
     "Store",

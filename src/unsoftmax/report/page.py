@@ -8,10 +8,12 @@ from typing import Any
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Model
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.report import audit_charts, charts
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
 from unsoftmax.report.matrix import matrix
+from unsoftmax.report.spectrum import spectrum_chart
 from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery
@@ -71,6 +73,7 @@ def recovery_page(recovery: Recovery, truth: Model | None = None) -> str:
     sections = [
         figures(key),
         section("Summary", bullets(words)),
+        *_spectrum(recovery.model, drawn),
         *_evidence_sections(evidence, drawn),
         section("Provenance", facts(_told(recovery.provenance))),
         section("How to reproduce", _reproduce_recovery(recovery)),
@@ -146,6 +149,15 @@ def _frontier_text(audit: Audit) -> str:
         for cell in audit.frontier
     ]
     return bullets(items) if items else paragraph("No way in gave a usable copy.")
+
+
+def _spectrum(model: Model | None, drawn: dict[str, charts.Chart]) -> Iterator[str]:
+    """The evidence for the width of an output layer."""
+    if not isinstance(model, OutputLayer) or model.singular_values is None:
+        return
+    drawn["spectrum"] = spectrum_chart(model.singular_values, model.width)
+    words = f"Singular values of the answers: {model.width} of signal, then noise. The gap is the hidden width."
+    yield section("Hidden width", figure("spectrum", drawn, words))
 
 
 def _evidence_sections(evidence: Evidence, drawn: dict[str, charts.Chart]) -> Iterator[str]:
