@@ -231,6 +231,8 @@ def test_unknowns_of_a_layer_are_degrees_of_freedom_not_stored_numbers(given) ->
         (us.models.Transformer.random(4, 7, seed=0), us.theory.transformer_unknowns(4, 7)),
         (us.models.TokenHead.random(20, 3, seed=0), us.theory.token_head_unknowns(20, 3)),
         (us.models.AttentionLayer.random(256, 4, seed=0), 229_888),
+        (us.models.AttentionStack.random(10, 2, 2, 3, seed=0), us.theory.attention_stack_unknowns(10, 2, 2, 3)),
+        (us.models.AttentionStack.random(9, 2, 1, 4, norm=None), us.theory.plain_stack_unknowns(9, 2, 1, 4)),
     ],
     ids=lambda value: type(value).__name__,
 )

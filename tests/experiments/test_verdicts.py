@@ -15,6 +15,7 @@ EXPERIMENTS = available()
 PLANTED = {
     "any-network": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},
     "cross": {"unknowns": lambda x: x + 1, "error": lambda x: 1e-6},
+    "deep-stacks": {"error": lambda x: 1e-6, "kept": lambda x: False, "recovered": lambda x: not x},
     "digits-kept": {"expected": lambda x: x * 100, "error": lambda x: 100 * x, "stated": lambda x: x / 1000},
     "explanations": {"error": lambda x: 1e-6, "queries": lambda x: 2 * x},
     "other-kernels": {"error": lambda x: 1e-6, "named": lambda x: False, "off the form": lambda x: 1},

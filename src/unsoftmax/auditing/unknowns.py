@@ -70,6 +70,22 @@ def _(model: models.AttentionLayer, error: float = 0.0) -> int:
     return count
 
 
+@unknowns_of.register
+def _(model: models.AttentionStack, error: float = 0.0) -> int:
+    """Heads on normalised tokens, of which a LayerNorm leaves d - 1 dimensions; constants only where they are known."""
+    seen = model.canonical()
+    count = sum(int(np.size(x)) for x in (model.gamma, model.beta) if x is not None)
+    if model.networks is None:
+        count += model.dim * (1 if model.norm is None else model.depth) + (model.norm is not None)
+    lost = int(model.norm == "layer")
+    for layer in seen.layers:
+        for W, P in zip(layer.W, layer.P, strict=True):
+            scores, rank = _matrix(W, error, layer.K.shape[1])
+            values, width = _matrix(P, error, layer.head_dim)
+            count += scores - 2 * lost * rank + rank + values - lost * width
+    return count
+
+
 @unknowns_of.register(models.ReluNetwork)
 @unknowns_of.register(models.Transformer)
 @unknowns_of.register(models.MultiHeadTransformer)

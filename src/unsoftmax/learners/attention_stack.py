@@ -35,6 +35,9 @@ _ATTEMPTS = 3
 _PER_HEAD = 16
 """Parameters of a head over D at ranks of four: beyond LARGEST together, the star is all there will be."""
 
+_IN_FULL = 1500
+"""Logits of a ray up to which every ray is read in full where nothing is polished: each fit then takes a second."""
+
 _LEAST = 3
 """Queries that look for the norm, before anything else is known."""
 
@@ -133,7 +136,9 @@ class AttentionStack:
     ) -> Asking[tuple[Polished, float]]:
         """Heads cut to the ranks they show, or in full where these do not explain all; and their misfit, absolute."""
         large = not self.polish or _PER_HEAD * apart.heads * far.frame.D > LARGEST
-        star = yield from read_star(far, apart, rng, far.clear if large else far.near, phase=phase)
+        # What is not polished is read in full: rows that only follow from the rank have lost two digits.
+        full = large and apart.heads * far.frame.D <= _IN_FULL
+        star = yield from read_star(far, apart, rng, far.clear if large else far.near, full=full, phase=phase)
         heads = cut_heads(star)
         if large or heads.flat.size > LARGEST:
             return (yield from unpolished(far, heads, rng))

@@ -21,6 +21,12 @@ _STEPS = 30
 _STALLED = 1e-3
 """Relative gain of a step below which the fit has arrived, or is stuck."""
 
+_TRIMS = 3
+"""Rounds in which spoiled answers are left out: each shows smaller ones."""
+
+_OUTLYING = 5.0
+"""Misfit of an answer over the median one beyond which it is spoiled: Gaussian errors in eight numbers never are."""
+
 
 @dataclass(frozen=True, eq=False)
 class LogitFit:
@@ -56,6 +62,23 @@ def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
         if gain < _STALLED:
             break
     return LogitFit(theta, R.T, cost / size)
+
+
+def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> LogitFit:
+    """The same without the few answers that a kink (of a ReLU beside the heads) spoils; `clear` is an absolute misfit
+    per number that is none. The misfit is that of the answers kept."""
+    fit = fit_logits(theta, F, log_k, Y)
+    kept = np.ones(len(F), bool)
+    most = max(0, len(F) - F.shape[1] - len(theta) - 1)
+    for _ in range(_TRIMS):
+        S = expit(F @ fit.theta.T - log_k[:, None])
+        rest = np.sqrt(np.mean((Y - S @ fit.R.T) ** 2, axis=1))
+        good = rest <= max(clear, _OUTLYING * float(np.median(rest)))
+        if np.array_equal(good, kept) or (~good).sum() > most:
+            break
+        kept = good
+        fit = fit_logits(fit.theta, F[kept], log_k[kept], Y[kept])
+    return fit
 
 
 def _solve(A: Array, b: Array) -> Array:

@@ -15,7 +15,7 @@ from unsoftmax.learners.stack.far import Far
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice
 from unsoftmax.solvers.head_separation import Separation, count_heads, separate, settings_needed
-from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
+from unsoftmax.solvers.logit_fit import LogitFit
 
 COPIES = np.array([[8, 2], [2, 2], [2, 8]])
 """Copies of q + delta and of q: k = 1/4, 1, 4 read logits between -4 and 4."""
@@ -89,7 +89,7 @@ def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[
     if found is None or found.isolation < _ISOLATED:
         return None, n == far.outputs
     rows = np.repeat(F, len(k), axis=0)
-    fit = fit_logits(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
+    fit = far.fit(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
     return Apart(cut, fit, fit.residual * size), n == far.outputs
 
 

@@ -18,6 +18,7 @@ from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.slices import Slice, slice_across
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.logit_fit import LogitFit, fit_logits, fit_smooth
 from unsoftmax.solvers.stack_heads import Contexts
 
 ONE_LENGTH = {"float64": (2.0**27,), "float32": (2.0**9, 2.0**10, 2.0**11)}
@@ -95,6 +96,12 @@ class Far:
     def cut(self, delta: Array, directions: Array | None = None) -> Slice:
         """All q for which q and q + delta are on the sphere, or those in the span of delta and `directions`."""
         return slice_across(delta, self.frame.radius, directions)
+
+    def fit(self, theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
+        """Logits of all heads at one displacement from those near by; kinks are looked for where networks are."""
+        if self.networks:
+            return fit_smooth(theta, F, log_k, Y, self.clear)
+        return fit_logits(theta, F, log_k, Y)
 
     def ask(self, q: Array, others: Array, counts: Array, length: Array | float, phase: str) -> Asking[Array]:
         """What is added (B, outputs) to last tokens length * q (B, D) behind others (B, N, D), copies (B, N)."""

@@ -18,7 +18,7 @@ from unsoftmax.learners.stack.far import Far
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice, turned
-from unsoftmax.solvers.logit_fit import LogitFit, fit_logits
+from unsoftmax.solvers.logit_fit import LogitFit
 from unsoftmax.solvers.star import Ray, assemble, row_rank
 
 _ANGLES = (0.1, 0.03, 0.01)
@@ -118,7 +118,8 @@ def _fits(far: Far, apart: Apart, cuts: list[Slice], rng: np.random.Generator, p
         rows = slice(i * m, (i + 1) * m)
         t = theta[:, :1] + theta[:, 1:] @ (first.E.T @ own.T) / first.rho
         start = np.linalg.lstsq(F, t.T, rcond=None)[0].T
-        fits.append(_same_order(fit_logits(start, F, log_k[rows], y[rows]), apart.fit.R))
+        fit = far.fit(start, F, log_k[rows], y[rows])
+        fits.append(_same_order(fit, apart.fit.R))
     return fits
 
 
@@ -137,5 +138,9 @@ def read_opposite(far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator,
     alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], _READABLE, 1 - _READABLE)
     t = np.log(alpha / (1 - alpha)) + np.log(_OPPOSITE[:, 1] / _OPPOSITE[:, 0])
     trust = (alpha * (1 - alpha)) ** 2
+    if far.networks:
+        # Of two answers one may lie at a kink of a network.
+        off = np.linalg.norm(y.T + fit.R @ alpha, axis=0) / np.sqrt(len(fit.R))
+        trust = trust / (1 + (off / far.clear) ** 2)
     constant = (trust * (t + fit.theta[:, 1:] @ F[:, 1:].T)).sum(axis=1) / trust.sum(axis=1)
     return Ray(cut, fit.theta, fit.R, constant)

@@ -1,0 +1,39 @@
+"""Heads at one displacement from a neighbour; answers that a kink spoils are left out."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from unsoftmax.solvers.logit_fit import fit_logits, fit_smooth
+
+
+def drawn(m=24, features=6, n=3, d=8, seed=0):
+    rng = np.random.default_rng(seed)
+    theta, R = rng.standard_normal((n, features)), rng.standard_normal((d, n))
+    F = np.column_stack([np.ones(m), rng.standard_normal((m, features - 1))])
+    log_k = rng.uniform(-1, 1, m)
+    return theta, R, F, log_k, expit(F @ theta.T - log_k[:, None]) @ R.T
+
+
+def test_a_neighbour_is_enough() -> None:
+    theta, R, F, log_k, Y = drawn()
+    fit = fit_logits(theta + 0.05, F, log_k, Y)
+    assert fit.residual < 1e-13
+    np.testing.assert_allclose(fit.theta, theta, atol=1e-11)
+    np.testing.assert_allclose(fit.R, R, atol=1e-11)
+
+
+def test_spoiled_answers_are_left_out() -> None:
+    theta, R, F, log_k, Y = drawn()
+    Y[[3, 11]] += 1e-4 * np.random.default_rng(1).standard_normal((2, 8))
+    assert np.abs(fit_logits(theta, F, log_k, Y).theta - theta).max() > 1e-6
+    fit = fit_smooth(theta + 0.05, F, log_k, Y, 1e-9)
+    np.testing.assert_allclose(fit.theta, theta, atol=1e-9)
+    np.testing.assert_allclose(fit.R, R, atol=1e-9)
+
+
+def test_answers_of_something_else_are_not_trimmed_away() -> None:
+    theta, _, F, log_k, Y = drawn()
+    Y += 0.1 * np.random.default_rng(1).standard_normal(Y.shape)
+    assert fit_smooth(theta, F, log_k, Y, 1e-9).residual > 1e-2
