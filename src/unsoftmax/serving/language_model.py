@@ -65,6 +65,8 @@ class LanguageService:
         request = json.loads(body)
         if not isinstance(request, dict):
             raise InvalidArgument("the request must be a JSON object.")
+        if path.startswith("/v1") and request.get("model") != self.name:
+            raise InvalidArgument(f"the model {request.get('model')!r} does not exist; this server has {self.name!r}.")
         said = self._routes[path](request)
         self.requests += 1
         return said

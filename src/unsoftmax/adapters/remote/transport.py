@@ -62,6 +62,11 @@ class Unanswered(Exception):
         return OracleError(f"{url} did not answer in {attempts} attempts ({self}); {advice}.")
 
 
+_IDLE = 2.0
+"""Seconds an idle connection is kept: servers close theirs after about 5 (uvicorn's default), and a request on a
+connection that is being closed is sent, billed and lost."""
+
+
 @dataclass
 class Pace:
     """Spreads queries evenly: at most `rate` per second, over all threads."""
@@ -192,7 +197,7 @@ class Transport:
         # Connections live in this process only; a copy sent to another one makes its own.
         client: httpx.Client | None = self.__dict__.get("_connections")
         if client is None:
-            limits = httpx.Limits(max_connections=self.concurrency)
+            limits = httpx.Limits(max_connections=self.concurrency, keepalive_expiry=_IDLE)
             client = httpx.Client(verify=self.verify_tls, timeout=self.timeout, limits=limits, trust_env=True)
             self.__dict__["_connections"] = client
         return client

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,13 +95,20 @@ def finite(values: Any, shape: tuple[int, ...] | None = None) -> Array:
     return array
 
 
+@lru_cache(maxsize=2**18)
+def _id_of(word: str) -> int | None:
+    """The number in "token_id:7", None for another word; the same words come back in every answer."""
+    found = _TOKEN_ID.fullmatch(word)
+    return int(found.group(1)) if found else None
+
+
 def token_of(item: Any, names: dict[str, int] | None) -> int:
     """The id of a token that an answer names by id, as "token_id:7", or by a word of `names`."""
     if isinstance(item, int) and not isinstance(item, bool):
         return item
-    found = _TOKEN_ID.fullmatch(str(item))
-    if found:
-        return int(found.group(1))
+    found = _id_of(str(item))
+    if found is not None:
+        return found
     if names is not None and item in names:
         return names[item]
     raise OracleError(
