@@ -17,6 +17,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
     SHRINK,
@@ -232,16 +233,19 @@ def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float
     """Number of maps, the token length at which scores are of the wished size, and that size."""
     spec = asked.spec
     N = tokens_per_sequence(spec)
-    length = first_length(spec)
-    for _ in range(PILOTS):
+    scores = np.zeros((1, 1, 1))
+
+    def look(length: float) -> Asking[float]:
+        nonlocal scores
         scores, errors = yield from asked.ask(sphere(rng, (1, N, spec.dim)) * length, phase="pilot")
-        if np.isfinite(errors).all():
-            rounded = asked.noise > 0 or asked.unit > _SHORT
-            size = float(np.sqrt(np.mean(scores**2))) / length**2
-            wanted = _ROUNDED_SCORES if rounded else _SCORES
-            return scores.shape[1], length_for(size, wanted, spec), wanted
-        length *= SHRINK
-    raise no_scores(spec)
+        return 1.0 if np.isfinite(errors).all() else SATURATED
+
+    found = yield from find_scale(look, first_length(spec), Steps(shorter=SHRINK, looks=PILOTS))
+    if found.size == SATURATED:
+        raise no_scores(spec)
+    size = float(np.sqrt(np.mean(scores**2))) / found.scale**2
+    wanted = _ROUNDED_SCORES if asked.noise > 0 or asked.unit > _SHORT else _SCORES
+    return scores.shape[1], length_for(size, wanted, spec), wanted
 
 
 def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:

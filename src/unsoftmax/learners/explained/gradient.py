@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
     SHRINK,
@@ -190,11 +191,17 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     if off > allowed:
         raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
     reader = _Reader(spec, v, unit, noise, rng, first_length(spec))
-    for _ in range(PILOTS):
+    strength = 0.0
+
+    def look(length: float) -> Asking[float]:
+        nonlocal strength
+        reader.length = length
         seen = yield from reader.ask(1, phase="pilot")
-        if min(seen.weight[0], 1 - seen.weight[0]) > _SATURATED:
-            strength = max(np.linalg.norm(seen.Wq), np.linalg.norm(seen.Wz)) / reader.length
-            reader.length = length_for(float(strength), _SCORE * math.sqrt(spec.dim) / 2, spec)
-            return reader
-        reader.length *= SHRINK
-    raise no_scores(spec)
+        strength = float(max(np.linalg.norm(seen.Wq), np.linalg.norm(seen.Wz))) / length
+        return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > _SATURATED else SATURATED
+
+    found = yield from find_scale(look, reader.length, Steps(shorter=SHRINK, looks=PILOTS))
+    if found.size == SATURATED:
+        raise no_scores(spec)
+    reader.length = length_for(strength, _SCORE * math.sqrt(spec.dim) / 2, spec)
+    return reader
