@@ -14,7 +14,6 @@ import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +26,7 @@ from unsoftmax.oracles.addresses import AddressIndex
 from unsoftmax.oracles.decisions import DecisionTable, Place
 from unsoftmax.oracles.identity import flattened
 from unsoftmax.oracles.sequences import TABLE, Sequences, SequenceTable
+from unsoftmax.oracles.sqlite_errors import troubles
 from unsoftmax.probes.base import Array
 
 FORMAT = "unsoftmax-ledger/1"
@@ -64,7 +64,7 @@ class Ledger:
         self.keep_tokens = keep_tokens
         self._index = AddressIndex()
         self._recent: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
-        with self._typed():
+        with troubles(self.path):
             # isolation_level None: every statement outside BEGIN is its own transaction, committed on return.
             self._connection = sqlite3.connect(self.path, timeout=1.0, isolation_level=None)
             try:
@@ -99,7 +99,7 @@ class Ledger:
             return
         addresses = np.ascontiguousarray(keys, dtype="<u8").tobytes()
         values = np.ascontiguousarray(answers, dtype="<f8").tobytes()
-        with self._typed():
+        with troubles(self.path):
             cursor = self._connection.execute(
                 "INSERT INTO chunks (phase, size, checksum, addresses, answers) VALUES (?, ?, ?, ?, ?)",
                 (phase, len(keys), _checksum(addresses, values), addresses, values),
@@ -108,12 +108,12 @@ class Ledger:
 
     def note(self, at: int, asked: Sequences) -> None:
         """Keep the sequences of round `at` themselves, so that another processor finds them."""
-        with self._typed():
+        with troubles(self.path):
             self._sequences.put(at, asked)
 
     def noted(self, at: int, rows: Array) -> list[Sequences]:
         """What was asked at some of these rows of round `at`, the latest last."""
-        with self._typed():
+        with troubles(self.path):
             return self._sequences.at(at, rows)
 
     def places(self, at: int, rows: Array) -> Array:
@@ -122,12 +122,12 @@ class Ledger:
 
     def settle(self, place: Place, value: Array) -> None:
         """Keep what the program settled at a place."""
-        with self._typed():
+        with troubles(self.path):
             self._decisions.put(place, value)
 
     def settled(self, place: Place) -> Array | None:
         """What was settled at a place, None if nothing was."""
-        with self._typed():
+        with troubles(self.path):
             return self._decisions.get(place)
 
     def __len__(self) -> int:
@@ -136,12 +136,12 @@ class Ledger:
     @property
     def binding(self) -> dict[str, Any]:
         """What the ledger is bound to: name -> value, nested names joined by a dot."""
-        with self._typed():
+        with troubles(self.path):
             return {name: json.loads(value) for name, value in self._connection.execute("SELECT * FROM binding")}
 
     def chunks(self) -> Iterator[tuple[str, Array, Array]]:
         """(phase, addresses (n, 2), answers (n,) or (n, outputs)) in the order they were paid."""
-        with self._typed():
+        with troubles(self.path):
             identifiers = [
                 (int(i), str(phase)) for i, phase in self._connection.execute("SELECT id, phase FROM chunks")
             ]
@@ -158,7 +158,7 @@ class Ledger:
 
     def check(self) -> list[str]:
         """Problems of the file: empty if SQLite finds it whole and every checksum agrees."""
-        with self._typed():
+        with troubles(self.path):
             found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check")]
             numbers = [int(row[0]) for row in self._connection.execute("SELECT id FROM chunks")]
             tokens = self._sequences.damaged()
@@ -251,7 +251,7 @@ class Ledger:
         if number in self._recent:
             self._recent.move_to_end(number)
             return self._recent[number]
-        with self._typed():
+        with troubles(self.path):
             row = self._connection.execute(
                 "SELECT size, checksum, addresses, answers FROM chunks WHERE id = ?", (number,)
             ).fetchone()
@@ -274,29 +274,6 @@ class Ledger:
         return LedgerError(
             f"{self.path} is damaged: chunk {number} is not what was written. Restore a copy, or start a new ledger."
         )
-
-    @contextmanager
-    def _typed(self) -> Iterator[None]:
-        """SQLite's errors as LedgerError, with what to do."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            # The last byte of the code is its kind, the others say more.
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise LedgerError(
-                    f"{self.path} is in use by another run; wait until it ends, or pass another path."
-                ) from error
-            if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-                raise LedgerError(
-                    f"{self.path} cannot be opened or written ({error}); check that the directory exists, is writable "
-                    "and has space."
-                ) from error
-            raise LedgerError(
-                f"{self.path} cannot be read as a ledger ({error}); restore a copy, or start a new ledger."
-            ) from error
-        except (ArithmeticError, MemoryError, RecursionError, TypeError, ValueError) as error:
-            raise LedgerError(f"{self.path} is damaged ({error}); restore a copy, or start a new ledger.") from error
 
 
 _ABSENT = object()
