@@ -46,6 +46,16 @@ NETWORKS = (
 )
 """With feed-forward networks: bars on W."""
 
+PLAIN_NO_NORM = (
+    Cell(2, 1, 16, 16, 1e-10, 6.0, {"norm": None}),
+    Cell(3, 1, 16, 16, 1e-10, 6.0, {"norm": None, "causal": True}),
+    Cell(2, 2, 16, 8, 1e-10, 6.0, {"norm": None}),
+)
+"""No norm before the layers: bars on W and on queries."""
+
+FINAL_NORM = (Cell(4, 2, 16, 4, 1e-6, None, {"network": 32, "final_norm": True}),)
+"""Behind a final norm: bars on W."""
+
 WIDE = Cell(12, 4, 64, 16, 1e-6, None, {"network": 128, "causal": True})
 """48 heads: nothing is polished."""
 
@@ -57,7 +67,7 @@ FIRST = 5000
 
 
 def rows(large: bool) -> Iterator[Row]:
-    for cell in PLAIN + NETWORKS:
+    for cell in PLAIN + NETWORKS + PLAIN_NO_NORM + FINAL_NORM:
         yield from measured(cell, SEEDS[large])
     if large:
         yield from measured(WIDE, 10)
@@ -95,6 +105,8 @@ def one(cell: Cell, seed: int) -> dict[str, float] | None:
     model: Any = recovery.model
     rms = cell.kind.get("norm") == "rms"
     unknowns = us.theory.attention_stack_unknowns(cell.dim, cell.layers, cell.heads, cell.rank, rms)
+    if cell.kind.get("norm", "layer") is None:
+        unknowns = us.theory.plain_stack_unknowns(cell.dim, cell.layers, cell.heads, cell.rank)
     asked = recovery.usage.billed - recovery.usage.phases.get("verify", 0)
     claims = [claim.bound for claim in recovery.certificate.claims if claim.name == "relative parameter error"]
     right = model.heads == target.heads
