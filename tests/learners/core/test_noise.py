@@ -50,13 +50,18 @@ NOISY = {
 def test_noise_is_found_and_the_stated_error_holds(kind, limit):
     loose = []
     for seed in range(3):
-        recovery = us.recover(NOISY[kind](limit), us.learners.Approximate(), seed=seed)
+        try:
+            recovery = us.recover(NOISY[kind](limit), us.learners.Approximate(), seed=seed)
+        except us.errors.NotIdentifiable:
+            # Relative errors are not outscaled by longer tokens: three digits leave a bound past W itself.
+            assert (kind, limit) == ("3 significant", None)
+            continue
         assert_within(recovery, HEAD)
         loose.append(bounds(recovery)[0] / errors(recovery, HEAD)[0])
         # At rounding itself the error can be luckily small; elsewhere the bound must say something.
         assert kind != "exact" or bounds(recovery)[0] <= 1e-11
         assert {claim.basis for claim in recovery.certificate.claims} == {"measured"}
-    assert kind == "exact" or np.median(loose) <= 200
+    assert kind == "exact" or not loose or np.median(loose) <= 200
 
 
 @pytest.mark.parametrize(
@@ -169,7 +174,13 @@ def test_class_probabilities_without_scores():
             return p if exact else p + tau * rng.uniform(-1, 1, p.shape)
 
         oracle = us.oracle(service, dim, link="sigmoid", max_norm=(None, 1.0, 2.0)[seed % 3])
-        assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed), head)
+        try:
+            recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
+        except us.errors.NotIdentifiable:
+            # Of W = 0 noise may leave a bound that says nothing.
+            assert seed % 2 == 0
+            continue
+        assert_within(recovery, head)
 
 
 def test_saturated_answers_are_refused_where_nobody_asks_again():
