@@ -106,6 +106,12 @@ def test_heads_that_overlap_are_refused_by_name() -> None:
         learned(Weights.random(60, 16, 2, 12, T), 60)
 
 
+def test_layers_too_wide_to_be_fitted_are_refused_for_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unsoftmax.learners.circuits.values.LARGEST", 500)
+    with pytest.raises(us.errors.NotIdentifiable, match="too wide"):
+        learned(Weights.random(60, 16, 2, 8, T), 60)
+
+
 def test_digits_are_needed() -> None:
     weights = Weights.random(60, 16, 2, 8, T)
     with pytest.raises(us.errors.NotIdentifiable, match="OutputLayer"):

@@ -82,6 +82,7 @@ def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generato
     records = _Records([cube.prompts(cube.bits)], [cube.y])
     order = [t for t in rng.permutation(tokens) if t not in (cube.a[0], cube.b[0])]
     ranges, tau, nu, used = yield from _ranges(frame, cube, order, records, rng, phase)
+    _fits(frame.width, len(cube.a), ranges)
     more = order[used : used + frame.width + MORE_TOKENS - used]
     both = cube.pair()
     ids = np.concatenate([cube.prompts(both, np.full(2, t)) for t in more])
@@ -104,6 +105,16 @@ def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generato
     ids = np.concatenate([rng.choice(tokens, (frame.width, len(cube.a))), np.full((frame.width, 1), cube.q)], axis=1)
     _keep(records, ids, (yield from frame.ask(ids, phase)))
     return _polished(frame, cube, ranges, (Phi, np.array(a), places), own, records)
+
+
+def _fits(d: int, K: int, ranges: _Ranges) -> None:
+    """Refuse layers whose values and places are too many to be fitted together: apart they are known to 1e-6 only."""
+    unknowns = sum(d * len(row) + len(row) * (d - len(row)) + d for row in ranges.rows) + K * d
+    if unknowns > LARGEST:
+        raise NotIdentifiable(
+            f"{len(ranges.rows)} heads over {d} dimensions are {unknowns} unknowns to be fitted together, and this "
+            f"version fits {LARGEST}: the layer is too wide for it (four heads of 8 over 32 dimensions are 2144)."
+        )
 
 
 def _keep(records: _Records, ids: Array, y: Array) -> None:
