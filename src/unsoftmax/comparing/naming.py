@@ -189,6 +189,7 @@ def comes_with_slope_one(candidate: Candidate, truth: Predict, sample: Sample) -
     expected, given = candidate.predict(X) - truth(X), y - truth(X)
     if y.ndim == 2:
         expected, given = expected - expected.mean(axis=0), given - given.mean(axis=0)
+    sd = np.maximum(sd, 1e-150)
     predicted, seen = (expected / sd).reshape(len(X), -1), (given / sd).reshape(len(X), -1)
     size = float((predicted**2).sum())
     if size == 0:
