@@ -42,6 +42,10 @@ _EXPLAINING = 8
 """Sequences asked again when a model is refused, to tell a random target from one outside the class."""
 
 
+_CONTRADICTIONS = (ArithmeticError, ValueError, ModelMismatch, NotIdentifiable)
+"""How a program ends whose answers do not fit each other."""
+
+
 @dataclass
 class Attempt:
     """A learner on a stack; `recovery` freezes what is known so far."""
@@ -96,24 +100,27 @@ class Attempt:
     def _resumed(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
         """`_once`, and once more if it took answers of tokens that differ from those asked by rounding."""
         near, notes = self.stack.near, self.notes
+        exact = spec.kind == "value" and spec.tolerance == 0 and spec.dtype == "float64"
+        first: Recovery | None = None
         try:
             first = self._once(learner, spec, verify)
-        except (ArithmeticError, ValueError, ModelMismatch, NotIdentifiable):
+        except _CONTRADICTIONS:
             if near is None or not near.used:
                 raise
-            # Not the target's fault, perhaps: what is not known for these very tokens is paid.
-            near.limit = 0.0
-            self.notes = (*notes, f"{near}, until they contradicted each other: then they were asked again.")
-            return self._once(learner, spec, verify)
-        if near is None or not near.used:
+        if near is None or (first is not None and not near.used):
+            assert first is not None
             return first
-        exact = spec.kind == "value" and spec.tolerance == 0 and spec.dtype == "float64"
-        if near.served and exact and near.follow(first.model, spec.dim):
+        # A result that was verified stands if the next does not come about; one that was refused may be near enough.
+        if near.served and exact and near.follow(self.model, spec.dim):
             self.notes = notes
-            # The first result is verified and stands if the second does not come about.
             with suppress(ArithmeticError, ValueError, UnsoftmaxError):
                 first = self._once(learner, spec, verify)
-        return replace(first, notes=(*first.notes, f"{near}."))
+        if first is not None:
+            return replace(first, notes=(*first.notes, f"{near}."))
+        # Not the target's fault, perhaps: what is not known for these very tokens is paid.
+        near.limit = 0.0
+        self.notes = (*notes, f"{near}, until they contradicted each other: then they were asked again.")
+        return self._once(learner, spec, verify)
 
     def _once(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
         self.stack.rewind()
