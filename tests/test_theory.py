@@ -38,6 +38,7 @@ def test_others() -> None:
 FORMS = {n: f for n, f in vars(theory).items() if inspect.isfunction(f) and f.__module__.startswith(theory.__name__)}
 GOOD = {
     "kernel": "relu",
+    "T": 3,
     "d": 4,
     "r": 2,
     "H": 2,
@@ -78,6 +79,7 @@ WHOLE = {
     "V",
     "s",
     "spare",
+    "T",
     "groups",
     "rows",
     "full",
