@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
 import threading
 import time
@@ -18,6 +17,7 @@ import unsoftmax as us
 from tests.servers.faults import ALIKE, fault_proxy
 from tests.servers.language_model import language_server
 from unsoftmax.errors import InvalidArgument, OracleError
+from unsoftmax.oracles.base import of_source
 from unsoftmax.probes import Probes
 from unsoftmax.serving.language_model import LanguageService
 from unsoftmax.serving.llama import Llama
@@ -26,6 +26,10 @@ V, D = 40, 16
 MODEL = Llama.random(D, V, heads=4, kv_heads=2, seed=3)
 FAST = {"rate": math.inf, "backoff": 0.01, "retries": 12}
 IDS = np.random.default_rng(0).integers(0, V, (12, 5))
+
+# One-layer Llama as it is served: RoPE, keys and values shared by four heads each, RMSNorm, SwiGLU.
+SERVED = Llama.random(64, 512, heads=8, kv_heads=2, seed=1)
+PROMPTS = np.random.default_rng(2).integers(0, 512, (100, 6))
 
 
 def words(ids: list[int]) -> str:
@@ -36,48 +40,58 @@ def log_probabilities(logits: np.ndarray) -> np.ndarray:
     return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
 
 
-def pooled(ids: np.ndarray) -> np.ndarray:
-    return MODEL.hidden(MODEL.embeddings[ids]).mean(axis=1)
+def pooled(ids: np.ndarray, model: Llama = MODEL) -> np.ndarray:
+    return model.hidden(model.embeddings[ids]).mean(axis=1)
 
 
-def over_ids(ids: np.ndarray) -> np.ndarray:
-    return log_probabilities(MODEL(ids))
+def over_ids(ids: np.ndarray, model: Llama = MODEL) -> np.ndarray:
+    return log_probabilities(model(ids))
 
 
-WIRES: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray], np.ndarray]] = {
-    "openai": (lambda url, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, **k), over_ids, IDS),
+def over_vectors(ids: np.ndarray, model: Llama = MODEL) -> np.ndarray:
+    """The same prompts: what goes over the wire are their embeddings."""
+    return log_probabilities(model.logits(model.embeddings[ids]))
+
+
+Make = Callable[..., Any]
+WIRES: dict[str, tuple[Make, Callable[..., np.ndarray]]] = {
+    "openai": (lambda url, V, d, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, **k), over_ids),
     "openai text": (
-        lambda url, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, text=words, **k),
+        lambda url, V, d, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, text=words, **k),
         over_ids,
-        IDS,
     ),
     "chat": (
-        lambda url, **k: us.adapters.openai(f"{url}/v1", "model", "chat", vocabulary=V, text=words, **k),
+        lambda url, V, d, **k: us.adapters.openai(f"{url}/v1", "model", "chat", vocabulary=V, text=words, **k),
         over_ids,
-        IDS,
     ),
     "prompt embeds": (
-        lambda url, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, embeds=True, dim=D, **k),
-        lambda X: log_probabilities(MODEL.logits(X)),
-        MODEL.embeddings[IDS],
+        lambda url, V, d, **k: us.adapters.openai(f"{url}/v1", "model", vocabulary=V, embeds=True, dim=d, **k),
+        over_vectors,
     ),
     "embeddings": (
-        lambda url, **k: us.adapters.openai(
-            f"{url}/v1", "model", "embeddings", vocabulary=V, outputs=D, encoding_format="float", **k
+        lambda url, V, d, **k: us.adapters.openai(
+            f"{url}/v1", "model", "embeddings", vocabulary=V, outputs=d, encoding_format="float", **k
         ),
         pooled,
-        IDS,
     ),
-    "llama.cpp": (lambda url, **k: us.adapters.llama_cpp(url, **k), over_ids, IDS),
-    "llama.cpp embedding": (lambda url, **k: us.adapters.llama_cpp(url, "embedding", **k), pooled, IDS),
-    "sglang": (lambda url, **k: us.adapters.sglang(url, vocabulary=V, **k), over_ids, IDS),
+    "llama.cpp": (lambda url, V, d, **k: us.adapters.llama_cpp(url, **k), over_ids),
+    "llama.cpp embedding": (lambda url, V, d, **k: us.adapters.llama_cpp(url, "embedding", **k), pooled),
+    "sglang": (lambda url, V, d, **k: us.adapters.sglang(url, vocabulary=V, **k), over_ids),
     "sglang embeds": (
-        lambda url, **k: us.adapters.sglang(url, vocabulary=V, embeds=True, dim=D, **k),
-        lambda X: log_probabilities(MODEL.logits(X)),
-        MODEL.embeddings[IDS],
+        lambda url, V, d, **k: us.adapters.sglang(url, vocabulary=V, embeds=True, dim=d, **k),
+        over_vectors,
     ),
-    "tei": (lambda url, **k: us.adapters.tei(url, vocabulary=V, outputs=D, **k), pooled, IDS),
+    "tei": (lambda url, V, d, **k: us.adapters.tei(url, vocabulary=V, outputs=d, **k), pooled),
 }
+
+
+def wired(wire: str, url: str, model: Llama = MODEL, **how: Any) -> tuple[Any, Callable[[np.ndarray], np.ndarray]]:
+    """The oracle of a wire, and ids as what it sends."""
+    make, truth = WIRES[wire]
+    sent = (lambda ids: model.embeddings[ids]) if truth is over_vectors else (lambda ids: ids)
+    return make(url, model.vocabulary, model.dim, **how), sent
+
+
 wires = pytest.mark.parametrize("wire", WIRES)
 
 
@@ -92,12 +106,66 @@ def url(service):
         yield address
 
 
+@pytest.fixture(scope="module")
+def served():
+    with language_server(LanguageService(SERVED)) as address:
+        yield address
+
+
 @wires
-def test_every_wire_gives_the_numbers_of_the_model(url: str, wire: str) -> None:
-    make, truth, rows = WIRES[wire]
-    oracle = make(url, rate=math.inf)
-    answers = np.concatenate([oracle(Probes(rows[i : i + 1])) for i in range(len(rows))])
-    assert np.allclose(answers, truth(rows), rtol=1e-12, atol=1e-12)
+def test_every_wire_gives_the_numbers_of_the_model(served: str, wire: str) -> None:
+    oracle, sent = wired(wire, served, SERVED, rate=math.inf)
+    size = oracle.spec.max_batch
+    parts = [sent(PROMPTS[i : i + size]) for i in range(0, len(PROMPTS), size)]
+    answers = np.concatenate([oracle(Probes(part)) for part in parts])
+    assert answers.shape[0] == 100
+    assert np.allclose(answers, WIRES[wire][1](PROMPTS, SERVED), rtol=1e-12, atol=1e-12)
+
+
+def test_prompt_embeds_equal_the_same_prompts_as_ids(served: str) -> None:
+    by_ids, _ = wired("openai", served, SERVED, rate=math.inf)
+    for wire in ("prompt embeds", "sglang embeds"):
+        by_vectors, sent = wired(wire, served, SERVED, rate=math.inf)
+        assert np.array_equal(by_vectors(Probes(sent(PROMPTS[:16]))), by_ids(Probes(PROMPTS[:16])))
+
+
+@wires
+def test_a_server_that_repeats_itself_has_no_tolerance(url: str, wire: str) -> None:
+    assert wired(wire, url, rate=math.inf)[0].spec.tolerance == 0
+
+
+class Restless(LanguageService):
+    """A server whose answers depend on what else it is doing: none is given twice."""
+
+    noise = 1e-3
+
+    def _logits(self, embedded: np.ndarray) -> np.ndarray:
+        return super()._logits(embedded) + self.noise * np.random.default_rng().uniform(-1, 1, self.model.vocabulary)
+
+
+@pytest.mark.parametrize("ways", [{}, {"shows": "top", "top": 30}, {"shows": "chosen", "top": 20}], ids=str)
+def test_the_tolerance_is_measured_and_billed(ways: dict) -> None:
+    service = Restless(MODEL)
+    with language_server(service) as address:
+        oracle = us.adapters.openai(f"{address}/v1", "model", vocabulary=V, rate=math.inf, **ways)
+        measured = service.sequences
+        assert 0 < measured <= 10
+        # Log-probabilities differ by twice the noise at most; four times what was seen of it is allowed.
+        assert Restless.noise / 2 <= oracle.spec.tolerance <= 16 * Restless.noise
+        assert oracle.spec.kind == "approximate"
+        recovery = us.recover(oracle, us.learners.OutputLayer(), budget=5000) if not ways else None
+        if recovery is not None:
+            assert recovery.model.width == D
+            assert recovery.usage.phases["tolerance"] == measured
+            assert recovery.usage.billed == service.sequences
+
+
+def test_a_tolerance_that_is_given_asks_nothing() -> None:
+    service = LanguageService(MODEL)
+    with language_server(service) as address:
+        assert us.adapters.openai(f"{address}/v1", "model", vocabulary=V, tolerance=0.0).spec.kind == "value"
+        assert us.adapters.sglang(address, vocabulary=V, tolerance=1e-4).spec.tolerance == 1e-4
+    assert service.sequences == 0
 
 
 def test_embeddings_in_base64_are_float32(url: str) -> None:
@@ -107,28 +175,32 @@ def test_embeddings_in_base64_are_float32(url: str) -> None:
 
 @wires
 def test_faults_end_in_exact_answers_and_everything_sent_is_billed(url: str, service, wire: str) -> None:
-    make, truth, rows = WIRES[wire]
-    rows = np.concatenate([rows, rows[:, ::-1]])
+    rows = np.concatenate([IDS, IDS[:, ::-1]])
     # A request that is cut off for its slowness costs a timeout: one wire shows it for all.
     kinds = ALIKE if wire == "openai" else tuple(kind for kind in ALIKE if kind != "slow")
     with fault_proxy(url, 0.3, seed=4, kinds=kinds, slow=2.0) as proxy:
-        oracle = make(proxy.url, timeout=1.0, **FAST)
+        oracle, sent = wired(wire, proxy.url, timeout=1.0, **FAST)
         meter = us.oracles.Stack(oracle)
-        answers = np.concatenate(list(meter.ask([Probes(rows[i : i + 1]) for i in range(len(rows))])))
-    assert np.allclose(answers, truth(rows), rtol=1e-12, atol=1e-12)
+        answers = np.concatenate(list(meter.ask([Probes(sent(rows[i : i + 1])) for i in range(len(rows))])))
+    assert np.allclose(answers, WIRES[wire][1](rows), rtol=1e-12, atol=1e-12)
     assert meter.meter.billed == proxy.received
     assert proxy.faults
 
 
 @pytest.mark.long
-def test_ten_thousand_queries_at_twenty_percent_faults(url: str) -> None:
+@wires
+def test_ten_thousand_queries_at_twenty_percent_faults(url: str, wire: str) -> None:
+    """Nothing is lost, nothing is paid twice: what is billed is what was sent, and beyond it only repeated failures."""
     rows = np.random.default_rng(1).integers(0, V, (10_000, 3))
-    with fault_proxy(url, 0.2, seed=5, kinds=ALIKE, slow=1.0) as proxy:
-        oracle = us.adapters.openai(f"{proxy.url}/v1", "model", vocabulary=V, timeout=0.6, max_batch=25, **FAST)
+    kinds = ALIKE if wire == "openai" else tuple(kind for kind in ALIKE if kind != "slow")
+    with fault_proxy(url, 0.2, seed=5, kinds=kinds, slow=3.0) as proxy:
+        oracle, sent = wired(wire, proxy.url, timeout=2.0, **FAST)
+        size = oracle.spec.max_batch
         meter = us.oracles.Stack(oracle)
-        answers = np.concatenate(list(meter.ask([Probes(rows[i : i + 25]) for i in range(0, len(rows), 25)])))
-    assert np.allclose(answers, over_ids(rows), rtol=1e-12, atol=1e-12)
-    assert meter.meter.billed == proxy.received
+        answers = np.concatenate(list(meter.ask([Probes(sent(rows[i : i + size])) for i in range(0, 10_000, size)])))
+    assert np.allclose(answers, WIRES[wire][1](rows), rtol=1e-12, atol=1e-12)
+    phases = meter.meter.phases
+    assert meter.meter.billed == proxy.received == 10_000 + phases["retry"] + phases["tolerance"]
 
 
 BOMB = gzip.compress(b" " * (64 * 2**20), 1)
@@ -177,10 +249,6 @@ class _Odd(BaseHTTPRequestHandler):
     def redirect(self) -> None:
         self._say(307, b"", Location="http://127.0.0.1:9/elsewhere")
 
-    def text(self) -> None:
-        shown = {"content": [{"top_logprobs": [{"token": "token_id:0", "logprob": "-0.5"}]}]}
-        self._say(200, json.dumps({"choices": [{"index": 0, "logprobs": shown}]}).encode())
-
     def deep(self) -> None:
         self._say(200, b"[" * 100_000)
 
@@ -196,29 +264,25 @@ def odd():
 
 @pytest.mark.parametrize(
     ("way", "words_"),
-    [
-        ("bomb", "bytes"),
-        ("trickle", "not complete"),
-        ("stranger", "401"),
-        ("redirect", "307"),
-        ("text", "text"),
-        ("deep", "read"),
-    ],
+    [("bomb", "bytes"), ("trickle", "not complete"), ("stranger", "401"), ("redirect", "307"), ("deep", "read")],
 )
-def test_bad_answers_are_refused_by_name(odd: str, way: str, words_: str) -> None:
-    oracle = us.adapters.openai(f"{odd}/{way}", "model", vocabulary=V, timeout=0.5, retries=1, backoff=0.01)
-    source = oracle.fn.fn if hasattr(oracle.fn, "fn") else oracle.fn
-    source.wire.transport.largest = 2**20
-    with pytest.raises((OracleError, InvalidArgument), match=words_):
-        oracle(Probes(IDS[:1] * 0))
+@wires
+def test_bad_answers_are_refused_by_name(odd: str, way: str, words_: str, wire: str) -> None:
+    told = {"vocabulary": V} if wire.startswith("llama") else {}
+    told |= {"outputs": D} if wire == "llama.cpp embedding" else {}
+    how = {"timeout": 0.15, "retries": 1, "backoff": 0.01, "tolerance": 0.0, "rate": math.inf} | told
+    oracle, sent = wired(wire, f"{odd}/{way}", **how)
+    of_source(oracle, "wire", None).transport.largest = 2**20
+    with pytest.raises(OracleError, match=words_):
+        oracle(Probes(sent(IDS[:1])))
 
 
 def test_a_key_travels_in_the_header_and_nowhere_else(monkeypatch, tmp_path) -> None:
     guarded = LanguageService(MODEL, key="sesame-7")
     with language_server(guarded) as url:
-        oracle = us.adapters.openai(f"{url}/v1", "model", vocabulary=V, rate=math.inf)
         with pytest.raises(OracleError, match="401"):
-            oracle(Probes(IDS[:1]))
+            us.adapters.openai(f"{url}/v1", "model", vocabulary=V, rate=math.inf)
+        oracle = us.adapters.openai(f"{url}/v1", "model", vocabulary=V, rate=math.inf, tolerance=0.0)
         monkeypatch.setenv("OPENAI_API_KEY", "sesame-7")
         recovery = us.recover(oracle, us.learners.OutputLayer(), ledger=tmp_path / "run.ledger", budget=200)
         recovery.save(tmp_path / "layer.safetensors")

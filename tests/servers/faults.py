@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 Response = tuple[int, dict[str, str], bytes]
 HEADER = "Inference-Header-Content-Length"
 KINDS = ("drop", "drop late", "500", "429", "503", "slow", "truncated", "garbage", "nan", "shape", "foreign", "doubled")
+NUMBER = re.compile(rb"-?\d+\.\d+(e-?\d+)?")
 
 
 class FaultProxy:
@@ -63,14 +64,14 @@ def sequences(body: bytes, header: str | None) -> int:
     return 1
 
 
-ALIKE = ("drop", "drop late", "500", "429", "503", "slow", "truncated", "garbage", "nan", "shape", "doubled")
+ALIKE = ("drop", "drop late", "500", "429", "503", "slow", "truncated", "garbage", "nan", "text", "shape", "doubled")
 """Faults that a wire can show whose answers carry no name of the request."""
 
 
 def damaged_json(kind: str, body: bytes) -> bytes:
-    """A JSON answer with a NaN (as text, too), or with an answer too few."""
-    if kind == "nan":
-        return re.sub(rb"-?\d+\.\d+(e-?\d+)?", b"NaN", body, count=1)
+    """A JSON answer with a NaN, with NaN as text, or with an answer too few."""
+    if kind in ("nan", "text"):
+        return NUMBER.sub(b"NaN" if kind == "nan" else b'"NaN"', body, count=1)
     said = json.loads(body)
     if isinstance(said, list):
         return json.dumps(said[:-1]).encode()
@@ -143,7 +144,7 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
                 return self.drop()
             if kind == "foreign" and previous is not None:
                 status, headers, answer = previous
-            elif kind in ("nan", "shape"):
+            elif kind in ("nan", "text", "shape"):
                 headers, answer = damaged(kind, headers, answer)
             elif kind == "garbage":
                 answer = bytes(255 - byte for byte in answer)

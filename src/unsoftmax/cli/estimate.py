@@ -49,6 +49,9 @@ def estimate(
             token_env=token_env, api=api, model=model, wire=wire,
         )  # fmt: skip
         chosen = settings.learner_named(options["learner"], settings.parameters_from(options["set"]))
+        if target.startswith(("http://", "https://")):
+            # Nothing is asked, not even how far answers lie apart.
+            options["tolerance"] = options["tolerance"] or 0.0
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         found = us.estimate(oracle, chosen, verify=options["verify"] is not False)
         if as_json:

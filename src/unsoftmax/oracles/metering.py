@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,36 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Usage
 from unsoftmax.spec import OracleSpec
 
-__all__ = ["Budget", "Budgeted", "Counted", "Dispatched", "Guarded", "Meter", "checked", "where"]
+__all__ = ["Budget", "Budgeted", "Counted", "Dispatched", "Guarded", "Meter", "Owed", "checked", "where"]
 
 RETRY = "retry"
 """Phase of sequences that a source had to send once more."""
+
+
+MEASURING = "tolerance"
+"""Phase of sequences that an adapter sent before the run, to see how far answers to one question lie apart."""
+
+
+@dataclass
+class Owed:
+    """Sequences and tokens that were sent before any run; the first run is billed for them, and no other."""
+
+    queries: int = 0
+    tokens: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, queries: int, tokens: int) -> None:
+        with self._lock:
+            self.queries, self.tokens = self.queries + queries, self.tokens + tokens
+
+    def settled(self, meter: Meter) -> None:
+        with self._lock:
+            if self.queries:
+                meter.bill(self.queries, self.tokens, MEASURING)
+            self.queries = self.tokens = 0
+
+    def __reduce__(self) -> Any:
+        return Owed, (self.queries, self.tokens)
 
 
 @dataclass

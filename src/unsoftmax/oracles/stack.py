@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from unsoftmax.oracles.base import Oracle, Stage
+from unsoftmax.oracles.base import Oracle, Stage, of_source
 from unsoftmax.oracles.metering import Budget, Budgeted, Counted, Dispatched, Guarded, Meter
 from unsoftmax.oracles.nearness import Nearness, Notes
 from unsoftmax.oracles.rechecking import Recheck, Rechecker
@@ -46,6 +46,9 @@ class Stack:
     """Queries that follow the program: its verification."""
 
     def __post_init__(self) -> None:
+        owed = of_source(self.oracle, "owed", None)
+        if owed is not None:
+            owed.settled(self.meter)
         dispatched = Dispatched(
             self.oracle, self.meter, self.executor, self.in_flight, again=self._again, limited=self.budget.limited
         )

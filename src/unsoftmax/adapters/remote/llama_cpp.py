@@ -6,9 +6,8 @@ import json
 import math
 from typing import Any, Literal
 
-from unsoftmax.adapters.remote.openai import embeddings
 from unsoftmax.adapters.remote.transport import Transport, Unanswered, transport
-from unsoftmax.adapters.remote.wire import BIAS, Body, Wire, language_model, require, token_of
+from unsoftmax.adapters.remote.wire import BIAS, Body, Wire, embeddings, language_model, require, token_of
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
@@ -24,7 +23,7 @@ def llama_cpp(
     top: int | None = None,
     outputs: int | None = None,
     id_slot: int = -1,
-    tolerance: float = 0.0,
+    tolerance: float | None = None,
     dtype: str = "float32",
     max_length: int | None = None,
     name: str | None = None,
@@ -43,7 +42,13 @@ def llama_cpp(
     carrier = transport(url, token_variable=token_variable, **carrying)
     told = _about(carrier) if vocabulary is None or (api == "embedding" and outputs is None) else {}
     V = require("vocabulary", vocabulary or told.get("n_vocab"), "the server does not tell it")
-    rest = {"tolerance": tolerance, "dtype": dtype, "max_length": max_length, "max_batch": 1, "name": name}
+    rest: dict[str, Any] = {
+        "tolerance": tolerance,
+        "dtype": dtype,
+        "max_length": max_length,
+        "max_batch": 1,
+        "name": name,
+    }
     if api == "embedding":
         width = require("outputs", outputs or told.get("n_embd"), "the server does not tell the width of an embedding")
         return embeddings(Wire(carrier, "", "embedding", _content, _vectors), V, width, **rest)

@@ -9,10 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.remote.transport import Unanswered, transport
-from unsoftmax.adapters.remote.wire import BIAS, Body, Wire, finite, language_model, named, require, table, token_of
-from unsoftmax.adapters.tokens import token_oracle
+from unsoftmax.adapters.remote.wire import (
+    BIAS,
+    Body,
+    Wire,
+    embeddings,
+    finite,
+    language_model,
+    of_vectors,
+    require,
+    token_of,
+)
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
@@ -36,7 +44,7 @@ def openai(
     names: dict[str, int] | None = None,
     encoding_format: Literal["float", "base64"] = "base64",
     echo: bool = False,
-    tolerance: float = 0.0,
+    tolerance: float | None = None,
     dtype: str = "float32",
     max_length: int | None = None,
     max_batch: int = 16,
@@ -54,6 +62,8 @@ def openai(
                  `top` chosen ones lifted by logit_bias. "logits" if the server shows raw logits.
     names        text -> id, for servers that name tokens by their text.
     echo         the prompt is sent back as well; for servers that answer to it alone.
+    tolerance    by how much answers to one question may differ; None: measured, by up to ten questions of four tokens
+                 that are billed to the first run. 0.0 asks nothing: for servers that are known to repeat themselves.
     The key is read from the environment variable `token_variable` at each request and written nowhere. The rest is as
     in `us.adapters.http`: rate, concurrency, timeout, retries, backoff, verify_tls.
     """
@@ -84,7 +94,7 @@ def openai(
             carrier, model, "completions", _embedded(common, V), _pairs(names), {"embeds": True, "shows": shows}
         )
         width = require("dim", dim, "it is the width of the vectors that are sent")
-        return oracle(named(lambda X: wire.items(X, None, lambda f: table(f, V)), wire), width, outputs=V, **rest)
+        return of_vectors(wire, width, V, **rest)
     what = {"shows": shows, "top": top}
     if api == "chat":
         wire = Wire(carrier, model, "chat/completions", _message(common, asked, text), _pairs(names), what)
@@ -181,14 +191,3 @@ def _vector(value: Any) -> Array:
     if isinstance(value, str):
         return finite(np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4"))
     return finite(value)
-
-
-def embeddings(wire: Wire, vocabulary: int | None, outputs: int | None, **rest: Any) -> Oracle:
-    """The oracle of a wire whose items are vectors."""
-    V = require("vocabulary", vocabulary, "prompts are sent as token ids")
-    width = require("outputs", outputs, "it is the number of entries of an embedding")
-
-    def stacked(found: list[Any]) -> Array:
-        return np.stack([finite(vector, (width,)) for vector in found])
-
-    return token_oracle(named(lambda ids: wire.items(ids, None, stacked), wire), V, outputs=width, **rest)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.remote.transport import transport
-from unsoftmax.adapters.remote.wire import Body, Wire, language_model, named, require, table, token_of
+from unsoftmax.adapters.remote.wire import Body, Wire, language_model, of_vectors, require, token_of
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import Shows
@@ -20,7 +19,7 @@ def sglang(
     top: int | None = None,
     embeds: bool = False,
     dim: int | None = None,
-    tolerance: float = 0.0,
+    tolerance: float | None = None,
     dtype: str = "float32",
     max_length: int | None = None,
     max_batch: int = 16,
@@ -53,7 +52,7 @@ def sglang(
     wire = Wire(carrier, "", "generate", ask, _pairs, {"shows": shows, "top": top, "embeds": embeds})
     if embeds:
         width = require("dim", dim, "it is the width of the vectors that are sent")
-        return oracle(named(lambda X: wire.items(X, None, lambda f: table(f, V)), wire), width, outputs=V, **rest)
+        return of_vectors(wire, width, V, **rest)
     return language_model(wire, V, shows, top, **rest)
 
 

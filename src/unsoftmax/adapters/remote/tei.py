@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unsoftmax.adapters.remote.openai import embeddings
 from unsoftmax.adapters.remote.transport import transport
-from unsoftmax.adapters.remote.wire import Body, Wire
+from unsoftmax.adapters.remote.wire import Body, Wire, embeddings
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
 
@@ -17,7 +16,7 @@ def tei(
     vocabulary: int | None = None,
     outputs: int | None = None,
     normalize: bool = False,
-    tolerance: float = 0.0,
+    tolerance: float | None = None,
     dtype: str = "float32",
     max_length: int | None = None,
     max_batch: int = 32,

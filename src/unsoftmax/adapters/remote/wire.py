@@ -15,10 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.logits import logit_oracle
+from unsoftmax.adapters.remote.steadiness import steady
 from unsoftmax.adapters.remote.transport import Transport, Unanswered
+from unsoftmax.adapters.tokens import token_oracle
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.metering import Owed
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import Shows
 
@@ -46,6 +50,7 @@ class Wire:
     ask: Callable[[Array, Array | None], Body]
     read: Callable[[Any, int], list[Any]]
     what: dict[str, Any] = field(default_factory=dict)
+    owed: Owed = field(default_factory=Owed)
     remote = True
 
     @property
@@ -158,7 +163,9 @@ def of_chosen(pairs: list[list[tuple[int, float]]], chosen: Array) -> Array:
     return finite([value for row in rows for value in row]).reshape(chosen.shape)
 
 
-def language_model(wire: Wire, vocabulary: int, shows: Shows, top: int | None, **rest: Any) -> Oracle:
+def language_model(
+    wire: Wire, vocabulary: int, shows: Shows, top: int | None, *, tolerance: float | None, **rest: Any
+) -> Oracle:
     """The oracle of a wire whose items are pairs (id, log-probability) for each prompt."""
 
     def everything(ids: Array) -> Any:
@@ -175,7 +182,32 @@ def language_model(wire: Wire, vocabulary: int, shows: Shows, top: int | None, *
         return wire.items(row, few, lambda found: of_chosen(found, few))
 
     asked: Any = {"top": likeliest, "chosen": picked}.get(shows, everything)
-    return logit_oracle(_Named(asked, wire), vocabulary, shows=shows, top=top, **rest)
+    return steady(logit_oracle(_Named(asked, wire), vocabulary, shows=shows, top=top, **rest), tolerance)
+
+
+def of_vectors(wire: Wire, width: int, vocabulary: int, *, tolerance: float | None, **rest: Any) -> Oracle:
+    """The oracle of a wire that takes vectors of `width` numbers and shows every token of the vocabulary."""
+
+    def everything(X: Array) -> Any:
+        return wire.items(X, None, lambda found: table(found, vocabulary))
+
+    return steady(oracle(_Named(everything, wire), width, outputs=vocabulary, **rest), tolerance)
+
+
+def embeddings(
+    wire: Wire, vocabulary: int | None, outputs: int | None, *, tolerance: float | None, **rest: Any
+) -> Oracle:
+    """The oracle of a wire whose items are vectors."""
+    V = require("vocabulary", vocabulary, "prompts are sent as token ids")
+    width = require("outputs", outputs, "it is the number of entries of an embedding")
+
+    def stacked(found: list[Any]) -> Array:
+        return np.stack([finite(vector, (width,)) for vector in found])
+
+    def pooled(ids: Array) -> Any:
+        return wire.items(ids, None, stacked)
+
+    return steady(token_oracle(_Named(pooled, wire), V, outputs=width, **rest), tolerance)
 
 
 @dataclass(eq=False)
@@ -197,11 +229,12 @@ class _Named:
     def concurrency(self) -> int:
         return self.wire.concurrency
 
+    @property
+    def owed(self) -> Owed:
+        return self.wire.owed
+
     def identity(self) -> dict[str, Any]:
         return self.wire.identity()
-
-
-named = _Named
 
 
 def require(name: str, value: Any, why: str) -> Any:
