@@ -173,3 +173,38 @@ def test_more_paths_than_outputs_are_refused_by_name() -> None:
 def test_networks_without_norms_are_refused() -> None:
     with pytest.raises(us.errors.ModelMismatch, match="not affine"):
         recovered(stack(norm=None, network=8))
+
+
+@pytest.mark.parametrize("network", [0, 12])
+@pytest.mark.parametrize("times", [2, 3])
+def test_one_layer_used_again_and_again(times, network) -> None:
+    """At infinity it is one layer that writes as often as much; the 1/lambda term tells how often."""
+    one = stack(layers=1, network=network, causal=True)
+    networks = None if one.networks is None else one.networks * times
+    target = us.models.AttentionStack(one.layers * times, "layer", 1e-5, True, networks)
+    model = recovered(target).model
+    assert model.heads == (2,) * times
+    assert us.models.distance(model, target) < (1e-9 if network else 1e-12)
+
+
+def test_heads_of_two_layers_that_attend_alike_are_not_taken_for_one() -> None:
+    """Behind networks nothing but the order shows that their sum is no head."""
+    for seed in range(3):
+        target = stack(network=12, seed=seed)
+        low, high = target.layers
+        same = {name: np.stack([getattr(low, name)[0], getattr(high, name)[1]]) for name in ("K", "Q", "c")}
+        high = us.models.AttentionLayer(O=high.O, V=high.V, constant=high.constant, **same)
+        target = us.models.AttentionStack((low, high), "layer", 1e-5, networks=target.networks)
+        with pytest.raises(us.errors.ModelMismatch, match="attend alike"):
+            recovered(target)
+
+
+@pytest.mark.parametrize("network", [0, 12])
+def test_a_window_longer_than_what_was_asked_is_seen(network) -> None:
+    f = stack(network=network, causal=True)
+
+    def windowed(X):
+        return f(X[:, -20:])
+
+    with pytest.raises(us.errors.ModelMismatch, match="fresh queries"):
+        us.recover(us.oracle(windowed, 8, outputs=8), AttentionStack())

@@ -41,3 +41,14 @@ def test_what_is_no_order_of_layers_is_said() -> None:
     assert Order(circle, 0.0).layers() is None
     assert Order(np.zeros((3, 3)), 0.0).layers() == [[0, 1, 2]]
     assert Order(np.array([[0, 0.4], [1, 0]]), 0.0).deviation == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("times", [2, 3, 12])
+def test_a_layer_that_is_repeated(times) -> None:
+    entries = np.full((3, 3), (times - 1) / (2 * times))
+    found = Order(entries + 1e-4 / times**2, 0.0)
+    assert found.layers() == [[0, 1, 2]] * times
+    assert (found.own, found.deviation < 1e-2) == (0, True)
+    entries[0, 1] = 1
+    assert Order(entries, 0.0).repeated == 1
+    assert Order(entries, 0.0).own > 0.2

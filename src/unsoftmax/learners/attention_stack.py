@@ -5,7 +5,7 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
-from unsoftmax.learners.stack.order import find_causal, find_layers
+from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
 from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_star
@@ -100,10 +100,12 @@ class AttentionStack:
             return plain_outcome(plain, error)
         far = yield from find_far(frame, rng)
         polished = yield from self._wide(far, rng, seed)
-        layers, order = yield from find_layers(far, polished.heads, rng)
+        deep = not far.networks and self.polish and polished.heads.flat.size <= LARGEST
+        layers, order = yield from find_layers(far, polished.heads, rng, told_again=deep)
+        polished = replace(polished, heads=spread(polished.heads, layers))
         self._compare([len(layer) for layer in layers])
         causal = (yield from find_causal(spec, rng)) if len(layers) > 1 else False
-        if not far.networks and self.polish and polished.heads.flat.size <= LARGEST:
+        if deep:
             polished = yield from polish_deep(far, polished.heads, layers, rng, seed)
         return outcome(far, polished, layers, order, causal, spec)
 

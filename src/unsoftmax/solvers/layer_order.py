@@ -30,6 +30,9 @@ _PART = 2**24
 _DAMPING = 1e-12
 """Added to normal equations with a unit diagonal: directions without information stay at zero."""
 
+_UNLIKE = 0.25
+"""Distance of entries from those of L equal layers, over the distance to those of L + 1, that is still theirs."""
+
 _CUT = 1e-9
 """Relative singular values below which a direction is no information: phi_h along q, K_g outside g's range."""
 
@@ -42,13 +45,38 @@ class Order:
     residual: float
 
     @property
+    def repeated(self) -> int:
+        """How often one layer is applied: L times the same heads look like one layer that writes L times as much.
+
+        Of the L^2 pairs of a head's copy and another's, L (L - 1) / 2 are "g lies below h": every entry, the diagonal
+        too, is (L - 1) / 2L. One if the entries are not all the same, or nearer to no layer feeding another.
+        """
+        mean = float(np.mean(self.o))
+        L = max(1, round(1 / (1 - 2 * mean))) if mean < 0.5 - 1e-3 else 1
+        return L if L > 1 and self._off_repeated(L) <= _UNLIKE else 1
+
+    def _off_repeated(self, L: int) -> float:
+        """Worst distance from the entries of L equal layers, over that to the entries of L + 1."""
+        return float(np.abs(self.o - (L - 1) / (2 * L)).max()) * 2 * L * (L + 1)
+
+    @property
     def deviation(self) -> float:
-        """How far the entries are from 0 and 1 at worst."""
+        """How far the entries are from 0 and 1 at worst; of a repeated layer, from theirs in their distances."""
+        if self.repeated > 1:
+            return self._off_repeated(self.repeated)
         off = ~np.eye(len(self.o), dtype=bool)
         return float(np.abs(self.o - np.round(np.clip(self.o, 0, 1)))[off].max(initial=0.0))
 
+    @property
+    def own(self) -> float:
+        """How far a head is from not feeding itself, at worst; 0 of a repeated layer, whose heads do."""
+        return 0.0 if self.repeated > 1 else float(np.abs(np.diag(self.o)).max(initial=0.0))
+
     def layers(self) -> list[list[int]] | None:
-        """Heads by layer, lowest first; None unless "below" is what it is between layers of one stack."""
+        """Heads by layer, lowest first, those of a repeated layer in each of them; None unless "below" is what it is
+        between layers of one stack."""
+        if self.repeated > 1:
+            return [list(range(len(self.o)))] * self.repeated
         return by_layer(self.o > 0.5)
 
 

@@ -28,8 +28,11 @@ from unsoftmax.verify.plan import Checked, Count, Plan
 FROZEN = 14
 """Frozen contexts, heads taking turns in nearly tying."""
 
-ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3}
-"""Ordinary sequences by length."""
+ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
+"""Ordinary sequences by length: one each of lengths at which windows or caches of a served model would show."""
+
+LONG = (33, 299)
+"""Frozen tokens of two more contexts, for the same reason, where ordinary sequences cannot be foretold."""
 
 _TOKENS = 4
 """Frozen tokens of a context."""
@@ -48,8 +51,13 @@ _MOST_CLAIMED = 1e-3
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Frozen contexts, and ordinary sequences where the stack can be called; else, behind networks that are unknown,
     contexts at every length, with and without the frozen tokens."""
-    called, behind = FROZEN + sum(ORDINARY.values()), 2 * len(EXTRAPOLATED[spec.dtype])
-    return min(called, behind * FROZEN), max(called, behind * (FROZEN + _KINKS))
+    limit = spec.domain.length_limit
+    called, behind = (
+        FROZEN + sum(n for length, n in ORDINARY.items() if length <= limit),
+        2 * len(EXTRAPOLATED[spec.dtype]),
+    )
+    contexts = FROZEN + sum(tokens < limit for tokens in LONG)
+    return min(called, behind * contexts), max(called, behind * (contexts + _KINKS))
 
 
 def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -77,12 +85,16 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
     far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype])
     gap, size, noise = yield from _gaps(model, far, spec, FROZEN, rng)
+    tokens = [_TOKENS] * FROZEN
+    if model.networks == "unknown":
+        tokens += [n for n in LONG if n < spec.domain.length_limit]
+        for n in tokens[FROZEN:]:
+            gap = np.append(gap, (yield from _gaps(model, far, spec, 1, rng, n))[0])
     bound = min(max(_SLACK * noise / size, claimed), 0.1)
     bent = gap > bound
     if model.networks == "unknown" and 0 < bent.sum() <= _KINKS:
-        gap = gap[~bent]
-        again, _, _ = yield from _gaps(model, far, spec, int(bent.sum()), rng)
-        gap = np.append(gap, again)
+        for i in np.flatnonzero(bent):
+            gap[i] = (yield from _gaps(model, far, spec, 1, rng, tokens[i]))[0][0]
     statement = "max gap relative to what the heads write, in frozen contexts whose scores nearly tie"
     if bent.any():
         statement += f"; {bent.sum()} contexts were drawn again, as near a kink of a network"
@@ -90,10 +102,10 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
 
 
 def _gaps(
-    model: AttentionStack, far: Far, spec: OracleSpec, n: int, rng: np.random.Generator
+    model: AttentionStack, far: Far, spec: OracleSpec, n: int, rng: np.random.Generator, tokens: int = _TOKENS
 ) -> Asking[tuple[Array, float, float]]:
     """Gaps (n,) of fresh contexts over the typical size of what is written, that size, and its rounding."""
-    q, others = _near_ties(model, far.frame, n, rng)
+    q, others = _near_ties(model, far.frame, n, rng, tokens)
     counts = np.ones(others.shape[:2], np.int64)
     if model.networks == "unknown":
         y = yield from far.written(q, others, counts, "verify")
@@ -101,8 +113,8 @@ def _gaps(
     else:
         length = 2.0
         y = yield from far.ask(q, others, counts, length, "verify")
-        tokens = far.frame.tokens
-        long = np.concatenate([far.frame.frozen * tokens(others), length * tokens(q)[:, None]], axis=1)
+        as_tokens = far.frame.tokens
+        long = np.concatenate([far.frame.frozen * as_tokens(others), length * as_tokens(q)[:, None]], axis=1)
         predicted = model(long) - long[:, -1]
         noise = length * max(spec.eps, rounding_unit(y))
     size = float(np.sqrt(np.mean(y**2))) or 1.0
@@ -124,13 +136,15 @@ def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array
     return np.asarray(out - q * (q * out).sum(axis=1, keepdims=True) / frame.d)
 
 
-def _near_ties(model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+def _near_ties(
+    model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator, tokens: int
+) -> tuple[Array, Array]:
     """q (m, D) and others (m, tokens, D) on the sphere, each scoring within +-1.5 of q under a head of its own."""
     q = frame.radius * sphere(rng, (n, frame.D))
-    others = frame.radius * sphere(rng, (n, _TOKENS, frame.D))
+    others = frame.radius * sphere(rng, (n, tokens, frame.D))
     u = model.key_directions(frame.tokens(q)) @ frame.T
-    turns = rng.permutation(n * _TOKENS).reshape(n, _TOKENS) % len(u)
-    for i in range(_TOKENS):
+    turns = rng.permutation(n * tokens).reshape(n, tokens) % len(u)
+    for i in range(tokens):
         own = u[turns[:, i], np.arange(n)]
         length = np.maximum(np.linalg.norm(own, axis=1), 1e-300)
         unit = own / length[:, None]
@@ -154,6 +168,8 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
     # Without norms nothing is frozen, and the same sequences are asked at two lengths of their tokens instead.
     sizes = (1.0, _readable(model)) if model.norm is None else (1.0,)
     for scale, (length, n) in product(sizes, ORDINARY.items()):
+        if length > spec.domain.length_limit:
+            continue
         X = representable(scale * rng.standard_normal((n, length, spec.dim)))
         y = yield Probes(X, phase="verify")
         kept = 0.0 if model.final_norm else X[:, -1]

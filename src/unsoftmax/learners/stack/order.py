@@ -5,6 +5,8 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", order.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
@@ -37,21 +39,47 @@ _TRIES = 3
 """Query tokens that are tried: near a kink of a network the 1/lambda term is none."""
 
 _CLEAR = 0.3
-"""Largest distance of an entry from 0 and 1: at random half the entries would be further away."""
+"""Largest distance of an entry from 0 and 1 where ordinary answers will tell the order again: at random half the
+entries would be further away."""
+
+_STRICT = 0.1
+"""The same, and for a head's feeding itself, where nothing else will tell: two heads of different layers that attend
+alike are one head at infinity, which feeds itself by 1/4 at least if they write alike."""
+
+_EXPLAINED = 0.05
+"""Largest misfit of the 1/lambda term over its size, there: of heads that are what they seem it is 1e-3 at most, of two
+that attend alike and write differently 0.2 at least."""
 
 
-def find_layers(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[list[list[int]], Order]]:
-    """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers at any q."""
+def find_layers(
+    far: Far, heads: Heads, rng: np.random.Generator, told_again: bool
+) -> Asking[tuple[list[list[int]], Order]]:
+    """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers at any q.
+
+    told_again: ordinary answers will be held against the layers, so that a first guess is enough.
+    """
     for attempt in range(_TRIES):
         order = yield from _at_one_query(far, heads, rng, "order" if attempt == 0 else "repair")
         layers = order.layers()
-        if layers is not None and order.deviation <= _CLEAR:
+        clear = order.deviation <= _CLEAR if told_again else _is_strict(order)
+        if layers is not None and clear:
             return layers, order
     raise ModelMismatch(
         f"{len(heads)} heads were told apart, and which of them feed which is no order of layers: entries of a matrix "
-        f"that should be 0 or 1 are off by {order.deviation:.2g}. The target is no stack of layers with residuals, or "
-        "its answers are too noisy."
+        f"that should be 0 or 1 are off by {max(order.deviation, order.own):.2g}, and it leaves {order.residual:.2g} "
+        "of the answers' change. The target is no stack of layers with residuals, two heads of different layers attend "
+        "alike, or its answers are too noisy."
     )
+
+
+def _is_strict(order: Order) -> bool:
+    return max(order.deviation, order.own) <= _STRICT and order.residual <= _EXPLAINED
+
+
+def spread(heads: Heads, layers: list[list[int]]) -> Heads:
+    """Heads that stand in several layers write their share in each: at infinity their sum was seen."""
+    times = np.bincount([h for layer in layers for h in layer], minlength=len(heads))
+    return replace(heads, O=heads.O / times[:, None, None])
 
 
 def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) -> Asking[Order]:

@@ -144,7 +144,7 @@ def polish_deep(
     """The stack itself at last tokens of ordinary length: constants, eps, and all digits."""
     frame, L = far.frame, len(layers)
     ordered = heads.take([h for layer in layers for h in layer])
-    unknown = unknown_numbers(heads, frame.d) + L * frame.d + 1
+    unknown = unknown_numbers(ordered, frame.d) + L * frame.d + 1
     m = int(np.ceil(_OVER_DEEP * unknown / told_per_query(heads, frame.d)))
     q = frame.radius * sphere(rng, (m + _SHORT, frame.D))
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
