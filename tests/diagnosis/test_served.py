@@ -9,17 +9,23 @@ from scipy.special import expit
 import unsoftmax as us
 from tests.diagnosis.targets import scores, softmax
 
-ROPE, SLOPES = us.models.Rope.ladder(8), us.models.Alibi(2.0 ** -np.arange(1.0, 5.0))
+ROPE, SLOPES = us.models.Rope.ladder(8), us.models.Alibi(2.0 ** -np.arange(1.0, 9.0))
+FREE = us.models.Rope(np.array([1.0, 0.1234, 0.0041, 0.00031]))
 
 KINDS = {
     "rotary": ({"positions": ROPE}, ("rms", "rotary", False, None)),
     "rotary, biases": ({"positions": ROPE, "bias": True}, ("rms", "rotary with a query bias", False, None)),
     "half of the rows turn": ({"positions": us.models.Rope.ladder(8, share=0.5)}, ("rms", "rotary", False, None)),
     "base 1e6": ({"positions": us.models.Rope.ladder(8, 1e6)}, ("rms", "rotary", False, None)),
+    "frequencies of no ladder": ({"positions": FREE}, ("rms", "rotary", False, None)),
     "no norm": ({"positions": ROPE, "norm": None}, ("none", "rotary", False, None)),
+    "one group": ({"positions": ROPE, "kv_groups": 1}, ("rms", "rotary", False, None)),
+    "four groups": ({"positions": ROPE, "kv_groups": 4}, ("rms", "rotary", False, None)),
     "ALiBi": ({"positions": SLOPES}, ("rms", "alibi", False, None)),
+    "ALiBi, biases": ({"positions": SLOPES, "bias": True}, ("rms", "alibi", False, None)),
     "sinks": ({"positions": ROPE, "sinks": True}, ("rms", "rotary", True, None)),
     "sinks, no norm": ({"positions": ROPE, "sinks": True, "norm": None}, ("none", "rotary", True, None)),
+    "sinks, window": ({"positions": ROPE, "sinks": True, "window": 20}, ("rms", "rotary", True, 20)),
     "window": ({"positions": ROPE, "window": 12}, ("rms", "rotary", False, 12)),
     "soft cap": ({"positions": ROPE, "softcap": 20.0}, ("rms", "rotary", False, None)),
     "QK-norm": ({"positions": ROPE, "qk_norm": True}, ("rms", "rotary", False, None)),
@@ -29,19 +35,25 @@ LAWS = {"soft cap": "capped", "QK-norm": "normed"}
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_kinds_are_named(name, seed):
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_kinds_are_named_within_40_and_4_d_queries(name, seed):
     rest, expected = KINDS[name]
     usual = {"norm": "rms", "residual": True, "bias": False, "kv_groups": 2, "scale": 2.0}
-    layer = us.models.AttentionLayer.random(32, 4, 8, seed=seed, **(usual | rest))
+    layer = us.models.AttentionLayer.random(64, 8, 8, seed=seed, **(usual | rest))
     found = us.diagnose(us.oracle(layer))
     values = {finding.name: finding.value for finding in found.findings}
     assert isinstance(found.learner, us.learners.AttentionLayer)
     assert tuple(values[key] for key in ("norm", "positions", "sinks", "window")) == expected
-    if "sinks" not in name:
-        assert (values["heads"], values["value groups"]) == (4, 2)
-        assert values["score law"] == LAWS.get(name, "linear")
-    assert found.usage.billed <= 190 + 4 * 32
+    assert (values["heads"], values["value groups"]) == (8, rest.get("kv_groups", 2))
+    assert values["score law"] == LAWS.get(name, "linear")
+    assert found.usage.billed <= 40 + 4 * 64
+
+
+def test_heads_that_fill_the_space_are_named():
+    rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "positions": ROPE}
+    found = us.diagnose(us.oracle(us.models.AttentionLayer.random(64, 8, 8, seed=3, **rest)))
+    values = {finding.name: finding.value for finding in found.findings}
+    assert (values["heads"], values["value groups"], values["positions"]) == (8, 8, "rotary")
 
 
 def biased(tables):

@@ -25,6 +25,9 @@ _REPEATED = 6
 """Sequences asked twice: one pair that differs shows a target that is not deterministic, and all of them measure by how
 much."""
 
+_REPEATED_VECTORS = 2
+"""The same where every answer is many numbers: two sequences, which also tell a constant answer."""
+
 _LINE = 9
 """Points of the line: five fourth differences, each of five neighbours."""
 
@@ -32,8 +35,16 @@ _STEP = 2.0**-14
 """Step of the line in units of the tokens' norm, so short that fourth differences of a smooth answer are below
 rounding; exact in float32."""
 
+_MANY = 8
+"""Numbers of an answer from which on it says as much as that many scalar ones, so that few sequences suffice."""
+
 QUERIES = 2 * _REPEATED + _LINE
-"""Queries of one look at the answers: the sequences asked twice, and the line."""
+"""Queries of one look at the answers, at most: the sequences asked twice, and the line."""
+
+
+def telling(spec: OracleSpec, few: int, many: int) -> int:
+    """How many random sequences a question is asked at: `few` where every answer is many numbers."""
+    return few if spec.outputs is not None and spec.outputs >= _MANY else many
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Answers:
         word = "gets" if self.deterministic else "does not get"
         yield Finding(
             "deterministic", self.deterministic, f"The same sequence {word} the same answer.",
-            evidence={"sequences asked twice": _REPEATED},
+            evidence={"sequences asked twice": telling(spec, _REPEATED_VECTORS, _REPEATED)},
         )  # fmt: skip
         yield Finding(
             "precision", self.format, f"The answers look like {self.format}.",
@@ -74,10 +85,10 @@ class Answers:
 
 def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[Answers]:
     """Ask a few sequences twice and a short line of sequences once."""
-    length = int(min(4, spec.domain.length_limit))
-    X = sphere(rng, (_REPEATED, length, spec.dim)) * norm
+    length, repeated = int(min(4, spec.domain.length_limit)), telling(spec, _REPEATED_VECTORS, _REPEATED)
+    X = sphere(rng, (repeated, length, spec.dim)) * norm
     twice = yield Probes(np.concatenate([X, X]), phase=PHASE)
-    first, second = twice[:_REPEATED], twice[_REPEATED:]
+    first, second = twice[:repeated], twice[repeated:]
     # Along a short line a smooth answer is a polynomial of low degree: what its fourth differences leave is noise.
     direction = sphere(rng, (length, spec.dim)) * norm
     steps = _STEP * np.arange(_LINE)[:, None, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import QUERIES, Answers, answers
+from unsoftmax.diagnosis.answers import QUERIES, Answers, answers, telling
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
@@ -36,10 +36,14 @@ queries."""
 _OBSERVED = 109
 """Queries of the observations and of the input limits, at most."""
 
+_OBSERVED_VECTORS = 57
+"""The same where every answer is many numbers."""
+
 
 def allowance(spec: OracleSpec) -> int:
-    """Most queries a diagnosis asks: 460 + 6 d for scalar answers, 190 + 4 d for vectors."""
-    return 460 + 6 * spec.dim if spec.outputs is None else 190 + 4 * spec.dim
+    """Most queries a diagnosis asks: 460 + 6 d for scalar answers, 138 + 4 d for vectors (190 + 4 d for short ones)."""
+    room = 351 + 6 * spec.dim if spec.outputs is None else 81 + 4 * spec.dim
+    return room + telling(spec, _OBSERVED_VECTORS, _OBSERVED)
 
 
 def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
@@ -86,7 +90,8 @@ def _declared(spec: OracleSpec) -> Diagnosis | None:
 
 def _answers(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Answers, float, int]]:
     """First answers, the token norm at which they show something, and the queries left for all that follows."""
-    norm, room = min(1.0, 0.9 * spec.domain.norm_limit), allowance(spec) - _OBSERVED
+    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    room = allowance(spec) - telling(spec, _OBSERVED_VECTORS, _OBSERVED)
     known = yield from answers(spec, norm, rng)
     if spec.kind == "membership" or known.labels:
         return known, norm, room

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
+from unsoftmax.diagnosis.answers import PHASE, Answers, sphere, telling
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
@@ -15,6 +15,9 @@ from unsoftmax.spec import OracleSpec
 _VECTORS = 4
 """Random vectors at which sums, multiples, opposites and curvature are read; four, since one of them may meet a kink by
 chance."""
+
+_VECTORS_MANY = 2
+"""The same where every answer is many numbers, of which a kink moves few."""
 
 _SMALL = 2.0**-10
 """Step of the second differences, exact in every number format."""
@@ -46,11 +49,12 @@ class OneRow:
 
 def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[OneRow]:
     """Sums, multiples, opposites and short segments of a few vectors."""
-    x, y = (sphere(rng, (_VECTORS, spec.dim)) * (norm / 4) for _ in range(2))
+    n = telling(spec, _VECTORS_MANY, _VECTORS)
+    x, y = (sphere(rng, (n, spec.dim)) * (norm / 4) for _ in range(2))
     far = [s for s in _LARGE if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
     zero = np.zeros((1, spec.dim))
     # Three points of a segment too short to meet a kink: their second difference is curvature alone.
-    bend = sphere(rng, (_VECTORS, spec.dim)) * (norm / 4 * _SMALL)
+    bend = sphere(rng, (n, spec.dim)) * (norm / 4 * _SMALL)
     distant = [s * x for s in far] + ([-far[-1] * x] if far else [])
     batches = [zero, x, y, x + y, -x, 2 * x, x + bend, x - bend, *distant]
     tokens = np.concatenate(batches)[:, None, :]

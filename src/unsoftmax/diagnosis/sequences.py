@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
+from unsoftmax.diagnosis.answers import PHASE, Answers, sphere, telling
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
@@ -14,6 +14,9 @@ from unsoftmax.spec import OracleSpec
 
 _SEQUENCES = 5
 """Random sequences for each question: a coincidence at all of them does not happen."""
+
+_SEQUENCES_MANY = 2
+"""The same where every answer is many numbers."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,20 @@ def sequences(
     if spec.domain.length_limit < 2:
         words = "Only sequences of one token are allowed, so nothing can be said about attention."
         return Sequences(False, False, True, None, (Finding("other tokens", None, words, 0.0),))
-    length = int(min(5, spec.domain.length_limit))
-    X = sphere(rng, (_SEQUENCES, length, spec.dim)) * norm
+    length, n = int(min(5, spec.domain.length_limit)), telling(spec, _SEQUENCES_MANY, _SEQUENCES)
+    X = sphere(rng, (n, length, spec.dim)) * norm
     replaced = X.copy()
-    replaced[:, :-1] = sphere(rng, (_SEQUENCES, length - 1, spec.dim)) * norm
+    replaced[:, :-1] = sphere(rng, (n, length - 1, spec.dim)) * norm
     turned = np.concatenate([X[:, :-1][:, ::-1], X[:, -1:]], axis=1)
     padded = X.copy()
     padded[:, 0] = 0.0
     y = yield Probes(np.concatenate([X, replaced, turned, padded]), phase=PHASE)
     base, other, reverse, pad = np.split(y, 4)
-    x = sphere(rng, (_SEQUENCES, spec.dim)) * (norm / 4)
+    x = sphere(rng, (n, spec.dim)) * (norm / 4)
     one = yield Probes(x[:, None], phase=PHASE)
     zero = np.zeros_like(x)
     two = yield Probes(np.concatenate([np.stack([2 * x, zero], 1), np.stack([4 * x, zero], 1)]), phase=PHASE)
-    single = one[:_SEQUENCES]
+    single = one[:n]
     tie, tie_double = np.split(two, 2)
     size = max(_size(base), known.size) or 1.0
     tolerance = known.tolerance(size)

@@ -21,8 +21,8 @@ from unsoftmax.learners.rotary.turns import Turns, read_turns
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
-SERVED_QUERIES = 48
-"""Most queries for norm and kind: thirteen for the norm, thirteen for the kind, two for each of eleven halvings of a
+SERVED_QUERIES = 35
+"""Most queries for norm and kind: thirteen for the norm, eleven for the kind, one for each of eleven halvings of a
 window. Heads are told apart with what is left of the allowance."""
 
 _ORDERS = {

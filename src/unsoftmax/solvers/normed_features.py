@@ -8,7 +8,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,17 +20,21 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, eq=False)
 class Normed:
-    """B (s, d), D (s, s), e; gap: smallest singular value of the equations for B over the one before."""
+    """B (s, d), D (s, s), e; gap: smallest singular value of the equations for B over the one before; misfit: how far
+    the features found miss those given, relatively."""
 
     B: Array
     D: Array
     e: float
     gap: float
+    misfit: float = 0.0
 
     def of(self, z: Array) -> Array:
         """Features (..., s) of tokens z (..., d)."""
         rows = z @ self.B.T
-        return np.asarray(rows / np.sqrt(((rows @ self.D) * rows).sum(axis=-1) + self.e)[..., None])
+        squares = ((rows @ self.D) * rows).sum(axis=-1) + self.e
+        # Features of no norm have squares below 0, and are none.
+        return np.asarray(rows / np.sqrt(np.where(squares > 0, squares, 0.0) + 1e-300)[..., None])
 
 
 def fit_normed(tokens: Array, features: Array, blocks: list[Array]) -> Normed:
@@ -47,7 +51,8 @@ def fit_normed(tokens: Array, features: Array, blocks: list[Array]) -> Normed:
     B = B * np.sign(((tokens @ B.T) * features).sum())
     B = B * (np.sqrt(s) / np.linalg.norm(tokens @ B.T, axis=1).mean())
     D, e = _form(tokens @ B.T, features, blocks)
-    return Normed(B, D, e, float(sizes[-1] / sizes[-2]))
+    found = Normed(B, D, e, float(sizes[-1] / sizes[-2]))
+    return replace(found, misfit=float(np.linalg.norm(found.of(tokens) - features) / np.linalg.norm(features)))
 
 
 def _form(projected: Array, features: Array, blocks: list[Array]) -> tuple[Array, float]:

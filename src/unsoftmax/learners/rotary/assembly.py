@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.kind import FAR, Kind
@@ -24,6 +25,11 @@ from unsoftmax.spec import OracleSpec
 _SLACK = 100.0
 """Bound over estimate: relative errors of long sequences are some ten times those of parameters, since averages of many
 tokens are short; ten more cover the spread of the reads."""
+
+
+_OUTSIDE = 30.0
+"""Misfit of the keys over what the answers' noise explains, beyond which scores follow another law: layers of this
+class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
 
 
 def outcome(
@@ -69,6 +75,12 @@ def _precision(reader: Reader, keys: Keys, queries: Queries) -> Claim:
     noise = reader.scene.noise * float(logs) * queries.condition * keys.condition
     # An error of what heads write is the same in all reads, and in proportion to the weights.
     written = reader.values.error * float(weights) * queries.condition
+    if reader.scene.exact and keys.form is None and keys.misfit > _OUTSIDE * max(noise, written):
+        raise ModelMismatch(
+            f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave "
+            f"{max(noise, written):.1g}: scores are nearly, and not quite, those of tokens and their distance (a small "
+            "bias per distance, frequencies that differ by head, or another law)."
+        )
     bound = _SLACK * max(noise, written, keys.misfit)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 

@@ -1,8 +1,8 @@
 """Which positions, sinks and window a layer has: a handful of sequences made of two or three different tokens.
 
 [q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
-positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); a token is
-outside the window if replacing it changes nothing.
+positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); tokens are
+outside the window if replacing them changes nothing.
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 """
@@ -51,7 +51,7 @@ def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
 
 
 def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
-    """About ten queries, and two more per halving where there is a window."""
+    """Ten queries, and one more per halving where there is a window."""
     a, b, q, other = _tokens(spec, rng)
     zero = np.zeros(spec.dim)
     y1 = yield Probes(np.stack([q, zero])[:, None], phase="pilot")
@@ -75,14 +75,19 @@ def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
 
 
 def _window(a: Array, other: Array, q: Array, far: int, answers: Array, spec: OracleSpec) -> Asking[int | None]:
-    """The least distance at which a token is not seen, by bisection; None if the farthest one is."""
-    low, high = 0, far
-    distance = far
+    """The least distance from which on tokens are not seen, by bisection; None if the farthest one is.
+
+    One sequence of copies of a token, and for every distance tried one in which those that far away are another token.
+    """
+    tokens = np.broadcast_to(a, (far + 1, spec.dim)).copy()
+    tokens[-1] = q
+    base = yield Probes(tokens[None], phase="pilot")
+    low, high, distance = 0, far, far
     while True:
-        tokens = np.zeros((2, distance + 1, spec.dim))
-        tokens[:, 0], tokens[:, -1] = np.stack([a, other]), q
-        y = yield Probes(tokens, phase="pilot")
-        if _same(y[0], y[1], answers, spec):
+        moved = tokens.copy()
+        moved[: far + 1 - distance] = other
+        y = yield Probes(moved[None], phase="pilot")
+        if _same(y[0], base[0], answers, spec):
             high = distance
         elif distance == far:
             return None

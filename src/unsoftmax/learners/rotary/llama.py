@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import tell_apart
@@ -48,6 +49,11 @@ class Heads:
 
 def read_heads(spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
     """All that is known before keys and queries; about d + 110 queries."""
+    if kind.sinks and kind.order == "bias":
+        raise NotIdentifiable(
+            "sinks take a share of the weight, and positions act on empty query tokens too (a bias of queries, or "
+            "ALiBi): the logits of sinks are read where empty tokens weigh alike. Remove the bias of queries."
+        )
     scene = yield from read_scene(spec, norm, kind.sinks, rng)
     scene, values, logits = yield from _heads(scene, kind, plan, rng)
     return (yield from heads_of(Reader(scene, values, sinks=logits), kind, plan, rng))
@@ -59,6 +65,11 @@ def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -
         reader.slopes = yield from read_slopes(reader, plan.slots(reader), rng)
     begun = yield from start(reader, plan, rng)
     law = yield from find_law(reader, begun)
+    if law != "linear" and reader.slopes is not None:
+        raise NotIdentifiable(
+            f"scores are {law} and fall by a slope per step of distance (ALiBi beside a soft cap or norms of keys): "
+            "scores themselves are read against an empty token in front, which the slope hides."
+        )
     return Heads(reader, begun, law, kind.order != "none" and reader.slopes is None)
 
 

@@ -165,10 +165,16 @@ def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool,
 
 
 def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, sinks: bool) -> Asking[Scene]:
-    """No norm: a residual hides in M; heads that share values leave M - 1 of smaller rank than M."""
+    """No norm: a residual hides in M; heads that share values leave M - 1 of smaller rank than M. Beside sinks M was
+    read before an empty token and holds none: a token that no head writes, asked alone, shows it."""
     M = solve_orthogonal(U, y).T
     d, residual = spec.dim, False
-    if spec.outputs == d and not sinks:
+    if spec.outputs == d and sinks:
+        x = np.linalg.svd(M)[2][-1:] * np.linalg.norm(U[0])
+        kept = (yield Probes(x[:, None], phase="pilot")) - constant
+        residual = bool(np.linalg.norm(kept - x) < 0.5 * np.linalg.norm(x))
+        return (yield from _scene(spec, None, M, constant, residual, noise, sinks))
+    if spec.outputs == d:
         residual = _rank(M - np.eye(d), noise) < _rank(M, noise)
     return (yield from _scene(spec, None, M - np.eye(d) if residual else M, constant, residual, noise, sinks))
 

@@ -201,7 +201,7 @@ def frequencies(Y0: Array, Y1: Array, group: Array, s: int, exact: bool) -> tupl
         raise ModelMismatch(
             f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off:.1g}, "
             f"frequencies apart by {spread:.1g}): learned tables of positions, heads with and without rotary "
-            "positions, or scores that are not x'R W q."
+            "positions, a soft cap beside norms of keys, or scores that are not x'R W q."
         )
     theta = np.where(theta < (_STILL if exact else _STILL_ROUNDED) / 10, 0.0, theta)
     return on_ladder(theta, _LADDER if exact else _LADDER_ROUNDED), A

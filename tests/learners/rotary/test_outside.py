@@ -1,0 +1,115 @@
+"""Layers that are nearly of the class: every one must be refused, however small the difference is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+
+import unsoftmax as us
+
+D, HEADS, GROUPS, WIDTH = 16, 4, 2, 4
+
+
+@dataclass
+class Foreign:
+    """A Llama layer with RMSNorm and a residual, written out, and one thing that is different."""
+
+    table: float = 0.0
+    still: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    gate: str = ""
+    other_frequencies: float = 0.0
+    switched: int = 0
+    decay: float = 1.0
+    normed: str = ""
+    cap: float = 0.0
+    slopes: bool = False
+    sinks: bool = False
+    value_bias: bool = False
+    behind: bool = False
+    by_length: bool = False
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(4)
+        share = HEADS // GROUPS
+        self.Q = rng.standard_normal((HEADS, WIDTH, D)) / np.sqrt(D)
+        self.K, self.V = (
+            np.repeat(rng.standard_normal((GROUPS, WIDTH, D)), share, axis=0) / np.sqrt(D) for _ in range(2)
+        )
+        self.O = rng.standard_normal((HEADS, D, WIDTH)) / np.sqrt(D)
+        self.biases = rng.standard_normal((HEADS, 5000))
+        self.gates = rng.standard_normal((HEADS, D)) / np.sqrt(D)
+        self.constants = np.repeat(rng.standard_normal((GROUPS, WIDTH)), share, axis=0)
+
+    def __call__(self, X: Any) -> Any:
+        z = X / np.sqrt((X * X).mean(axis=2, keepdims=True) + 1e-5)
+        out = sum(self._head(z, h) @ self.O[h].T for h in range(HEADS))
+        out = out / np.sqrt((out * out).mean(axis=1, keepdims=True) + 1e-5) if self.behind else out
+        return X[:, -1] + out
+
+    def _head(self, z: Any, h: int) -> Any:
+        scores, values = self._scores(z, h), z @ self.V[h].T + self.constants[h] * self.value_bias
+        if self.sinks:
+            scores = np.column_stack([scores, np.full(len(z), 0.3 * h)])
+            values = np.concatenate([values, np.zeros_like(values[:, :1])], axis=1)
+        y = np.einsum("bn,bnk->bk", softmax(scores, axis=1), values)
+        return y * expit(z[:, -1] @ self.gates[h])[:, None] if self.gate == "heads" else y
+
+    def _scores(self, z: Any, h: int) -> Any:
+        q, k, n = z[:, -1] @ self.Q[h].T, z @ self.K[h].T, z.shape[1]
+        far = np.arange(n)[::-1]
+        if self.normed:
+            q, k = self._norm(z[:, -1], self.Q, h, self.normed), self._norm(z, self.K, h, self.normed)
+        theta = np.array([1.0, 0.01]) * (h not in self.still) * (1 + h * self.other_frequencies)
+        theta = theta * (0.5 if self.switched and n > self.switched else 1.0)
+        pairs = (k[..., 0::2] + 1j * k[..., 1::2]) * np.exp(-1j * far[:, None] * theta)
+        s = (pairs * (q[..., 0::2] - 1j * q[..., 1::2])[:, None]).real.sum(axis=2) * self.decay**far
+        s = s * np.log(n + 1) if self.by_length else s
+        s = s + self.table * self.biases[h, far] - (2.0 ** -(h + 1) * far if self.slopes else 0.0)
+        s = self.cap * np.tanh(s / self.cap) if self.cap else s
+        return np.where(far < self.windows[h], s, -np.inf) if self.windows else s
+
+    @staticmethod
+    def _norm(z: Any, maps: Any, h: int, kind: str) -> Any:
+        rows = z @ maps[h].T
+        whole = np.concatenate([z @ m.T for m in maps], axis=-1) if kind == "all heads" else rows
+        return rows / np.sqrt((whole * whole).mean(axis=-1, keepdims=True) + 1e-6)
+
+
+TARGETS = {
+    "a learned table of positions": Foreign(table=1.0),
+    "a table of a millionth": Foreign(table=1e-6),
+    "heads with and without positions": Foreign(still=(1,)),
+    "groups with and without positions": Foreign(still=(0, 1)),
+    "windows that differ by head": Foreign(windows=(40, 2000, 40, 2000)),
+    "a gate per head": Foreign(gate="heads"),
+    "frequencies that differ by head": Foreign(other_frequencies=0.1),
+    "frequencies that differ by a millionth": Foreign(other_frequencies=1e-6),
+    "frequencies that change with the length": Foreign(switched=100),
+    "scores that decay with the distance": Foreign(decay=0.9999),
+    "scores that grow with the length": Foreign(by_length=True),
+    "a norm over all heads together": Foreign(normed="all heads"),
+    "norms of keys and a soft cap": Foreign(normed="each", cap=3.0),
+    "norms of keys and slopes": Foreign(normed="each", slopes=True, still=(0, 1, 2, 3)),
+    "slopes and rotations": Foreign(slopes=True),
+    "sinks and a bias of values": Foreign(sinks=True, value_bias=True),
+    "sinks and slopes": Foreign(sinks=True, slopes=True, still=(0, 1, 2, 3)),
+    "a norm behind attention": Foreign(behind=True),
+}
+
+
+def test_without_a_difference_it_is_learned():
+    target = Foreign()
+    model = us.recover(us.oracle(target, D, outputs=D), us.learners.AttentionLayer(), seed=3).model
+    X = np.random.default_rng(0).standard_normal((4, 20, D))
+    assert np.abs(model(X) - target(X)).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_layers_outside_the_class_are_refused(name):
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracle(TARGETS[name], D, outputs=D), us.learners.AttentionLayer(), seed=3)
