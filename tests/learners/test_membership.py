@@ -348,7 +348,7 @@ def test_flips_no_other_sequence_escapes_are_an_inconsistency() -> None:
 @pytest.mark.parametrize(("probability", "seeds"), [(3e-3, 2), pytest.param(1e-3, 60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("rank", ["full", 2])
 def test_a_single_wrong_label_is_an_inconsistency(probability: float, seeds: int, rank) -> None:
-    """A wrong label is noticed or harmless; two in one number may hide each other, in about one run of sixty here."""
+    """A wrong label is noticed or harmless, unless the label that would show it is wrong too: one run in a thousand."""
     noticed = hidden = 0
     for seed in range(seeds):
         target = us.models.SingleHead.random(8, rank=None if rank == "full" else rank, norm=3.0, seed=seed)
@@ -360,7 +360,7 @@ def test_a_single_wrong_label_is_an_inconsistency(probability: float, seeds: int
         else:
             hidden += us.models.distance(model, target) > 2e-6
     assert noticed >= seeds / 4
-    assert hidden <= seeds / 20
+    assert hidden <= seeds / 60
 
 
 def test_undeclared_flips_are_an_inconsistency() -> None:

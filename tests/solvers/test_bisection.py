@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,19 @@ def noisy(truth, flip, miss, target, seed, scale):
         above = (truth[index] > levels) ^ (rng.random(len(index)) < flip)
         search, asked = search.told(index, levels, above), asked + len(index)
     return search, asked / len(truth)
+
+
+@pytest.mark.parametrize("wrong", [[4], [4, 12], [4, 18], [4, 19], [3, 9, 18]])
+def test_the_end_that_a_wrong_answer_moved_is_doubted(wrong: list[int]) -> None:
+    """Also if a later wrong answer moves it once more, at the very end."""
+    search, x = Brackets.between(1, 0, 1), 0.3337
+    for k in range(20):
+        level = search.levels()[:, 0]
+        search = search.told(np.arange(1), level, (x > level) ^ (k in wrong))
+    index, side = search.stale()
+    assert index.tolist() == [0]
+    end = search.hi if side[0] > 0 else search.lo
+    assert np.sign(x - end[0]) == side[0]
 
 
 def test_beliefs_miss_as_seldom_as_they_say_at_the_price_of_the_channel() -> None:

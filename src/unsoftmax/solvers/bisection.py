@@ -16,7 +16,7 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _STALE = 2
-"""Answers alike after which the other end is asked again: a wrong one before them matters."""
+"""Answers alike after which the end that stood is doubted: a wrong one before them matters, and later ones hide it."""
 
 
 class Search(Protocol):
@@ -56,23 +56,27 @@ class Brackets:
 
     An open bracket asks 0 first, then +-`first`, then doubles: unbounded, and a quarter of a bit above the entropy if
     the numbers are Gaussian with standard deviation `first` / 0.7. `run` (n,) counts the last answers that were alike:
-    positive if they moved `lo`, negative if `hi`.
+    positive if they moved `lo`, negative if `hi`. `stood` (n,) is the end that stood in the latest run of several: 1
+    for `hi`, -1 for `lo`, 0 if there was none.
     """
 
     lo: Array
     hi: Array
     run: Array
+    stood: Array
     first: float = 1.0
 
     @classmethod
     def open(cls, n: int, first: float) -> Brackets:
         """n numbers of which nothing is known."""
-        return cls(np.full(n, -np.inf), np.full(n, np.inf), np.zeros(n, dtype=np.int64), first)
+        run, stood = np.zeros((2, n), dtype=np.int64)
+        return cls(np.full(n, -np.inf), np.full(n, np.inf), run, stood, first)
 
     @classmethod
     def between(cls, n: int, lo: float, hi: float) -> Brackets:
         """n numbers in (lo, hi]."""
-        return cls(np.full(n, float(lo)), np.full(n, float(hi)), np.zeros(n, dtype=np.int64))
+        run, stood = np.zeros((2, n), dtype=np.int64)
+        return cls(np.full(n, float(lo)), np.full(n, float(hi)), run, stood)
 
     @property
     def radius(self) -> Array:
@@ -104,15 +108,18 @@ class Brackets:
         up, down = lo > self.lo, hi < self.hi
         run = np.where(up & ~down, np.maximum(self.run, 0) + 1, self.run)
         run = np.where(down & ~up, np.minimum(self.run, 0) - 1, run)
-        return replace(self, lo=lo, hi=hi, run=np.where(up & down, 0, run))
+        run = np.where(up & down, 0, run)
+        stood = np.where(np.abs(run) >= _STALE, np.sign(run), self.stood)
+        return replace(self, lo=lo, hi=hi, run=run, stood=stood)
 
     def stale(self) -> tuple[Array, Array]:
         """Numbers (m,) one of whose ends has stood for several answers, and that end (m,), 1 for `hi` and -1 for `lo`.
 
         An answer that is wrong moves one end past the number, and all later ones move the other: the wrong end stands.
+        A second wrong answer moves it once more and ends the run: therefore the latest run counts, not only the last.
         """
-        index = np.flatnonzero(np.abs(self.run) >= _STALE)
-        return index, np.sign(self.run[index])
+        index = np.flatnonzero(self.stood)
+        return index, self.stood[index]
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """The widest first, and no more of them than halving needs; none that is far below its share already."""
@@ -130,11 +137,10 @@ class Brackets:
         return replace(self, lo=self.lo - by, hi=self.hi + by)
 
     def take(self, index: Array) -> Brackets:
-        return replace(self, lo=self.lo[index], hi=self.hi[index], run=self.run[index])
+        return replace(self, lo=self.lo[index], hi=self.hi[index], run=self.run[index], stood=self.stood[index])
 
     def joined(self, other: Brackets) -> Brackets:
         # Open brackets are the newer ones': they go on with the newer guess of the size.
-        lo, hi, run = (
-            np.concatenate(pair) for pair in ((self.lo, other.lo), (self.hi, other.hi), (self.run, other.run))
-        )
-        return replace(other, lo=lo, hi=hi, run=run)
+        lo, hi = np.concatenate([self.lo, other.lo]), np.concatenate([self.hi, other.hi])
+        run, stood = np.concatenate([self.run, other.run]), np.concatenate([self.stood, other.stood])
+        return replace(other, lo=lo, hi=hi, run=run, stood=stood)

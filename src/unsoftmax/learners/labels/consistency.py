@@ -109,8 +109,8 @@ def refuse_wrong_labels(
 ) -> Asking[None]:
     """Ask ends of brackets that stood for long again, in other sequences: one wrong label leaves its number outside.
 
-    At most a query per number of v and per entry at `index`, about half of it; nothing where flips are declared, whose
-    search doubts itself. An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to
+    At most a query per number of v and per entry at `index`; nothing where flips are declared, whose search doubts
+    itself. An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to
     refuse.
     """
     if labels.flip:
