@@ -1,8 +1,8 @@
 """Kinds of processor that this machine can stand in for, and commands run as on each of them.
 
 OpenBLAS and NumPy choose code by the processor they find, and its last digits differ. Both can be told to take older
-code: `python -m scripts.kernels -- pytest tests/solvers` runs a command once for every kind, and ends with an error if
-one of the runs does. Kinds are x86-64; elsewhere the machine stands for itself alone.
+code: `python -m scripts.kernels -- pytest tests/solvers` runs a command once for each of three kinds, and ends with an
+error if one of the runs does. Kinds are x86-64; elsewhere the machine stands for itself alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 FEATURES = {"Prescott": "SSE3", "Sandybridge": "AVX", "Haswell": "AVX2", "Zen": "AVX2", "SkylakeX": "AVX512F"}
 """OpenBLAS's name of a kind, and the feature it needs; the oldest that NumPy runs on at all stands first."""
 
-DEFAULT = ("Prescott", "Haswell", "SkylakeX")
+THREE = ("Prescott", "Haswell", "SkylakeX")
 """One for each width of vectors: the others share their code but for the order of loops."""
 
 
@@ -43,16 +43,23 @@ def environment(kind: str, base: Mapping[str, str] | None = None) -> dict[str, s
     }
 
 
+def wanted(kinds: str) -> list[str]:
+    """The kinds of this machine that are meant by names, "all", "three", or "older": without what it is by itself."""
+    here = available()
+    three = [kind for kind in THREE if kind in here]
+    groups = {"all": here, "three": three, "older": three[:-1]}
+    return groups[kinds] if kinds in groups else [kind for kind in kinds.split(",") if kind in here]
+
+
 def main() -> int:
     """Run the command under every kind asked for that the machine has."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kinds", default=",".join(DEFAULT), help=f"of {', '.join(FEATURES)}, or all")
+    parser.add_argument("--kinds", default="three", help=f"of {', '.join(FEATURES)}; or all, three, older")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
-    wanted = list(FEATURES) if arguments.kinds == "all" else arguments.kinds.split(",")
     command = [part for part in arguments.command if part != "--"]
     status = 0
-    for kind in [kind for kind in wanted if kind in available()]:
+    for kind in wanted(arguments.kinds):
         sys.stderr.write(f"as on {kind}\n")
         status = (
             subprocess.run([sys.executable, "-m", *command], env=environment(kind), check=False).returncode or status
