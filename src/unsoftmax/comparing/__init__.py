@@ -17,7 +17,8 @@ formats     number formats of weights
 naming      which format explains the answers
 signs       weights or arithmetic: do differences repeat their sign
 reading     from answers to the change of scores
-localise    scalar heads: values, which heads, entries, low rank, everywhere
+localise    scalar heads: values, which heads, entries, low rank, or neither
+head_words  what is said of their scores
 values      changed values of scalar heads
 sparse      changed entries
 ranks       is the rank low

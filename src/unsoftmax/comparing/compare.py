@@ -58,9 +58,10 @@ def compare(
 ) -> Comparison:
     """Say whether the target is the reference, and if not, what changed and where.
 
-    reference   a model of us.models, an oracle, a PyTorch module, the path of a .safetensors or .onnx file, or any
-                callable (batch, N, d) -> answers. It is free to ask. What changed is told for heads and layers whose
-                weights it holds; other references give detection, and number formats where weights can be reached.
+    reference   a model of us.models, a Recovery, an oracle, a PyTorch module, the path of a .safetensors or .onnx file,
+                or any callable (batch, N, d) -> answers. It is free to ask. What changed is told for heads and layers
+                whose weights it holds; other references give detection, and number formats where weights can be
+                reached. A recovery is held to the error that its certificate states: "same" is then said up to it.
     arithmetic  number format in which the target computes ("float64", "float32", "float16", "bfloat16"); None: the
                 oracle's dtype, or float32 where all answers of a float64 oracle are float32 numbers.
     alpha       probability of saying "differs" of an unchanged target, all tests together.
@@ -145,9 +146,17 @@ def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Aski
     what = "weights" if made.noise.reference.known else "answers"
     return base.said(
         "same",
-        f"The answers are the reference's to {made.noise.arithmetic} rounding; a relative change of its {what} "
-        f"by {worst:.1g} would have been seen.",
+        f"The answers are the reference's to {_known_to(made)}; a relative change of its {what} by {worst:.1g} would "
+        "have been seen.",
     )
+
+
+def _known_to(made: Plan) -> str:
+    """What the answers agree to."""
+    stated, arithmetic = made.noise.reference.error, made.noise.arithmetic
+    if stated <= UNIT[arithmetic]:
+        return f"{arithmetic} rounding"
+    return f"the error that its recovery states ({stated:.1g} of the weights)"
 
 
 def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
@@ -158,6 +167,7 @@ def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
         "repeated": {"steady": seen.steady, "drift": seen.drift},
         "detectable": {name: value if math.isfinite(value) else None for name, value in made.detectable.items()},
         "noise constant": made.constant,
+        "stated error of the reference": made.noise.reference.error,
         "lengths asked": lengths,
         "not looked at": f"sequences longer than {lengths[-1]} tokens, and behaviour that only particular sequences "
         "trigger: probes are random but for the reference's own ties.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,18 +17,22 @@ _UPPER = (1.96 * 0.75, 0.05)
 """Upper end: normal quantile times a factor that covers 98 % at n = 24 and 95-100 % at n = 96, and its floor."""
 _LOWER = 1.96 * 1.6
 """Lower end likewise."""
+OTHER = 0.3
+"""Relative difference of answers (root mean square over the reference's) beyond which it is another model."""
+_SHUT = 0.1
+"""Part of the readings that may be shut, a change being too large there to be read: beyond it no upper end is known."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A relative norm with an interval that covers it in at least 95 of 100 cases."""
+    """A relative norm with an interval that covers it in at least 95 of 100 cases; `high` may be infinite."""
 
     estimate: float
     low: float
     high: float
 
-    def facts(self) -> dict[str, float]:
-        return {"relative": self.estimate, "low": self.low, "high": self.high}
+    def facts(self) -> dict[str, float | None]:
+        return {"relative": self.estimate, "low": self.low, "high": self.high if math.isfinite(self.high) else None}
 
 
 def interval(squares: Array, noise: Array, norm: float) -> Size:
@@ -42,12 +46,44 @@ def interval(squares: Array, noise: Array, norm: float) -> Size:
     return Size(estimate, low, top / math.sqrt(max(1 - _UPPER[0] * spread, _UPPER[1])))
 
 
+@dataclass(frozen=True)
+class Gap:
+    """Relative difference of answers from the reference's: as they are, and up to a scale and a shift."""
+
+    plain: float
+    scale: float
+    scaled: float
+
+    @property
+    def scaled_only(self) -> bool:
+        """Whether another scale makes far answers near: they are no other model's."""
+        return self.plain > OTHER >= self.scaled
+
+    @property
+    def words(self) -> str:
+        return (
+            f"The answers are the reference's scaled by about {self.scale:.4g}, and {self.scaled:.1g} of their size "
+            "differs besides; that is not one of the changes that are told."
+        )
+
+
+def gap_of(y: Array, truth: Array) -> Gap:
+    """From answers and the reference's, (n,) or (n, outputs)."""
+    rms = lambda x: float(np.sqrt(np.mean(x**2)))  # noqa: E731
+    f, g = truth - truth.mean(axis=0), y - y.mean(axis=0)
+    size = float((f * f).sum())
+    scale = float((f * g).sum()) / size if size > 0 else 0.0
+    scaled = rms(g - scale * f) / (abs(scale) * rms(f)) if scale else math.inf
+    return Gap(rms(y - truth) / max(rms(truth), 1e-150), scale, scaled)
+
+
 def size_of_scores(heads: Heads, h: int, read: Reading) -> Size:
     """|dW_h| / |W_h| from readings of one head at directions that are as good as isotropic."""
     lengths = np.linalg.norm(read.a, axis=1) * np.linalg.norm(read.b, axis=1)
     use = np.isfinite(read.sd)
     scale = (heads.dim / lengths[use]) ** 2
-    return interval(read.D[use] ** 2 * scale, read.sd[use] ** 2 * scale, float(np.linalg.norm(heads.W[h])) or 1.0)
+    size = interval(read.D[use] ** 2 * scale, read.sd[use] ** 2 * scale, float(np.linalg.norm(heads.W[h])) or 1.0)
+    return size if use.mean() >= 1 - _SHUT else replace(size, high=math.inf)
 
 
 def size_of_all_scores(heads: Heads, X: Array, residual: Array, sd: Array) -> Size:

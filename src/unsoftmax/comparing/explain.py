@@ -15,6 +15,7 @@ from unsoftmax.comparing import naming
 from unsoftmax.comparing.arithmetic import UNIT
 from unsoftmax.comparing.detection import Detection, Plan
 from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.formats import PLAIN
 from unsoftmax.comparing.localise import localise
 from unsoftmax.comparing.scales import fit_scales
 from unsoftmax.comparing.signs import gate, leaves_rounding
@@ -30,6 +31,10 @@ answers differed by 10 to 3,000 units."""
 _NEARLY = 0.99
 """Part of the squared difference that a format must explain where what it leaves is no rounding. It left 1e-4 on layers
 of a trained network whose int8 file is not quite this format; changes once taken for formats were explained to 0.3."""
+_CLEAN = 4.0
+"""Standard deviations that an explanation leaves of fresh answers without a word: right ones of exact numbers left up
+to 3."""
+_AT_RANDOM = "What that leaves changes its sign at random, as where activations are rounded as well"
 _SHORT = 16
 """Tokens of the longest sequences whose answers enter fits: longer ones cost more than they tell."""
 
@@ -51,10 +56,24 @@ def explain(seen: Detection, made: Plan, base: Finding, alpha: float, seed: int)
             found = yield from gate(state)
         if found is None:
             found = yield from localise(state)
-        return _as_a_copy_would(state, found)
+        return _as_a_copy_would(state, _with_rest(state, found))
     except BudgetExceeded:
         words = f"{unexplained.sentence} The budget ended before it was known what changed."
         return unexplained.said("unexplained", words)
+
+
+def _with_rest(state: Evidence, found: Finding) -> Finding:
+    """What the explanation leaves of fresh answers; a note where that is more than rounding."""
+    if state.left is None or found.verdict not in ("values", "sparse", "low rank", "dense"):
+        return found
+    found = found.said(found.verdict, found.sentence, evidence={"left over rounding": state.left})
+    if state.left <= _CLEAN:
+        return found
+    words = (
+        f"what that leaves of fresh answers is {state.left:.2g} times what rounding leaves: errors of the numbers "
+        "given, or a smaller change besides."
+    )
+    return replace(found, notes=(*found.notes, words))
 
 
 def _as_a_copy_would(state: Evidence, found: Finding) -> Finding:
@@ -67,7 +86,8 @@ def _as_a_copy_would(state: Evidence, found: Finding) -> Finding:
         return found
     words = (
         f"the answers differ by {size:.1g} of their size ({size / UNIT[arithmetic]:.0f} units of {arithmetic} "
-        "rounding): as a copy recovered from answers would, or weights that passed through other arithmetic."
+        "rounding): as a copy recovered from answers would, or weights that passed through other arithmetic. If the "
+        "reference is such a copy, give the recovery itself: the error that it states is then allowed for."
     )
     return replace(found, notes=(*found.notes, words))
 
@@ -95,27 +115,35 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
     named = naming.name_format(every, truth, state.samples)
     if named is None:
         return None
-    if named.exact and named.sure:
-        return _format_said(state, named, "The residual is what rounding leaves")
+    if named.nearly and named.sure:
+        return _format_said(state, named, _left_over(named))
     if not named.worth_more or made.asked.spec.vocabulary is not None:
         return None
     yield from state.ask(naming.format_probes(reference, made.asked, naming.MORE, norm, state.rng), FORMAT)
     named = naming.name_format(every, truth, state.samples)
     if named is None or not named.sure:
         return None
-    if named.exact:
-        return _format_said(state, named, "The residual is what rounding leaves")
+    if named.nearly:
+        return _format_said(state, named, _left_over(named))
     last = state.samples[-1]
     if not naming.comes_with_slope_one(named.best, truth, last):
         return None
     if (yield from leaves_rounding(state, named, last)):
-        rounded = named.best.activations != "as declared"
-        how = "Activations are rounded as well" if rounded else "Fresh answers hold the predicted difference once"
+        rounded = named.best.activations != naming.AS_DECLARED
+        how = "Activations are rounded as well" if rounded else _AT_RANDOM
         return _format_said(state, named, how)
-    if named.explained > _NEARLY:
-        left = math.sqrt(1 - named.explained)
-        return _format_said(state, named, f"That leaves {left:.1g} of the difference: a few weights differ besides")
-    return None
+    return _format_said(state, named, _left_over(named)) if named.explained > _NEARLY else None
+
+
+def _left_over(named: naming.Named) -> str:
+    """What a format leaves of the difference, in words."""
+    if named.exact:
+        return "The residual is what rounding leaves"
+    left = f"That leaves {math.sqrt(named.left):.1g} of the difference, which is no rounding"
+    if named.nearly:
+        scales = "" if named.best.weights in PLAIN else "scales of the format were rounded themselves, or "
+        return f"{left}: {scales}something changed by little besides"
+    return f"{left}: a few weights differ besides"
 
 
 def _format_said(state: Evidence, named: naming.Named, how: str) -> Finding:

@@ -53,14 +53,15 @@ def sized_scores(state: Evidence) -> Asking[Sized]:
         signs = ((1, 1), (-1, 1), (1, -1), (-1, -1))
         X = np.concatenate([np.stack([s * a + t * b, t * b], axis=1) for s, t in signs])
         X = state.plan.asked.on_grid(X, fine=True)
-        made, y = yield from state.ask(X, PHASE)
+        made, y = yield from state.ask(X, PHASE, measured=True)
         D, sd = (part[:, :, 0].reshape(H, 4, _QUADS) for part in read_tokens(heads, X, y, made.sd))
         open_ = np.asarray(np.isfinite(sd).all(axis=1))
         if open_.mean() >= _READABLE:
             break
     turned = np.einsum("s,hsn->hn", np.array([1, -1, -1, 1]) / 4, D)
     offset = np.einsum("s,hsn->hn", np.array([1, -1, 1, -1]) / 4, D)
-    noise = np.where(np.isfinite(sd), sd, 0.0).max(axis=1) / 2
+    # Rounding is the same where both turn: two of the four readings are independent.
+    noise = np.where(np.isfinite(sd), sd, 0.0).max(axis=1) / np.sqrt(2)
     lengths, others = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
     sizes, offsets = {}, {}
     found: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import Size, interval
+from unsoftmax.comparing.dense import OTHER, Gap, Size, gap_of, interval
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
@@ -19,9 +19,6 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Verdict
 
-_OTHER = 0.3
-"""Relative difference of what heads write, beyond which it is another model."""
-
 _UNCHANGED = 1e-14
 """Relative size of a change of values below which single tokens differ by a constant alone: rounding of the sums."""
 
@@ -33,7 +30,7 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
         words = f"The layer differs; its {len(heads.constant)} outputs are too few to tell {heads.count} heads apart."
         return state.base.said("unexplained", words)
     gap, values = _gap(state), _values_differ(state)
-    if gap <= _OTHER:
+    if gap.plain <= OTHER:
         if small(state.plan.noise.reference):
             said = yield from changed_arrays(state)
         elif values:
@@ -78,13 +75,13 @@ def _values_differ(state: Evidence) -> bool:
     return min(statistics.tail(statistics.energy(z)), statistics.tail_of_one_output(z)) < state.alpha
 
 
-def _gap(state: Evidence) -> float:
+def _gap(state: Evidence) -> Gap:
     """Relative difference of what the heads write, on near ties and on single tokens: the larger."""
     truth, gaps = state.plan.noise.reference.double, []
     for X, y, _ in (state.samples[0], state.samples[1]):
-        written = truth(X) - (X[:, -1] if state.heads.residual else 0)
-        gaps.append(float(np.sqrt(np.mean((y - truth(X)) ** 2) / max(float(np.mean(written**2)), 1e-300))))
-    return max(gaps)
+        passed = X[:, -1] if state.heads.residual else 0
+        gaps.append(gap_of(y - passed, truth(X) - passed))
+    return max(gaps, key=lambda gap: gap.plain)
 
 
 def _low_rank(state: Evidence, delta: dict[int, tuple[Array, Array]]) -> Finding:
@@ -107,14 +104,16 @@ def _low_rank(state: Evidence, delta: dict[int, tuple[Array, Array]]) -> Finding
     )
 
 
-def _dense(state: Evidence, gap: float, *, values: bool) -> Asking[Finding]:
+def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
     """Sizes of the changes with their intervals, by head for the scores."""
     heads = state.heads
-    facts: dict[str, object] = {"relative difference of answers": gap}
-    if gap > _OTHER:
-        said = f"The target is another layer: what it writes is {gap:.2g} of its size away from the reference's."
+    facts: dict[str, object] = {"relative difference of answers": gap.plain}
+    if gap.scaled_only:
+        return state.base.said("dense", gap.words, evidence=facts)
+    if gap.plain > OTHER:
+        said = f"The target is another layer: what it writes is {gap.plain:.2g} of its size away from the reference's."
         return state.base.said("different", said, evidence=facts)
-    words, found, moved = [], [], []
+    words, found, moved, unseen = [], [], [], ""
     if 2 * heads.count < heads.dim - 2:
         sized = yield from sized_scores(state)
         found, moved = sized.changed, sized.moved
@@ -125,19 +124,23 @@ def _dense(state: Evidence, gap: float, *, values: bool) -> Asking[Finding]:
             words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
         elif moved:
             words.append(f"the key offsets c of {len(moved)} of {heads.count} heads")
+        else:
+            high = max(size.high for size in sized.scores.values())
+            facts["scores at most"] = high
+            unseen = f"; the scores by less than {high:.1g} of |W|, if at all"
     elif not values:
         words.append("the scores")
     if values:
         size = _size_of_values(state, heads)
-        facts["values"] = size
+        facts["values"] = size.facts()
         words.append(
-            f"the values (by {size['low']:.2g} to {size['high']:.2g} of their size)"
-            if size["low"] > _UNCHANGED
+            f"the values (by {size.low:.2g} to {size.high:.2g} of their size)"
+            if size.low > _UNCHANGED
             else "the constant"
         )
     what = " and ".join(words) or "the layer"
     verdict: Verdict = "values" if values and not (found or moved) and "scores" in facts else "dense"
-    said = f"{what[0].upper()}{what[1:]} changed; no low rank and no few entries of one matrix explain it."
+    said = f"{what[0].upper()}{what[1:]} changed{unseen}; no low rank and no few entries of one matrix explain it."
     return state.base.said(verdict, said, heads=tuple(sorted({*found, *moved})) or None, evidence=facts)
 
 
@@ -145,7 +148,7 @@ def _ends(sizes: list[Size]) -> tuple[float, float]:
     return min(size.low for size in sizes), max(size.high for size in sizes)
 
 
-def _size_of_values(state: Evidence, heads: Heads) -> dict[str, float]:
+def _size_of_values(state: Evidence, heads: Heads) -> Size:
     """|dM| / |M| for M = sum_h P_h, from single tokens and their partners: a changed constant cancels between them."""
     truth = state.plan.noise.reference.double
     parts = [part for part in state.samples if part[0].shape[1] == 1]
@@ -155,4 +158,4 @@ def _size_of_values(state: Evidence, heads: Heads) -> dict[str, float]:
     noise = np.concatenate([one[2], more[2]]) ** 2 + turned[2] ** 2
     scale = heads.dim / (X[:, 0] ** 2).sum(axis=1)
     norm = float(np.linalg.norm(heads.P.sum(axis=0))) or 1.0
-    return interval((r**2).sum(axis=1) * scale, noise.sum(axis=1) * scale, norm).facts()
+    return interval((r**2).sum(axis=1) * scale, noise.sum(axis=1) * scale, norm)

@@ -1,21 +1,20 @@
-"""Where scalar heads changed: values, which heads, entries, low rank, or everywhere. Layers have their own file."""
+"""Where scalar heads changed: values, which heads, entries, low rank, or neither. Layers have their own file."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import Size, size_of_all_scores, size_of_scores
+from unsoftmax.comparing.dense import Size, size_of_scores
 from unsoftmax.comparing.designs import pairs
 from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.head_words import dense, few_entries, low_rank, sparse
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layers import localise_layer
-from unsoftmax.comparing.low_rank import low_rank_change, polished
+from unsoftmax.comparing.low_rank import Search, polished
 from unsoftmax.comparing.ranks import rank_below
 from unsoftmax.comparing.reading import read_one
-from unsoftmax.comparing.sparse import changed_entries, fitted
+from unsoftmax.comparing.sparse import changed_entries
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.comparing.values import changed_values
 from unsoftmax.learners.core.base import Asking
@@ -29,14 +28,8 @@ _ENTRIES = 60
 """Queries a search for changed entries may take: about eight entries."""
 _FEW = 14
 """Queries it may take where the change has rank one or two: one or two entries."""
-_AT_MOST = 8
-"""Entries of a recovered low-rank change at most for it to be called sparse."""
-_LEFT = 0.02
-"""Part of such a change (as amplitude) that may lie in other entries: noise."""
-_LEFT_EXACT = 1e-6
-"""The same for a target in float64: its square is the rounding of the sum."""
-_OTHER = 0.3
-"""Relative size of differences (root mean square over the reference's answers) beyond which it is another model."""
+_FEW_RANK = 2
+"""That rank."""
 
 
 def localise(state: Evidence) -> Asking[Finding]:
@@ -48,7 +41,7 @@ def localise(state: Evidence) -> Asking[Finding]:
     if values is not None:
         return values
     if heads.count > heads.dim - 3:
-        return _dense(state, None, {})
+        return dense(state, None, {})
     found = yield from _which_heads(state)
     norm = state.plan.norm
     if len(found) == 1:
@@ -60,7 +53,7 @@ def localise(state: Evidence) -> Asking[Finding]:
         if said is not None:
             return said
     sizes = yield from _sizes(state, found)
-    return _dense(state, tuple(found) or None, sizes)
+    return dense(state, tuple(found) or None, sizes)
 
 
 def isolating(heads: Heads, h: int) -> Array:
@@ -108,44 +101,32 @@ def _which_heads(state: Evidence) -> Asking[list[int]]:
 def _one_head(state: Evidence, h: int, norm: float) -> Asking[Finding | None]:
     """Entries, or low rank, of the one head that changed."""
     heads, d = state.heads, state.heads.dim
-    below = yield from rank_below(state, heads, h, norm, np.eye(d))
+    low = yield from rank_below(state, heads, h, norm, np.eye(d))
     if heads.stored is not None:
-        entries = yield from changed_entries(state, h, _FEW if below == 3 else _ENTRIES)
-        if entries:
-            delta = np.zeros_like(heads.W)
-            for (i, j), x in entries.items():
-                delta[h, i, j] = x
-            if (yield from _verified(state, delta)):
-                return _sparse(state, h, entries, delta)
-    if below is None:
+        few = low is not None and low.rank <= _FEW_RANK
+        entries = yield from changed_entries(state, h, _FEW if few else _ENTRIES)
+        if entries is not None and entries.any() and (yield from _verified(state, entries)):
+            return sparse(state, entries)
+    if low is None:
         return None
-    factors = yield from low_rank_change(state, heads, h, norm, np.eye(d), below)
+    search = Search(state, heads, h, norm, np.eye(d))
+    checked = search.worth_checking(low.rank)
+    found = yield from _low_rank_of_one(state, search, low.rank, low.below, checked=checked)
+    if found is None and not checked:
+        found = yield from _low_rank_of_one(state, search, 0, low.below, checked=True)
+    return found
+
+
+def _low_rank_of_one(state: Evidence, search: Search, rank: int, most: int, *, checked: bool) -> Asking[Finding | None]:
+    """The low-rank change of the head of a search, if it explains fresh near ties."""
+    factors = yield from search.found(rank, most, checked=checked)
     if factors is None or factors[0].shape[1] == 0:
         return None
-    delta = np.zeros_like(heads.W)
-    delta[h] = factors[0] @ factors[1]
+    delta = np.zeros_like(search.heads.W)
+    delta[search.h] = factors[0] @ factors[1]
     if not (yield from _verified(state, delta)):
         return None
-    entries = _few(state, h, delta[h]) if heads.stored is not None else {}
-    if entries:
-        delta = np.zeros_like(heads.W)
-        for (i, j), x in entries.items():
-            delta[h, i, j] = x
-        return _sparse(state, h, entries, delta)
-    return _low_rank(state, [h], {h: factors[0].shape[1]}, delta)
-
-
-def _few(state: Evidence, h: int, change: Array) -> dict[tuple[int, int], float]:
-    """The entries of a recovered change that is nothing else; empty if it is more."""
-    size = np.abs(change)
-    order = np.argsort(size, axis=None)[::-1][:_AT_MOST]
-    rest = float(np.linalg.norm(change)) ** 2 - np.cumsum(change.flat[order] ** 2)
-    allowed = _LEFT_EXACT if state.plan.noise.arithmetic == "float64" else _LEFT
-    enough = np.flatnonzero(rest <= (allowed * float(np.linalg.norm(change))) ** 2)
-    if not len(enough):
-        return {}
-    places = [tuple(int(x) for x in np.unravel_index(k, change.shape)) for k in order[: int(enough[0]) + 1]]
-    return fitted(state.heads, h, sorted(places), state.samples)  # type: ignore[arg-type]
+    return few_entries(state, delta) or low_rank(state, {search.h: factors[0].shape[1]}, delta)
 
 
 def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Finding | None]:
@@ -154,10 +135,10 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
     factors: dict[int, tuple[Array, Array]] = {}
     for h in found:
         basis = isolating(heads, h)
-        below = yield from rank_below(state, heads, h, norm, basis)
-        if below is None:
+        low = yield from rank_below(state, heads, h, norm, basis)
+        if low is None:
             return None
-        one = yield from low_rank_change(state, heads, h, norm, basis, below)
+        one = yield from Search(state, heads, h, norm, basis).found(low.rank, low.below, checked=True)
         if one is None:
             return None
         factors[h] = one
@@ -168,7 +149,7 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
     delta = polished(heads, factors, state.samples)
     if not (yield from _verified(state, delta)):
         return None
-    return _low_rank(state, found, {h: U.shape[1] for h, (U, _) in factors.items()}, delta)
+    return few_entries(state, delta) or low_rank(state, {h: U.shape[1] for h, (U, _) in factors.items()}, delta)
 
 
 def _verified(state: Evidence, delta: Array) -> Asking[bool]:
@@ -176,42 +157,6 @@ def _verified(state: Evidence, delta: Array) -> Asking[bool]:
     now = state.heads.with_scores(state.heads.W + delta)
     X = state.plan.asked.on_grid(pairs(now, FRESH, state.plan.norm, state.rng))
     return (yield from state.borne_out(now, X))
-
-
-def _shape(heads: Heads, delta: Array) -> Array:
-    return delta[0] if heads.count == 1 else delta
-
-
-def _relative(heads: Heads, delta: Array) -> float:
-    return float(np.linalg.norm(delta)) / (float(np.linalg.norm(heads.W)) or 1.0)
-
-
-def _sparse(state: Evidence, h: int, entries: dict[tuple[int, int], float], delta: Array) -> Finding:
-    shown = ", ".join(f"W[{i}, {j}] by {x:.3g}" for (i, j), x in sorted(entries.items())[:4])
-    more = "" if len(entries) <= 4 else f" and {len(entries) - 4} more"
-    where = "" if state.heads.count == 1 else f" of head {h}"
-    return state.base.said(
-        "sparse",
-        f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}{where} changed: {shown}{more}.",
-        heads=(h,),
-        delta=_shape(state.heads, delta),
-        rank=int(np.linalg.matrix_rank(delta[h])),
-        evidence={"entries": [[h, i, j, x] for (i, j), x in sorted(entries.items())]},
-    )
-
-
-def _low_rank(state: Evidence, found: list[int], ranks: dict[int, int], delta: Array) -> Finding:
-    where = "" if state.heads.count == 1 else f" of head {', '.join(map(str, found))}"
-    rank = max(ranks.values())
-    return state.base.said(
-        "low rank",
-        f"The scores{where} changed by rank {', '.join(str(k) for k in ranks.values())}: "
-        f"{_relative(state.heads, delta):.2g} of |W|.",
-        heads=tuple(found),
-        delta=_shape(state.heads, delta),
-        rank=rank,
-        evidence={"relative change": _relative(state.heads, delta), "ranks": {str(h): k for h, k in ranks.items()}},
-    )
 
 
 def _sizes(state: Evidence, found: list[int]) -> Asking[dict[int, Size]]:
@@ -230,31 +175,3 @@ def _sizes(state: Evidence, found: list[int]) -> Asking[dict[int, Size]]:
         made, y = yield from state.ask(X, PHASE)
         sizes[h] = size_of_scores(heads, h, read_one(heads, h, made, y))
     return sizes
-
-
-def _dense(state: Evidence, found: tuple[int, ...] | None, sizes: dict[int, Size]) -> Finding:
-    X, y, sd = state.samples[0]
-    truth = state.plan.noise.reference.double(X)
-    gap = float(np.sqrt(np.mean((y - truth) ** 2) / max(float(np.mean(truth**2)), 1e-300)))
-    facts: dict[str, object] = {"relative difference of answers": gap}
-    every = size_of_all_scores(state.heads, X, y - truth, sd) if X.shape[1] == 2 else None
-    if every is not None and state.heads.count > 1:
-        facts["scores of all heads"] = every.facts()
-        if every.low > max((size.high for size in sizes.values()), default=0.0):
-            # More changed than near ties of single heads show: in other heads, or where others write.
-            sizes, found = {}, None
-    if sizes:
-        facts["scores"] = {str(h): size.facts() for h, size in sizes.items()}
-    every = every if not sizes else None
-    largest = max((size.estimate for size in (*sizes.values(), *([every] if every else []))), default=math.inf)
-    if gap > _OTHER and not largest < _OTHER:
-        words = f"The target is another model: its answers are {gap:.2g} of their size away from the reference's."
-        return state.base.said("different", words, heads=found, evidence=facts)
-    where = "" if state.heads.count == 1 or found is None else f" of head {', '.join(map(str, found))}"
-    how = f" by {largest:.2g} of |W|" if math.isfinite(largest) else ""
-    words = f"The scores{where} changed{how}; neither a few entries nor a low rank explain it."
-    known = [*sizes.values(), *([every] if every else [])]
-    if known:
-        low, high = min(size.low for size in known), max(size.high for size in known)
-        words += f" The relative change lies between {low:.2g} and {high:.2g}."
-    return state.base.said("dense", words, heads=found, evidence=facts)

@@ -1,8 +1,9 @@
 """A low-rank change of a head's scores, column by column: dW = U M at about k(2d - k) queries.
 
-At a new b, k questions tell the part of dW b inside the range U found so far, and six with a orthogonal to U whether
-anything is outside, against a covariance that knows U's own errors; if so, the whole column is asked. Then the rows:
-a = R U_i + c with c orthogonal to U and free to tie scores, b outside the span of those used.
+As many whole columns dW b as the table of `ranks` counted. Where these are not enough, k questions at a new b tell the
+part of dW b inside the range U found so far, and six with a orthogonal to U whether anything is outside, against a
+covariance that knows U's own errors; if so, that column is asked too. Then the rows: a = R U_i + c with c orthogonal to
+U and free to tie scores, b outside the span of those used.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from unsoftmax.probes.base import Probes
 PHASE = "delta"
 _CHECKS = 6
 """Questions outside the range at a new b: a missed direction shows in them with chi-square of six degrees."""
+_AT_MOST = 4
+"""Unknowns of a low-rank change for each question that may be spent on whether a further column is needed."""
 _TAIL = 1e-4
 """Chance that rounding alone asks for one column too many."""
 _OFF_TIE = 0.7
@@ -39,7 +42,7 @@ _STEPS = 3
 
 
 @dataclass
-class _Search:
+class Search:
     """The state of one head's search: others subtracted as the reference's (or as `heads` corrected)."""
 
     state: Evidence
@@ -142,6 +145,37 @@ class _Search:
         outside, at = yield from settle("leaves the range", leaves, clearest)
         return np.asarray(read.b[int(at)]) if outside else None
 
+    def found(self, rank: int, most: int, *, checked: bool) -> Asking[tuple[Array, Array] | None]:
+        """U (d, k) and M (k, d) with basis basis' dW_h = U M, from `rank` columns; None if the rank exceeds `most`.
+
+        `checked`: and from further ones while the change leaves their range.
+        """
+        try:
+            for b in self.draw(rank):
+                yield from self.column(b)
+            while checked:
+                where = yield from self.outside()
+                if where is None:
+                    break
+                if len(self.columns) >= most:
+                    return None
+                yield from self.column(where)
+            return (yield from self.factors())
+        except np.linalg.LinAlgError:
+            # A change so large that it shuts most sequences: their readings are no numbers to solve with.
+            return None
+
+    def worth_checking(self, rank: int) -> bool:
+        """Whether the check costs less than a part of the unknowns; fresh sequences verify the change anyway."""
+        return _AT_MOST * (rank + _CHECKS) <= rank * (2 * self.heads.dim - rank)
+
+    def factors(self) -> Asking[tuple[Array, Array]]:
+        """U and M from the columns so far, and the rows."""
+        if not self.columns:
+            return np.zeros((self.heads.dim, 0)), np.zeros((0, self.heads.dim))
+        M = yield from self.rows()
+        return self.basis @ self.U, M
+
     def rows(self) -> Asking[Array]:
         """M (k, d) with dW = U M: k(d - k) questions, and the columns already known."""
         U = self.U
@@ -160,28 +194,6 @@ class _Search:
         weight = 1 / np.concatenate(sd)
         found = np.linalg.lstsq(np.vstack(lhs) * weight[:, None], np.concatenate(rhs) * weight, rcond=None)[0]
         return np.asarray(found.reshape(k, d))
-
-
-def low_rank_change(
-    state: Evidence, heads: Heads, h: int, norm: float, basis: Array, most: int
-) -> Asking[tuple[Array, Array] | None]:
-    """U (d, k) and M (k, d) with basis basis' dW_h = U M; None if the rank exceeds `most`."""
-    search = _Search(state, heads, h, norm, basis)
-    try:
-        while True:
-            where = yield from search.outside()
-            if where is None:
-                break
-            if len(search.columns) >= most:
-                return None
-            yield from search.column(where)
-        if not search.columns:
-            return np.zeros((heads.dim, 0)), np.zeros((0, heads.dim))
-        M = yield from search.rows()
-    except np.linalg.LinAlgError:
-        # A change so large that it shuts most sequences: their readings are no numbers to solve with.
-        return None
-    return basis @ search.U, M
 
 
 def polished(heads: Heads, factors: dict[int, tuple[Array, Array]], samples: list[Sample]) -> Array:

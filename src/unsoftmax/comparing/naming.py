@@ -20,6 +20,7 @@ from unsoftmax.probes.sphere import sphere
 
 Predict = Callable[[Array], Array]
 
+AS_DECLARED = "as declared"
 FIRST = 8
 """Questions that name a format of weights alone."""
 MORE = 56
@@ -55,7 +56,7 @@ def candidates(reference: Reference, names: Iterable[str] | None = None) -> Iter
         return
     for variant in variants(reference.weights, names):
         rounded = variant.weights(reference.weights)
-        yield Candidate(variant.name, "as declared", reference.rebuilt(rounded))
+        yield Candidate(variant.name, AS_DECLARED, reference.rebuilt(rounded))
         if names is not None and variant.vectors == (variant.name in PLAIN) and reference.heads is not None:
             yield from _with_activations(reference, variant, rounded)
     if names is not None and reference.heads is not None:
@@ -132,15 +133,21 @@ def format_probes(reference: Reference, asked: Asked, n: int, norm: float, rng: 
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """The best candidate, the logarithm of its likelihood ratio to the best of another name, and how much it explains.
+    """The best candidate, the logarithm of its likelihood ratio to the best of another name, and the part of the
+    squared difference that it leaves.
 
-    `exact`: its residual is what rounding leaves, or a thousandth of the difference.
+    `exact`: its residual is what rounding leaves; `nearly`: that, or at most a thousandth of the difference.
     """
 
     best: Candidate
     ratio: float
-    explained: float
+    left: float
     exact: bool
+    nearly: bool
+
+    @property
+    def explained(self) -> float:
+        return 1 - self.left
 
     @property
     def sure(self) -> bool:
@@ -159,13 +166,21 @@ def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -
     count = sum(len(y) * (1 if y.ndim == 1 else min(y.shape[1], _NUMBERS)) for _, y, _ in samples)
     misfits = [_misfit(candidate.predict, samples) for candidate in every]
     level = np.array([-0.5 * count * math.log(max(float(m.mean()), 1.0)) for m in misfits])
-    first = int(np.argmax(level))
+    first = _first(every, level)
     others = [level[i] for i, c in enumerate(every) if c.weights != every[first].weights]
     # That the weights are the reference's is a hypothesis like the others.
     others.append(-0.5 * count * math.log(max(float(base.mean()), 1.0)))
     left = float(misfits[first].mean()) / float(base.mean())
-    exact = rounding_only(misfits[first]) or left < _EXACT**2
-    return Named(every[first], float(level[first] - max(others)), 1 - left, exact)
+    exact = rounding_only(misfits[first])
+    return Named(every[first], float(level[first] - max(others)), left, exact, exact or left < _EXACT**2)
+
+
+def _first(every: list[Candidate], level: Array) -> int:
+    """The best candidate; that activations are rounded as well must be as sure as a format."""
+    best = int(np.argmax(level))
+    plain = [i for i, c in enumerate(every) if c.weights == every[best].weights and c.activations == AS_DECLARED]
+    simpler = max(plain, key=lambda i: float(level[i]), default=best)
+    return best if level[best] - level[simpler] > _RATIO else simpler
 
 
 def _misfit(predict: Predict, samples: list[Sample]) -> Array:

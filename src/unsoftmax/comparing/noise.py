@@ -28,13 +28,16 @@ _SEQUENTIAL = 0.42
 """Error of a sum of d terms taken one by one, over sqrt(d) and the unit of rounding: measured on Gaussian heads."""
 _LEAST = 0.5
 """Least constant: a kernel that rounds nothing here may round elsewhere."""
+_STATED = 3.0
+"""Times the effect of changes at random by which a reference known to a stated error may be off: errors of recovered
+weights lie in the directions that answers show least, and go together in all answers."""
 _TERM_BY_TERM = 2**24
 """Largest tensor of products formed for sums term by term."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Rounding in `arithmetic`, and a declared tolerance on top of it."""
+    """Rounding in `arithmetic`, a declared tolerance on top of it, and what the reference's own error may do."""
 
     reference: Reference
     arithmetic: str
@@ -82,6 +85,7 @@ class Noise:
 
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
         """Standard deviation of (answer - truth), shaped like the answers."""
-        rounding = constant * UNIT[self.arithmetic] * self.sensitivity(X, rng)
+        moved = self.sensitivity(X, rng)
         _, sharper = self.reference.truth(X[:1], self.arithmetic)
-        return np.hypot(rounding * (1.0 if sharper else math.sqrt(2.0)), self.tolerance)
+        rounding = constant * UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0))
+        return np.hypot(moved * math.hypot(rounding, _STATED * self.reference.error), self.tolerance)

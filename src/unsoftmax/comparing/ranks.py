@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.comparing.detection import group
@@ -9,20 +11,36 @@ from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import read_one
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 
 PHASE = "rank"
 _SIZES = (3, 6, 11, 17)
 """Rows of the table: rank k is told from more by k + 1; ranks beyond 16 are called dense."""
+_PART = 4
+"""Part of the dimension (one over this) up to which a rank is called low, two at least."""
 _ABOVE = 6.0
 """Noise units by which the smallest singular value must exceed that of noise for the rank to be full."""
 
 
-def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array) -> Asking[int | None]:
-    """A number of rows that the table's rank does not reach; None if the change has full rank as far as is asked."""
-    most = max(2, heads.dim // 4)
-    sizes = [m for m in _SIZES if m <= most + 1] or [min(3, heads.dim)]
+@dataclass(frozen=True)
+class LowRank:
+    """Rows `below` that the rank of the table does not reach, and the `rank` that stands above its noise."""
+
+    below: int
+    rank: int
+
+
+def highest(dim: int) -> int:
+    """The largest rank that is told."""
+    return int(min(max(2, dim // _PART), _SIZES[-1] - 1, dim - 1))
+
+
+def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array) -> Asking[LowRank | None]:
+    """What the table says of the rank; None if the change has full rank as far as is asked."""
+    top = highest(heads.dim) + 1
+    sizes = [*(m for m in _SIZES if m < top), top]
     rng = state.rng
     b = rng.standard_normal((sizes[-1], heads.dim))
     b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
@@ -41,9 +59,10 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         done = m
         # Tokens are rounded one by one: products are of rank one only up to that.
         noise = float(np.sqrt(np.mean(sd[:m, :m] ** 2))) + 2.0**-22 * float(np.abs(D[:m, :m]).max())
-        smallest = float(np.linalg.svd(D[:m, :m], compute_uv=False)[-1])
-        if smallest < _ABOVE * noise:
-            return m
+        values = np.linalg.svd(D[:m, :m], compute_uv=False)
+        (rank,) = yield from settle("rank of the table", int((values >= _ABOVE * noise).sum()))
+        if rank < m:
+            return LowRank(m, int(rank))
     return None
 
 

@@ -46,8 +46,8 @@ def read_one(heads: Heads, h: int, made: Group, y: Array) -> Reading:
 def read_tokens(heads: Heads, X: Array, y: Array, sd: Array) -> tuple[Array, Array]:
     """Changes of all heads for every token but the last, D and its deviation (H, n, N - 1), from vector answers.
 
-    The weights of the heads are least squares against what they would write; what these leave over (changed values,
-    rounding) scales the deviations.
+    The weights of the heads are least squares against what they would write. Rounding of a score moves all outputs
+    together, along what the head writes; what the least squares leave over (changed values) scales the deviations too.
     """
     n, m = X.shape[0], X.shape[1] - 1
     a, q = X[:, :-1] - X[:, -1:], X[:, -1]
@@ -57,7 +57,7 @@ def read_tokens(heads: Heads, X: Array, y: Array, sd: Array) -> tuple[Array, Arr
     p = np.einsum("bko,bo->bk", inverse, rest / sd)
     over = rest / sd - np.einsum("bok,bk->bo", written / sd[:, :, None], p)
     free = max(1, sd.shape[1] - heads.count * m)
-    scale = np.maximum(1.0, np.sqrt((over**2).sum(axis=1) / free))
+    scale = np.maximum(np.sqrt(sd.shape[1]), np.sqrt((over**2).sum(axis=1) / free))
     error = (np.linalg.norm(inverse, axis=2) * scale[:, None]).reshape(n, heads.count, m).transpose(1, 0, 2)
     p = p.reshape(n, heads.count, m).transpose(1, 0, 2)
     last = 1 - p.sum(axis=2, keepdims=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from unsoftmax import models
 from unsoftmax.comparing.heads import Heads, heads_of
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Array, Model
+from unsoftmax.models.files import RECOVERY_FORMAT, read_safetensors
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Probes
+from unsoftmax.results.recovery import Recovery
+from unsoftmax.results.recovery import load as load_recovery
 from unsoftmax.spec import OracleSpec
 
 Answers = Callable[[Array], Array]
@@ -47,6 +51,8 @@ class Reference:
     model: Model | None = None
     weights: dict[str, Array] = field(default_factory=dict)
     rebuilt: Callable[[dict[str, Array]], Answers] | None = None
+    error: float = 0.0
+    """How far the weights may be off, relative to their size, as the recovery they come from states; 0: as stored."""
 
     @cached_property
     def heads(self) -> Heads | None:
@@ -95,10 +101,12 @@ class Reference:
 
 
 def reference_of(given: Any, spec: OracleSpec) -> Reference:
-    """A model, an oracle, a PyTorch module, the path of a .safetensors or .onnx file, or a callable, as a Reference."""
+    """A model, a recovery, an oracle, a PyTorch module, the path of a .safetensors or .onnx file, or a callable."""
     if isinstance(given, (str, Path)):
         given = _file(Path(given))
-    if isinstance(given, Model):
+    if isinstance(given, Recovery):
+        found = _recovered(given)
+    elif isinstance(given, Model):
         found = _model(given)
     elif isinstance(given, Oracle):
         found = Reference(given.spec.name or "reference", lambda X: np.asarray(given(Probes(X)), dtype=np.float64))
@@ -119,13 +127,22 @@ def reference_of(given: Any, spec: OracleSpec) -> Reference:
 def _file(path: Path) -> Any:
     match path.suffix:
         case ".safetensors":
-            return models.load(path)
+            _, metadata = read_safetensors(path)
+            return load_recovery(path) if metadata.get("format") == RECOVERY_FORMAT else models.load(path)
         case ".onnx":
             from unsoftmax import adapters
 
             return adapters.onnx_session(path)
         case other:
             raise InvalidArgument(f"`reference` {path} has the file type {other!r}; use .safetensors or .onnx.")
+
+
+def _recovered(recovery: Recovery) -> Reference:
+    """The model of a recovery, known to the error that its certificate states."""
+    if recovery.model is None:
+        raise InvalidArgument("`reference` is a recovery that ended without a model; there is nothing to compare with.")
+    stated = recovery.certificate.stated_error
+    return replace(_model(recovery.model), error=stated if stated is not None and math.isfinite(stated) else 0.0)
 
 
 def _model(model: Model) -> Reference:

@@ -20,6 +20,8 @@ from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 
 PHASE = "locate"
+Place = tuple[int, int, int]
+"""Head, row and column of an entry of W."""
 Ask = Callable[[Array], Asking[tuple[float, float]]]
 """weights (n,) -> sum_i weights_i x_i and its standard deviation, for one query."""
 
@@ -94,8 +96,8 @@ def _lone(ask: Ask, chosen: Array, g: Array, total: float, sd: float, rng: np.ra
     return index if abs(third - expected) <= _SEEN * (error + 2 * sd) + _SENT * abs(total) else None
 
 
-def changed_entries(state: Evidence, h: int, most: int) -> Asking[dict[tuple[int, int], float] | None]:
-    """Entries (i, j) of dW_h with their changes; None if they are more than `most` queries show."""
+def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
+    """The change (H, d, d) in the entries of dW_h that changed; None if they are more than `most` queries show."""
     heads, rng = state.heads, state.rng
     budget = [most]
     d = heads.dim
@@ -107,31 +109,33 @@ def changed_entries(state: Evidence, h: int, most: int) -> Asking[dict[tuple[int
         rows = yield from sparse_vector(at_b0.along_rows, d, rng)
         free = np.ones(d)
         free[list(rows)] = 0.0
-        found: dict[tuple[int, int], float] = {}
+        found: list[Place] = []
         for i in rows:
             in_row = _Questions(state, h, budget, b0, free, entry, row=i)
             columns = yield from sparse_vector(in_row.along_columns, d, rng)
-            found |= {(i, j): x for j, x in columns.items()}
+            found += [(h, i, j) for j in columns]
     except TooMany:
         return None
-    return fitted(heads, h, sorted(found), state.samples) if found else found
+    return fitted(heads, sorted(found), state.samples)
 
 
-def fitted(heads: Heads, h: int, places: list[tuple[int, int]], samples: list[Sample]) -> dict[tuple[int, int], float]:
-    """Changes of the entries at these places, from all two-token answers at once (Gauss-Newton)."""
+def fitted(heads: Heads, places: list[Place], samples: list[Sample]) -> Array:
+    """The change (H, d, d) in the entries at these places, from all two-token answers at once (Gauss-Newton)."""
+    delta = np.zeros_like(heads.W)
+    if not places:
+        return delta
     pairs = [(X, y, sd) for X, y, sd in samples if X.shape[1] == 2]
     X, y, sd = (np.concatenate([part[i] for part in pairs]) for i in range(3))
     a, b = X[:, 0] - X[:, 1], X[:, 1]
-    delta = np.zeros_like(heads.W)
-    i, j = np.array(places).T
+    h, i, j = np.array(places).T
     for _ in range(_STEPS):
         now = heads.with_scores(heads.W + delta)
-        t = now.gaps(X)[h]
-        gain = (a @ heads.P[h, 0]) / (2 + np.exp(t) + np.exp(-t)) / sd
-        lhs = gain[:, None] * a[:, i] * b[:, j]
-        size = np.linalg.norm(lhs, axis=0)
+        t = now.gaps(X)[h].T
+        gain = (a @ heads.P[h, 0].T) / (2 + np.exp(t) + np.exp(-t)) / sd[:, None]
+        lhs = gain * a[:, i] * b[:, j]
+        size = np.maximum(np.linalg.norm(lhs, axis=0), 1e-300)
         delta[h, i, j] += np.linalg.lstsq(lhs / size, (y - now(X)) / sd, rcond=None)[0] / size
-    return {place: float(delta[h][place]) for place in places}
+    return delta
 
 
 class _Questions:

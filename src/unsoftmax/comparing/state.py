@@ -37,6 +37,8 @@ class Evidence:
     alpha: float
     rng: np.random.Generator
     asked: dict[str, int] = field(default_factory=dict)
+    left: float | None = None
+    """What the explanation leaves of fresh answers, in standard deviations (root mean square); None before one did."""
 
     @property
     def heads(self) -> Heads:
@@ -45,9 +47,15 @@ class Evidence:
         assert found is not None
         return found
 
-    def ask(self, X: Array, phase: str) -> Asking[tuple[Group, Array]]:
-        """Ask further questions; they join the samples. Returns what was expected, and the answers."""
-        made = group(phase, X, self.plan.noise, self.plan.constant, self.rng)
+    def ask(self, X: Array, phase: str, *, measured: bool = False) -> Asking[tuple[Group, Array]]:
+        """Ask further questions; they join the samples. Returns what was expected, and the answers.
+
+        `measured`: their rounding is measured on themselves, where it is unlike that of the plan's near ties.
+        """
+        constant = self.plan.constant
+        if measured:
+            constant = max(constant, self.plan.noise.constant(lambda: X, self.rng))
+        made = group(phase, X, self.plan.noise, constant, self.rng)
         y = yield Probes(X, phase=phase)
         self.samples.append((X, y, made.sd))
         self.asked[phase] = self.asked.get(phase, 0) + len(X)
@@ -62,4 +70,7 @@ class Evidence:
         made, y = yield from self.ask(X, VERIFY)
         sd = np.maximum(made.sd, 1e-300)
         limit = min(_ROUNDING, _PART * float(np.sqrt(np.mean((made.residual(y) / sd) ** 2))))
-        return [i for i, model in enumerate(models) if float(np.sqrt(np.mean(((y - model(X)) / sd) ** 2))) <= limit]
+        left = [float(np.sqrt(np.mean(((y - model(X)) / sd) ** 2))) for model in models]
+        right = [i for i, rest in enumerate(left) if rest <= limit]
+        self.left = min((left[i] for i in right), default=None)
+        return right

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import interval
+from unsoftmax.comparing.dense import OTHER, gap_of, interval
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.scales import Sample
@@ -29,13 +29,11 @@ _MORE = 1.5
 """Questions for each unknown: fewer would leave the least squares ill-conditioned where answers are short."""
 _FRESH = 12
 """Fresh sequences on which they are verified."""
-_OTHER = 0.3
-"""Relative difference of single-token answers beyond which it is another model."""
 _CUT = 1e-12
 """Singular values of the least squares below this part of the largest are rounding."""
-_EXPLAINED = 100.0
-"""Standard deviations that recovered values may leave on fresh pairs: values alone left up to 4, scores changed by 1e-3
-of their size beside them 1e9 and more."""
+_EXPLAINED = 12.0
+"""Standard deviations, those inherited among them, that recovered values may leave on fresh pairs: values alone left up
+to 4; scores changed by 1e-4 of their size beside them 50 in float32, by 1e-3 more than 1e9 in float64."""
 _PART = 0.1
 """Part of the reference's own residual that they may leave as well: in float32 a hundred deviations are much."""
 
@@ -79,7 +77,10 @@ def _solved(state: Evidence) -> Asking[Finding | None]:
     which = tuple(int(h) for h in np.flatnonzero(sizes > 1e-3 * sizes.max()))
     relative = float(np.linalg.norm(change) / np.linalg.norm(heads.P[:, 0]))
     where = "" if heads.count == 1 else f" of head {', '.join(map(str, which))}"
-    words = f"The values{where} changed by {relative:.2g} of their size; the scores are the reference's."
+    words = (
+        f"The values{where} changed by {relative:.2g} of their size; the scores are the reference's as far as rounding "
+        "shows."
+    )
     return state.base.said(
         "values", words, heads=which, evidence={"values": {"relative": relative}}, changes=_clear(A, change)
     )
@@ -126,7 +127,10 @@ def _verified(state: Evidence, index: Array, A: Array, found: Array) -> Asking[b
     B, s = _equations(state, index, last=1)
     inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=_CUT), axis=1)
     z = (s - B @ found) / np.sqrt(1 + inherited**2)
-    return bool(np.sqrt(np.mean(z**2)) <= min(_EXPLAINED, _PART * float(np.sqrt(np.mean(s**2)))))
+    left = float(np.sqrt(np.mean(z**2)))
+    explained = left <= min(_EXPLAINED, _PART * float(np.sqrt(np.mean(s**2))))
+    state.left = left if explained else None
+    return explained
 
 
 def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | None]:
@@ -159,13 +163,15 @@ def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Findi
     heads = state.heads
     truth = state.plan.noise.reference.double
     X, y, sd = (np.concatenate([part[i] for part in singles]) for i in range(3))
-    gap = float(np.sqrt(np.mean((y - truth(X)) ** 2) / max(float(np.mean(truth(X) ** 2)), 1e-300)))
+    gap = gap_of(y, truth(X))
     lengths = (X[:, 0] ** 2).sum(axis=1)
     size = interval((y - truth(X)) ** 2 * heads.dim / lengths, sd**2 * heads.dim / lengths,
                     float(np.linalg.norm(heads.P[:, 0].sum(axis=0))) or 1.0)  # fmt: skip
-    facts: dict[str, object] = {"values": size.facts(), "relative difference of answers": gap}
-    if gap > _OTHER:
-        words = f"The target is another model: single tokens are answered {gap:.2g} of their size away."
+    facts: dict[str, object] = {"values": size.facts(), "relative difference of answers": gap.plain}
+    if gap.scaled_only:
+        return state.base.said("dense", gap.words, evidence=facts)
+    if gap.plain > OTHER:
+        words = f"The target is another model: single tokens are answered {gap.plain:.2g} of their size away."
         return state.base.said("different", words, evidence=facts)
     T, y_ties, _ = state.samples[0]
     mixed = np.linalg.norm((heads.weights(T).transpose(1, 0, 2) @ T), axis=2).max(axis=1)
