@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unsoftmax.auditing.reading import RECORDED
+from unsoftmax.results.access import RECORDED
 from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of
 
 NOT_WITHIN = "not within the budget you set"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ import numpy as np
 from unsoftmax import models
 from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import NOT_WITHIN
+from unsoftmax.auditing.averaging import by_averaging
 from unsoftmax.auditing.keeping import Remembered, write_cell
-from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario
-from unsoftmax.auditing.reading import LARGEST, RECORDED, read_logs
+from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario, capped, same
+from unsoftmax.auditing.reading import LARGEST, read_logs
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.choice import through
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
+from unsoftmax.learners import Approximate, LowRank, SingleHead
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
@@ -29,6 +32,7 @@ from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.access import RECORDED
 from unsoftmax.results.audit import CLOSE, OWN_LIMIT, Cell, leak_of
 from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import Progress
@@ -43,29 +47,11 @@ _AVERAGED = 2 * CLOSE
 """Error of W, in Frobenius norm, that averaging is asked for: a close copy of scores of norm 2. It is a bound; heads of
 norm 2 and d = 4 to 16 came out at a third of it or less."""
 
+_SHORT = 1.0
+"""Token norm that learners of more than a head keep to behind a link: answers of models of order one are then about 1,
+where a sigmoid is steep."""
+
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What queries cost the attacker and how fast they can be asked."""
-
-    price_per_query: float = 0.0
-    price_per_token: float = 0.0
-    rate: float = 100.0
-    currency: str = "USD"
-
-    def __post_init__(self) -> None:
-        for name in ("price_per_query", "price_per_token"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidArgument(f"`{name}` must be finite and not negative (got {getattr(self, name)}).")
-        if not 0 < self.rate < float("inf"):
-            raise InvalidArgument(f"`rate` must be positive: queries per second an attacker can ask (got {self.rate}).")
-
-    def applied(self, cell: Cell, scenario: Scenario) -> Cell:
-        """The cell at this price and rate; a kept one may come from other terms."""
-        price = cell.queries * self.price_per_query + cell.tokens * self.price_per_token
-        return replace(cell, price=price, hours=cell.queries / (scenario.rate or self.rate) / 3600)
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,10 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= LARGEST else None
             learner = through(case.base, defended.spec, labels=LABEL_ACCURACY, averaged=averaged)
             name = "none" if isinstance(learner, Automatic) else type(learner).__name__
-            recovery = _recovered(case, scenario, defended, learner, watch)
+            if scenario.stochastic and learner == case.base:
+                recovery = by_averaging(defended, case.seed, partial(_recovered, case, scenario, learner, watch))
+            else:
+                recovery = _recovered(case, scenario, learner, watch, _steep(defended, learner))
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in recovery.notes)
     except BudgetExceeded as refusal:
         recovery, limited = refusal.recovery, _own_limit(case, scenario, refusal)
@@ -106,7 +95,7 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
         reason = beyond if limited else f"the budget does not suffice: {refusal.reason}"
     except OracleError as failure:
         # A target that is down says nothing about the defence.
-        if scenario.defence == "none" or of_source(case.oracle, "remote", False):
+        if scenario.wrap is same or of_source(case.oracle, "remote", False):
             raise
         reason, recovery = str(failure), failure.recovery
     except UnsoftmaxError as failure:
@@ -140,12 +129,23 @@ def _own_limit(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> bool:
     return refusal.needed is not None and own != Budget() and not by_share
 
 
-def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> Recovery:
+def _steep(defended: Oracle, learner: Learner) -> Oracle:
+    """Behind a link long tokens saturate: a learner that does not know keeps to short ones."""
+    if defended.spec.link is None or isinstance(learner, SingleHead | LowRank | Approximate):
+        return defended
+    return capped(defended, max_norm=_SHORT)
+
+
+def _recovered(
+    case: Case, scenario: Scenario, learner: Learner, watch: Any, defended: Oracle, times: int = 1
+) -> Recovery:
+    """Run the learner; each of its questions is `times` queries of the budget."""
     share = scenario.budget_share
     limits = [
         n for n in (case.budget.queries, None if share is None else floor(share * case.unknowns)) if n is not None
     ]
-    budget = replace(case.budget, queries=min(limits, default=None))
+    most = min(limits, default=None)
+    budget = replace(case.budget, queries=None if most is None else most // times)
 
     # A remote target is asked some sequences again; where the defence is noise, that they differ is no surprise.
     noisy = scenario.stochastic and of_source(case.oracle, "remote", False)
@@ -159,7 +159,7 @@ def _recovered(case: Case, scenario: Scenario, defended: Oracle, learner: Learne
     # The same sequence is paid once in either case, so a kept audit and one in memory have the same bill.
     if case.home is None:
         return run(defended, MemoryStore())
-    path = case.home / f"{scenario.slug}.ledger"
+    path = case.home / f"{scenario.slug}{'' if times == 1 else f'-{times}'}.ledger"
     resumed = path.exists()
     try:
         recovery = run(defended, path)

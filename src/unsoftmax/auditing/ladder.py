@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from unsoftmax.adapters.callable import oracle as make
-from unsoftmax.auditing.reading import LARGEST, RECORDED
+from unsoftmax.auditing.reading import LARGEST
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.oracles.semantic import Cast, Perturbed, Rounded, Stochastic, Thresholded
+from unsoftmax.oracles.semantic import Cast, Perturbed, Probabilities, Rounded, Stochastic, Thresholded
 from unsoftmax.oracles.shown import Shown
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.access import EMBEDS, PROBABILITIES, RECORDED
 from unsoftmax.spec import Domain, Kind, OracleSpec
 
 TOPS = (20, 5)
@@ -96,13 +97,17 @@ def capped_labels(oracle: Oracle, max_norm: float) -> Oracle:
     return Thresholded(capped(oracle, max_norm))
 
 
-def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
-    """The scenarios that make sense for this target, undefended first; explanations need the true model."""
+def ladder(spec: OracleSpec, truth: Model | None = None, *, embeds: bool = False) -> list[Scenario]:
+    """The scenarios that make sense for this target, undefended first; explanations need the true model.
+
+    `embeds`: vectors are sent in place of tokens to a language model, which answers about the next token.
+    """
     if spec.shows is not None:
         return _language_model(spec)
     labels = spec.kind == "membership"
     ids = spec.vocabulary is not None
     access = "token ids" if ids else "labels only" if labels else "vector answers" if spec.outputs else "values"
+    access = EMBEDS if embeds and not ids else access
     rungs = [Scenario(access, "none", same)]
     if not labels:
         rungs += _blurred(access, ids)
@@ -122,6 +127,7 @@ def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
         Scenario(access, "query budget of half the unknowns", same, budget_share=0.5 / (spec.outputs or 1)),
     ]
     if spec.outputs is None and not ids and not labels:
+        rungs += _probabilities(spec)
         rungs += [
             Scenario("labels only", "none", Thresholded),
             Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
@@ -129,6 +135,16 @@ def ladder(spec: OracleSpec, truth: Model | None = None) -> list[Scenario]:
         rungs += _explained(spec, truth)
         if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
             rungs.append(Scenario(RECORDED, "none", same))
+    return rungs
+
+
+def _probabilities(spec: OracleSpec) -> list[Scenario]:
+    """What a classifier shows of its score: its sigmoid, whole and rounded."""
+    if spec.link is not None or spec.kind != "value":
+        return []
+    rungs = [Scenario(PROBABILITIES, "none", Probabilities)]
+    for k in (4, 2):
+        rungs.append(Scenario(PROBABILITIES, f"rounding to {k} decimals", partial(Probabilities, decimals=k)))
     return rungs
 
 

@@ -19,9 +19,6 @@ from unsoftmax.run.engine import ProgressCallback
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.spec import OracleSpec
 
-RECORDED = "recorded traffic"
-"""The access level."""
-
 LARGEST = 24
 """Dimension up to which the rung is climbed, and noise averaged: seconds, where other rungs take hundredths of one."""
 

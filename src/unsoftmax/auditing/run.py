@@ -14,15 +14,18 @@ from typing import Any
 
 from unsoftmax import theory
 from unsoftmax.auditing.advice import recommendations
-from unsoftmax.auditing.cells import Case, Terms, attempt, untried
+from unsoftmax.auditing.cells import Case, attempt, untried
 from unsoftmax.auditing.keeping import bind, kept_recovery, read_cell
 from unsoftmax.auditing.ladder import Scenario, ladder
+from unsoftmax.auditing.limits import limits as limits_to_set
+from unsoftmax.auditing.limits import sentence
+from unsoftmax.auditing.terms import Terms
 from unsoftmax.auditing.unknowns import unknowns_of
 from unsoftmax.diagnosis import Automatic, examine
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.base import Model
-from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.identity import fingerprint, identity
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
@@ -71,7 +74,8 @@ def audit(
     home = None if folder is None else Path(folder)
     if home is not None:
         bind(home, _binding(oracle, learner, truth, seed, limits))
-    rungs = list(scenarios if scenarios is not None else ladder(oracle.spec, truth))
+    embeds = bool(of_source(oracle, "embeds", False))
+    rungs = list(scenarios if scenarios is not None else ladder(oracle.spec, truth, embeds=embeds))
     if not rungs:
         raise InvalidArgument("`scenarios` must hold at least one scenario (got none).")
     base = learner if learner is not None else _diagnosed(oracle, seed, home)
@@ -87,6 +91,8 @@ def audit(
         "learner chosen by": "diagnosis" if learner is None else "user",
         "references": as_data(EXTRACTION),
     }
+    to_set = tuple(limits_to_set(cells, terms, unknowns, oracle.spec.outputs))
+    advice = recommendations(cells, terms.currency, -(-unknowns // (oracle.spec.outputs or 1)))
     return Audit(
         target=oracle.spec.name or "target",
         dim=oracle.spec.dim,
@@ -95,9 +101,10 @@ def audit(
         rate=terms.rate,
         currency=terms.currency,
         cells=tuple(cells),
-        recommendations=tuple(recommendations(cells, terms.currency, -(-unknowns // (oracle.spec.outputs or 1)))),
+        recommendations=(*advice, *(sentence(limit, terms) for limit in to_set)),
         provenance=provenance,
         evidence=None if undefended is None else evidence_of(undefended, truth),
+        limits=to_set,
     )
 
 

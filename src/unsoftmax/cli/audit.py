@@ -26,6 +26,12 @@ def audit(
     rate: Annotated[
         float | None, typer.Option(help="Queries per second an attacker can ask (default 100).", min=0)
     ] = None,
+    principal_price: Annotated[
+        float | None, typer.Option(help="What an account or key costs an attacker a month.", min=0)
+    ] = None,
+    keep_above: Annotated[
+        float | None, typer.Option(help="What a copy should cost at least: limits that do it are computed.", min=0)
+    ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Most queries the attacker may spend on each way in.", min=0)
     ] = None,
@@ -74,13 +80,16 @@ def audit(
     unsoftmax audit head.safetensors --price 0.001 --report page.html
 
     unsoftmax audit head.safetensors --price 0.01 --fail-if-cost-below 100   (for CI)
+
+    unsoftmax audit head.safetensors --price 0.01 --keep-above 10000 --principal-price 20   (limits to set)
     """
     from unsoftmax import auditing, models
     from unsoftmax.errors import InvalidArgument
 
     with exits.one_sentence(debug, as_json):
         options = settings.merged(
-            config, learner=learner, truth=truth, price=price, rate=rate, budget=budget, max_cost=max_cost,
+            config, learner=learner, truth=truth, price=price, rate=rate,
+            principal_price=principal_price, keep_above=keep_above, budget=budget, max_cost=max_cost,
             folder=folder, report=report, output=output, sarif=sarif, cyclonedx=cyclonedx,
             fail_if_cost_below=fail_if_cost_below, seed=seed,
             workers=workers, dim=dim, kind=kind, tolerance=tolerance, max_norm=max_norm, max_length=max_length,
@@ -92,7 +101,10 @@ def audit(
         if options["rate"] == 0:
             raise InvalidArgument("`--rate` must be positive: queries per second an attacker can ask (got 0).")
         settings.writable(options, "report", "output", "sarif", "cyclonedx", target=target)
-        terms = auditing.Terms(price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0)
+        terms = auditing.Terms(
+            price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0,
+            price_per_principal=options["principal_price"] or 0.0, keep_above=options["keep_above"],
+        )  # fmt: skip
         attack = settings.learner_named(options["learner"])
         oracle, true_model = targets.resolve(target, **settings.oracle_options(options, "send_rate"))
         if options["truth"]:

@@ -76,7 +76,10 @@ KindOption = Annotated[str | None, typer.Option("--kind", help="value, approxima
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
     **dict.fromkeys(
-        ("price", "max_cost", "rate", "send_rate", "tolerance", "max_norm", "fail_if_cost_below", "alpha", "smallest"),
+        (
+            *("price", "max_cost", "principal_price", "keep_above", "fail_if_cost_below"),
+            *("rate", "send_rate", "tolerance", "max_norm", "alpha", "smallest"),
+        ),
         (int, float),
     ),
     **dict.fromkeys(
@@ -105,7 +108,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "explain": bool,
     **dict.fromkeys(("set", "wire"), (dict, list)),
 }
-_POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate")
+_POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate", "keep_above")
 _NAMES = {
     int: "a whole number", bool: "true or false", str: "text", (int, float): "a number",
     (int, str): "an index, first or last",
@@ -145,7 +148,7 @@ def _check(config: Path, name: str, value: Any) -> None:
         raise InvalidArgument(f"{config}: `{name}` must be {words} (got {value!r}).")
     if name in _POSITIVE and not value > 0:
         raise InvalidArgument(f"{config}: `{name}` must be positive (got {value!r}).")
-    if name in ("price", "max_cost", "budget") and not value >= 0:
+    if name in ("price", "max_cost", "budget", "principal_price") and not value >= 0:
         raise InvalidArgument(f"{config}: `{name}` must not be negative (got {value!r}).")
 
 

@@ -6,8 +6,10 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.special import expit
 
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.links import inverse
 from unsoftmax.oracles.base import Oracle, is_real
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import EXPLAINED, Kind, OracleSpec
@@ -154,6 +156,28 @@ class Cast:
             tokens = tokens.astype(self.dtype).astype(np.float64)
         y = self.inner(Probes(tokens, probes.counts, probes.phase, probes.offset))
         return y.astype(self.dtype).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """Shows sigmoid(f), the probability of a class, to so many `decimals`; whoever asks undoes the link as he can."""
+
+    inner: Oracle
+    decimals: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_no_link(self.inner, "Probabilities")
+
+    @property
+    def spec(self) -> OracleSpec:
+        inner = self.inner.spec
+        if self.decimals is None:
+            return replace(inner, link="sigmoid")
+        return replace(inner, link="sigmoid", kind=noisy(inner), tolerance=0.5 * 10.0**-self.decimals)
+
+    def __call__(self, probes: Probes) -> Array:
+        p = expit(self.inner(probes))
+        return inverse("sigmoid", p if self.decimals is None else np.round(p, self.decimals))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from unsoftmax.results.access import RECORDED, place_of
 from unsoftmax.results.audit import Audit, Cell, duration, error_of
 
 _KINDS = (
@@ -20,9 +21,6 @@ _KINDS = (
 
 _ORDER = ("no defence", "fewer digits", "noise", "short tokens", "short sequences", "rate limit", "query budget")
 """Columns from left to right; others follow in the order of the ladder."""
-
-RECORDED = "recorded traffic"
-"""The access level whose bill is records, which cost a reader nothing."""
 
 _PROTECTS = {"exact": 0, "close": 1, "rough": 2, "unknown": 3, "none": 4}
 
@@ -44,7 +42,7 @@ def matrix(audit: Audit) -> str:
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in audit.cells:
         found.setdefault((cell.access, kind_of(cell.defence)), []).append(cell)
-    rows = list(dict.fromkeys(access for access, _ in found))
+    rows = sorted(dict.fromkeys(access for access, _ in found), key=place_of)
     seen = list(dict.fromkeys(kind for _, kind in found))
     columns = [kind for kind in _ORDER if kind in seen] + [kind for kind in seen if kind not in _ORDER]
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
@@ -71,5 +69,8 @@ def _cell(audit: Audit, column: str, cells: Sequence[Cell]) -> str:
     elif cell.queries:
         words = [f"{cell.queries:,} queries", duration(cell.hours)]
         words += [f"{cell.price:,.2f} {audit.currency}"] if cell.price else []
-    lines = f"<b>{escape(cell.verdict)}</b>" + "".join(f"<span>{escape(w)}</span>" for w in words)
+    else:
+        words = ["the attack cannot begin"] if cell.verdict == "refused" else []
+    verdict = "no copy" if cell.verdict == "refused" else cell.verdict
+    lines = f"<b>{escape(verdict)}</b>" + "".join(f"<span>{escape(w)}</span>" for w in words)
     return f'<td class="{cell.leak}" data-label="{escape(column)}" title="{escape(cell.title)}">{lines}</td>'

@@ -10,6 +10,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Model
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.report import audit_charts, charts
+from unsoftmax.report.answer import answer
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
 from unsoftmax.report.matrix import matrix
@@ -41,9 +42,10 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
     evidence = audit.evidence if recovery is None else evidence_of(recovery, truth)
     drawn = {"ladder": audit_charts.ladder_chart(audit), "frontier": audit_charts.frontier_chart(audit)}
     sections = [
-        _figures(audit),
+        answer(audit),
         matrix(audit) if audit.in_scope else "",
         section("Summary", bullets([*audit.recommendations, *_asked(evidence)]) + paragraph(_WORDS, "soft")),
+        *_limits(audit),
         section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
         section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),
         *([] if evidence is None else _evidence_sections(evidence, drawn)),
@@ -105,23 +107,46 @@ _LADDER = "Queries an attacker spends on each way in, and how good the copy is i
 _FRONTIER = "Error of the copy against what it took; the stair joins the ways in that no other beats."
 
 
-def _figures(audit: Audit) -> str:
-    offered = [c for c in audit.cells if c.offered]
-    usable = [c for c in offered if c.leak in ("exact", "close")]
-    if not audit.in_scope:
-        return figures({"Ways in that leak": "not known", "The target": "out of scope"})
-    shown = {"Ways in that leak": f"{len(usable)} of {len(offered)}", "Degrees of freedom": f"{audit.unknowns:,}"}
-    if usable:
-        cell = min(usable, key=lambda c: (c.price, c.queries))
-        shown["Queries for a close copy"] = f"{cell.queries:,}"
-        shown[f"Time at {audit.rate:g} per second"] = duration(cell.queries / audit.rate / 3600)
-        if _priced(audit):
-            shown["Price of a close copy"] = f"{cell.price:,.2f} {audit.currency}"
-    return figures(shown)
-
-
 def _priced(audit: Audit) -> bool:
     return any(cell.price for cell in audit.cells)
+
+
+def _limits(audit: Audit) -> Iterator[str]:
+    """What to set for the price that the owner named, by access level."""
+    terms = audit.provenance.get("terms")
+    if not audit.limits or not isinstance(terms, dict):
+        return
+    heads = [("access", "title"), *((name, "number") for name in _LIMITS)]
+    rows = [
+        (
+            "",
+            [
+                limit.access,
+                f"{limit.queries:,}",
+                f"{limit.fewest:,}",
+                f"{limit.query_price:,.2f} {audit.currency}",
+                _monthly(limit.monthly),
+                _monthly(limit.monthly_any),
+            ],
+        )
+        for limit in audit.limits
+    ]
+    each = f"{terms.get('price_per_principal', 0.0):,.2f} {audit.currency} a principal and month"
+    words = f"What keeps a copy above {terms.get('keep_above'):,.0f} {audit.currency}, at {each}."
+    yield section("Limits to set", table(words, heads, rows))
+
+
+_LIMITS = (
+    "queries measured",
+    "fewest of any method",
+    "or ask per query",
+    "per principal and month",
+    "against any method",
+)
+
+
+def _monthly(limit: int | None) -> str:
+    return "no limit needed" if limit is None else "none suffices" if limit == 0 else f"{limit:,}"
 
 
 def _ladder_table(audit: Audit) -> str:

@@ -8,44 +8,55 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from unsoftmax.results.access import Level, level_of
 from unsoftmax.results.audit import Audit, Cell, error_of
 from unsoftmax.results.references import EXTRACTION, Reference, lines_of, tags_of
 
 _LEVEL = {"exact": "error", "close": "error", "rough": "warning"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _HELP = (
-    "Whoever can send these queries gets a copy of the weights. Put a defence in front of the model that stops the "
-    "listed access level, ask a higher price for it, or do not expose it; the audit's page says what each defence buys."
+    "Whoever can send these queries gets a copy of the weights; what is shown: {shows}. What closes it: {closes}. The "
+    "audit's page says what each defence buys, and at what price."
 )
 
 
 def sarif(audit: Audit) -> str:
-    """The audit as a SARIF log."""
-    rule = {
-        "id": "attention-weights-leak",
-        "name": "AttentionWeightsLeak",
-        "shortDescription": {"text": "Attention weights can be recovered from queries"},
+    """The audit as a SARIF log: a rule for each access level that leaks."""
+    leaking = [cell for cell in audit.cells if cell.leak in _LEVEL] or list(audit.cells[:1])
+    rules = [_rule(level) for level in dict.fromkeys(level_of(cell.access) for cell in leaking)]
+    places = {rule["id"]: number for number, rule in enumerate(rules)}
+    version = str(audit.provenance.get("version", "0"))
+    driver = {"name": "unsoftmax", "version": version, "semanticVersion": version, "rules": rules}
+    results = [_result(audit, cell, places) for cell in audit.cells if cell.leak in _LEVEL]
+    if not audit.in_scope:
+        # A log without results reads as safe; this one says that nothing is known.
+        told = {"level": "none", "kind": "open", "message": {"text": _told(audit)}}
+        results = [{**_place(audit, audit.cells[0], places), **told}]
+    run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _rule(level: Level) -> dict[str, Any]:
+    return {
+        "id": _id(level),
+        "name": "".join(word.capitalize() for word in _id(level).split("-")),
+        "shortDescription": {"text": f"Weights can be recovered from {level.shows}"},
         "fullDescription": {
-            "text": "A copy of the model's weights can be computed from its answers to chosen queries."
+            "text": f"A copy of the model's weights can be computed from {level.shows}. What closes it: {level.closes}."
         },
-        **helped(_HELP, EXTRACTION),
+        **helped(_HELP.format(shows=level.shows, closes=level.closes), EXTRACTION),
         "defaultConfiguration": {"level": "error"},
         "properties": {
-            "tags": ["security", "model-extraction", *tags_of(EXTRACTION)],
+            # Code-scanning pages keep ten tags of a rule.
+            "tags": ["security", *tags_of(EXTRACTION)],
             "precision": "high",
             "security-severity": "7.0",
         },
     }
-    version = str(audit.provenance.get("version", "0"))
-    driver = {"name": "unsoftmax", "version": version, "semanticVersion": version, "rules": [rule]}
-    results = [_result(audit, cell) for cell in audit.cells if cell.leak in _LEVEL]
-    if not audit.in_scope:
-        # A log without results reads as safe; this one says that nothing is known.
-        results = [
-            {**_place(audit, audit.cells[0]), "level": "none", "kind": "open", "message": {"text": _told(audit)}}
-        ]
-    run = {"tool": {"driver": driver}, "automationDetails": {"id": "unsoftmax/audit/"}, "results": results}
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def _id(level: Level) -> str:
+    return f"weights-leak-{level.slug}"
 
 
 def helped(words: str, references: tuple[Reference, ...]) -> dict[str, Any]:
@@ -60,13 +71,13 @@ def helped(words: str, references: tuple[Reference, ...]) -> dict[str, Any]:
     }
 
 
-def _result(audit: Audit, cell: Cell) -> dict[str, Any]:
+def _result(audit: Audit, cell: Cell, places: dict[str, int]) -> dict[str, Any]:
     text = (
         f"{audit.target}: {cell.title}: {cell.queries:,} queries give a {cell.leak} copy "
         f"(relative error {error_of(cell):.1e})."
     )
     return {
-        **_place(audit, cell),
+        **_place(audit, cell, places),
         "level": _LEVEL[cell.leak] if cell.offered else "note",
         "message": {"text": text},
         "properties": {"queries": cell.queries, "price": cell.price, "error": error_of(cell)},
@@ -77,10 +88,11 @@ def _told(audit: Audit) -> str:
     return f"{audit.target}: {' '.join(audit.recommendations[:1])}"
 
 
-def _place(audit: Audit, cell: Cell) -> dict[str, Any]:
+def _place(audit: Audit, cell: Cell, places: dict[str, int]) -> dict[str, Any]:
+    rule = _id(level_of(cell.access))
     return {
-        "ruleId": "attention-weights-leak",
-        "ruleIndex": 0,
+        "ruleId": rule,
+        "ruleIndex": places[rule],
         "locations": [
             {
                 "physicalLocation": {"artifactLocation": {"uri": _uri(audit)}, "region": {"startLine": 1}},

@@ -39,6 +39,18 @@ _CELL = _object(
         "reason": _TEXT,
     }
 )
+_COUNT_OR_NULL = {"type": ["integer", "null"], "minimum": 0}
+_LIMIT = _object(
+    {
+        "access": _TEXT,
+        "queries": _COUNT,
+        "fewest": _COUNT,
+        "price": {"type": "number", "minimum": 0},
+        "query_price": {"type": "number", "minimum": 0},
+        "monthly": _COUNT_OR_NULL,
+        "monthly_any": _COUNT_OR_NULL,
+    }
+)
 _CLAIM = _object(
     {
         "name": _TEXT,
@@ -81,6 +93,7 @@ AUDIT_SCHEMA: dict[str, Any] = {
             "recommendations": {"type": "array", "items": _TEXT},
             "provenance": {"type": "object"},
             "evidence": {"anyOf": [_EVIDENCE, {"type": "null"}]},
+            "limits": {"type": "array", "items": _LIMIT},
         }
     ),
 }

@@ -21,6 +21,9 @@ ul { padding-left: 1.2rem; }
 .figures div { background: var(--faint); border-radius: .5rem; padding: .75rem 1rem; }
 .figures dt { font-size: .82rem; color: var(--soft); }
 .figures dd { margin: 0; font-size: 1.35rem; font-weight: 650; line-height: 1.3; font-variant-numeric: tabular-nums; }
+.answer { grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); }
+.answer dd { font-size: 1.15rem; }
+.answer dd.soft { font-size: .82rem; font-weight: 400; margin-top: .2rem; }
 figure { margin: 1rem 0; }
 .chart { width: 100%; max-width: 100%; overflow: hidden; min-height: 4rem; }
 .chart svg { max-width: 100%; height: auto; display: block; }

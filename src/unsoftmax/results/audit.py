@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unsoftmax.errors import FileFormatError, InvalidArgument
+from unsoftmax.results.access import EXPLANATIONS
 from unsoftmax.results.evidence import Evidence, evidence_from
 
 AUDIT_FORMAT = "unsoftmax-audit/1"
@@ -27,9 +28,6 @@ ROUGH = 0.5
 
 OWN_LIMIT = "beyond the budget set"
 """Status of a cell that the user's own limit ended: it says nothing about the defence."""
-
-EXPLANATIONS = ("input gradients", "attention maps")
-"""Access levels that the target does not offer as it was audited: what explanations of its answers would give away."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,24 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What keeps a copy by one access level above the price that the owner named.
+
+    `queries` are measured, `fewest` answers hold as many numbers as there are unknowns; `query_price` is what a query
+    would have to cost; `monthly` queries per principal and month do it for the measured attack, `monthly_any` for any:
+    None where no limit is needed, 0 where none suffices.
+    """
+
+    access: str
+    queries: int
+    fewest: int
+    price: float
+    query_price: float
+    monthly: int | None
+    monthly_any: int | None
+
+
+@dataclass(frozen=True)
 class Audit:
     """What leaks, at what price, and what a defence buys; `evidence` is of the first cell's recovery."""
 
@@ -91,6 +107,7 @@ class Audit:
     recommendations: tuple[str, ...]
     provenance: dict[str, Any]
     evidence: Evidence | None = None
+    limits: tuple[Limit, ...] = ()
 
     @property
     def in_scope(self) -> bool:
@@ -181,6 +198,7 @@ def load_audit(path: str | Path) -> Audit:
             cells=cells,
             recommendations=tuple(data.pop("recommendations")),
             evidence=None if evidence is None else evidence_from(evidence),
+            limits=tuple(Limit(**limit) for limit in data.pop("limits", ())),
             **data,
         )
     except OSError as error:

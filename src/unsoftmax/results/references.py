@@ -1,7 +1,7 @@
 """What a finding is called elsewhere: MITRE ATLAS, the OWASP Top 10 for LLM applications, OWASP AISVS.
 
-Only names that outlive editions are used: the year stands in the OWASP ids, and of AISVS chapter 11.5 only the
-requirement whose number the drafts agree on.
+Editions: ATLAS 5.6 (2026-05), the OWASP Top 10 for LLM applications 2026 (2026-08), AISVS 1.0 (2026-07). The defence
+against extraction, 11.5 in the drafts of AISVS, is 11.3 in the standard; its rate limits are 11.2.2.
 """
 
 from __future__ import annotations
@@ -27,23 +27,32 @@ def _atlas(identifier: str, name: str) -> Reference:
     return Reference(_ATLAS, identifier, name, f"https://atlas.mitre.org/{kind}/{identifier}")
 
 
+def _aisvs(identifier: str, name: str) -> Reference:
+    place = "https://github.com/OWASP/AISVS/blob/main/1.0/en/0x10-C11-Adversarial-Robustness.md"
+    return Reference(_AISVS, identifier, name, place)
+
+
+_TOP_TEN = "https://genai.owasp.org/resource/owasp-genai-llm-top-10-2026/"
+"""The page of the 2026 edition, whose entries have none of their own yet."""
+
 EXTRACTION: tuple[Reference, ...] = (
     _atlas("AML.T0024.002", "Extract AI Model"),
     _atlas("AML.T0040", "AI Model Inference API Access"),
     _atlas("AML.T0048.004", "AI Intellectual Property Theft"),
     _atlas("AML.M0002", "Passive AI Output Obfuscation"),
     _atlas("AML.M0004", "Restrict Number of AI Model Queries"),
-    Reference(
-        _LLM, "LLM10:2025", "Unbounded Consumption", "https://genai.owasp.org/llmrisk/llm102025-unbounded-consumption/"
-    ),
-    Reference(_AISVS, "11.5.1", "Rate limits against query harvesting", "https://github.com/OWASP/AISVS"),
+    Reference(_LLM, "LLM06:2026", "Unbounded Consumption: model extraction and distillation theft", _TOP_TEN),
+    _aisvs("11.2.2", "Rate limits per principal sized to the extraction threat (11.5.1 in the last draft)"),
+    _aisvs("11.3.1", "Query patterns feed a detector of extraction (11.5.2 in the last draft)"),
+    _aisvs("11.3.2", "Raw outputs are not exposed, answers fit the extraction risk (11.5.3 in the last draft)"),
 )
 """What an audit finds: weights computed from answers, and the two mitigations that its defences are instances of."""
 
 DRIFT: tuple[Reference, ...] = (
     _atlas("AML.T0010", "AI Supply Chain Compromise"),
     _atlas("AML.T0018", "Manipulate AI Model"),
-    Reference(_LLM, "LLM03:2025", "Supply Chain", "https://genai.owasp.org/llmrisk/llm032025-supply-chain/"),
+    _atlas("AML.M0014", "Verify AI Artifacts"),
+    Reference(_LLM, "LLM04:2026", "Supply Chain", _TOP_TEN),
 )
 """What a comparison finds: a served model that is not the one that was shipped."""
 

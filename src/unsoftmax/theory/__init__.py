@@ -22,6 +22,7 @@ from unsoftmax.theory.labels import (
     membership_value_error,
     membership_value_queries,
 )
+from unsoftmax.theory.limits import principal_limit, query_price
 from unsoftmax.theory.noise import (
     approximate_accuracy,
     approximate_queries,
@@ -83,6 +84,8 @@ __all__ = [
     "gradient_head_queries",
     "gradient_low_rank_queries",
     "NUCLEAR_NORM_CONSTANT",
+    "principal_limit",
+    "query_price",
     "affine_head_queries",
     "approximate_accuracy",
     "approximate_queries",

@@ -233,6 +233,11 @@ class _Named:
     def owed(self) -> Owed:
         return self.wire.owed
 
+    @property
+    def embeds(self) -> bool:
+        """Whether vectors are sent in place of tokens."""
+        return bool(self.wire.what.get("embeds"))
+
     def identity(self) -> dict[str, Any]:
         return self.wire.identity()
 

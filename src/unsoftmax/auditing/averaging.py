@@ -1,0 +1,97 @@
+"""Fresh noise is averaged away: each sequence is asked again and again, and the mean is taken for a rounded answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unsoftmax.errors import BudgetExceeded, UnsoftmaxError
+from unsoftmax.oracles.base import Oracle
+from unsoftmax.oracles.semantic import noisy
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.results.audit import CLOSE
+from unsoftmax.results.recovery import Recovery, Usage
+from unsoftmax.spec import OracleSpec
+
+_TIMES = (1, 64)
+"""Askings of each sequence, in turn until a copy is close: first noise is only declared, then an eighth of it is left;
+a digit more of the answers would be a hundred times the bill."""
+
+_LOOKS = 32
+"""Askings of one sequence that measure the deviation: to an eighth, which `_SURE` has room for."""
+
+_SURE = 5.0
+"""Deviations that are declared as the largest error: exceeded by one answer in two million."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """The mean of `times` askings, declared to be off by at most `_SURE` of its own deviations."""
+
+    inner: Oracle
+    times: int
+    deviation: float
+
+    @property
+    def spec(self) -> OracleSpec:
+        spec = self.inner.spec
+        left = _SURE * self.deviation / self.times**0.5
+        return replace(spec, kind=noisy(spec), tolerance=spec.tolerance + left)
+
+    def __call__(self, probes: Probes) -> Array:
+        return np.asarray(np.mean([self.inner(probes) for _ in range(self.times)], axis=0))
+
+
+def by_averaging(defended: Oracle, seed: int, attack: Callable[[Oracle, int], Recovery]) -> Recovery:
+    """The first recovery that states a close copy, else the last; the bill has every asking of every attempt."""
+    deviation = _measured(defended, seed)
+    spent = Usage(asked=_LOOKS, billed=_LOOKS, tokens=_LOOKS)
+    for times in _TIMES:
+        last = times == _TIMES[-1]
+        try:
+            recovery = attack(Averaged(defended, times, deviation), times)
+        except BudgetExceeded:
+            raise
+        except UnsoftmaxError as failure:
+            spent = _sum(spent, failure.recovery, times)
+            if last:
+                if failure.recovery is not None:
+                    failure.recovery = replace(failure.recovery, usage=spent)
+                raise
+            continue
+        spent = _sum(spent, recovery, times)
+        stated = recovery.certificate.stated_error
+        if last or (stated is not None and stated <= CLOSE):
+            words = f"each sequence was asked {times} times" if times > 1 else "the noise was declared"
+            return replace(recovery, usage=spent, notes=(f"{words}, its deviation measured first", *recovery.notes))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _measured(oracle: Oracle, seed: int) -> float:
+    """Deviation of the answers to one token, asked again and again."""
+    spec = oracle.spec
+    rng = np.random.default_rng([seed, 0xA7E])
+    if spec.vocabulary is not None:
+        token: Array = np.full((1, 1), spec.allowed[0])
+    else:
+        direction = rng.standard_normal(spec.dim)
+        token = (min(1.0, spec.domain.norm_limit) * direction / np.linalg.norm(direction))[None, None]
+        token = token.astype(spec.dtype).astype(np.float64)
+    answers = np.array([oracle(Probes(token)) for _ in range(_LOOKS)])
+    return float(np.sqrt(np.mean(np.var(answers.reshape(_LOOKS, -1), axis=0, ddof=1))))
+
+
+def _sum(spent: Usage, recovery: Recovery | None, times: int) -> Usage:
+    if recovery is None:
+        return spent
+    new = recovery.usage
+    return replace(
+        new,
+        asked=spent.asked + times * new.asked,
+        billed=spent.billed + times * new.billed,
+        tokens=spent.tokens + times * new.tokens,
+        numbers=spent.numbers + times * new.numbers,
+        rounds=spent.rounds + times * new.rounds,
+    )
