@@ -51,7 +51,8 @@ def test_wrong_arguments_are_refused() -> None:
 def test_an_audit_computes_them_for_each_access_level(tmp_path) -> None:
     result = audited(keep_above=300.0, price_per_principal=20.0)
     found = {limit.access: limit for limit in result.limits}
-    assert set(found) == {"values", "probabilities", "labels only"}  # explanations are not offered, logs are not queries
+    # Explanations are not offered, and logs are not asked.
+    assert set(found) == {"values", "probabilities", "labels only"}
     values, labels = found["values"], found["labels only"]
     assert values.fewest == 42
     assert 0 < values.monthly_any <= values.monthly < labels.monthly

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.adapters.remote.wire import Wire, named
 from unsoftmax.auditing import ladder
-from unsoftmax.auditing.averaging import Averaged
+from unsoftmax.auditing.attacks import Averaged
+from unsoftmax.oracles.base import of_source
 from unsoftmax.oracles.semantic import Probabilities, Stochastic
 from unsoftmax.probes.base import Probes
-from unsoftmax.report import sarif
+from unsoftmax.report import audit_page, sarif
 from unsoftmax.results.access import LEVELS, level_of, place_of
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
@@ -49,7 +51,7 @@ def test_random_noise_does_not_save_several_heads() -> None:
     noise = cells(TWO, "values", stochastic=True)[1]
     assert noise.defence == "random noise of deviation 0.001"
     assert noise.leak in ("exact", "close")
-    assert "deviation measured" in noise.reason
+    assert "noise was measured" in noise.reason
 
 
 def test_averages_are_declared_and_paid_for() -> None:
@@ -61,12 +63,9 @@ def test_averages_are_declared_and_paid_for() -> None:
 def test_vectors_sent_to_a_language_model_have_their_name() -> None:
     spec = us.oracle(lambda X: X[:, -1], 8, outputs=8).spec
     assert ladder(spec, embeds=True)[0].access == "prompt embeds"
-    wire = us.adapters.openai("http://127.0.0.1:9/v1", "model", vocabulary=8, embeds=True, dim=8)
-    from unsoftmax.oracles.base import of_source
-
-    assert of_source(wire, "embeds", False) is True
-    ids = us.adapters.openai("http://127.0.0.1:9/v1", "model", vocabulary=8)
-    assert not of_source(ids, "embeds", False)
+    for embeds in (True, False):
+        wire = Wire(None, "model", "completions", None, None, {"embeds": embeds})
+        assert of_source(us.oracle(named(lambda X: X[:, -1], wire), 8, outputs=8), "embeds", False) is embeds
 
 
 def test_every_row_of_every_ladder_has_a_level_and_a_place() -> None:
@@ -94,3 +93,38 @@ def test_sarif_has_a_rule_for_each_level_that_leaks() -> None:
     for rule in rules:
         assert len(rule["properties"]["tags"]) <= 10  # code-scanning pages keep no more
         assert "What closes it" in rule["help"]["text"]
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+def test_explained_answers_are_audited_and_their_values_remain(kind) -> None:
+    result = us.audit(us.oracle(HEAD, kind=kind), HEAD)
+    assert result.cells[0].access.startswith("answers with ")
+    assert result.cells[0].offered
+    assert result.cells[0].leak == "exact"
+    found = {(cell.access, cell.defence): cell for cell in result.cells}
+    assert found["values", "none"].leak == "exact"
+    # Few decimals of an explanation are no defence where the value itself gives everything away.
+    assert found[result.cells[0].access, "rounding to 2 decimals"].leak in ("exact", "close")
+    assert not any("query budget" in cell.defence for cell in result.cells)
+
+
+def test_probabilities_of_a_target_are_its_own_row() -> None:
+    def classifier(X):
+        return 1 / (1 + np.exp(-HEAD(X)))
+
+    result = us.audit(us.oracle(classifier, 6, link="sigmoid"), HEAD)
+    assert result.cells[0].access == "probabilities"
+    assert result.cells[0].leak == "exact"
+    assert {cell.defence for cell in result.cells if "rounding" in cell.defence and cell.learner != "none"}
+    assert not any("cannot wrap" in cell.reason for cell in result.cells)
+
+
+def test_outside_every_class_the_page_says_what_was_tried_and_what_is_unknown() -> None:
+    result = us.audit(us.oracle(lambda X: np.sin(X.sum((1, 2))) ** 3, 6, name="a sine"))
+    assert not result.in_scope
+    words = " ".join(result.recommendations)
+    for begin in ("Out of scope", "Tried: ", "Why: ", "Unknown: "):
+        assert begin in words
+    page = audit_page(result)
+    assert "not the same as safe" in page
+    assert "Leak ladder" not in page

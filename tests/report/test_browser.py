@@ -31,6 +31,8 @@ BAR_WIDTHS = "return [...document.querySelectorAll('.mark-rect path')].map(p => 
 TEXT_ENDS = "return [...document.querySelectorAll('.chart text')].map(t => t.getBoundingClientRect().right)"
 PLOTTED = "return [...document.querySelectorAll('#chart-ladder .mark-rect path')].length"
 GLANCE = "return document.querySelector('.matrix td.exact').getBoundingClientRect().bottom + window.scrollY"
+ANSWER = "return [...document.querySelectorAll('.answer dt')].map(t => t.textContent)"
+ANSWERED = "return document.querySelector('.answer').getBoundingClientRect().bottom + window.scrollY"
 INK = "return getComputedStyle(document.querySelector('#chart-phases .mark-text text')).fill"
 ARTEFACTS = Path(__file__).parents[2] / "out" / "screenshots"
 
@@ -87,6 +89,8 @@ def test_pages_open_from_disk_and_draw(pages, width, dark) -> None:
             assert (background == "rgb(17, 24, 39)") == dark
             assert browser.execute_script(INK) == ("rgb(229, 231, 235)" if dark else "rgb(31, 41, 55)")
             if name == "audit":
+                assert browser.execute_script(ANSWER) == ["What leaks", "What it costs", "What closes it"]
+                assert browser.execute_script(ANSWERED) <= 780
                 assert browser.execute_script(GLANCE) <= 900
                 assert browser.execute_script(PLOTTED) == 3  # the fourth cell was refused before a query
                 assert "refused before the first query" in browser.find_element("id", "chart-ladder").text

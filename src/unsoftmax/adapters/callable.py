@@ -130,6 +130,7 @@ def oracle(
     real("tolerance", tolerance, closed=True)
     if kind == "value" and tolerance > 0:
         kind = "approximate"
+    called = name or getattr(fn, "__name__", type(fn).__name__)
     if kind in EXPLAINED:
         fn = explained(fn, kind, outputs=outputs, link=link)
     if outputs is None:
@@ -149,7 +150,7 @@ def oracle(
         outputs=outputs,
         max_batch=max_batch,
         link=link,
-        name=name or getattr(fn, "__name__", type(fn).__name__),
+        name=called,
         part=None if part is None else str(part),
         position=index,
     )

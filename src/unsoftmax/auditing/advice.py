@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unsoftmax.results.access import RECORDED
+from unsoftmax.results.access import EXPLAINED, RECORDED
 from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of
 
 NOT_WITHIN = "not within the budget you set"
@@ -20,8 +20,9 @@ _SLOWER = 2.0
 def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> Iterator[str]:
     """Plain sentences, the most important first; `fewest` answers hold as many numbers as there are unknowns."""
     if cells and cells[0].leak == "unknown":
-        yield from _out_of_scope(cells[0])
+        yield from _out_of_scope(cells[0], currency)
         return
+    own = cells[0].access if cells else ""
     read = [c for c in cells if c.access == RECORDED]
     explained = [c for c in cells if not c.offered and c.leak != "none"]
     cells = [c for c in cells if c.access != RECORDED and c.offered]
@@ -49,13 +50,13 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
         which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
-        yield f"{which}, the copy stays {base.leak} for about as many queries: {_subjects(useless)}."
-    yield from (_effect(c, base, currency) for c in leaking if c not in useless)
+        yield f"{which}, the copy stays {base.leak} for about as many queries: {_subjects(useless, own)}."
+    yield from (_effect(c, base, currency, own) for c in leaking if c not in useless)
     stopping = [c for c in cells if c.leak in ("none", "unknown") and c not in limited]
     if limited:
-        yield f"Behind these the attack was {NOT_WITHIN}, which says nothing about them: {_subjects(limited)}."
+        yield f"Behind these the attack was {NOT_WITHIN}, which says nothing about them: {_subjects(limited, own)}."
     if stopping:
-        names = _subjects(stopping)
+        names = _subjects(stopping, own)
         yield f"No learner of this version got a usable copy behind: {names}. {_NO_PROOF}"
     elif not limited:
         yield (
@@ -71,7 +72,7 @@ _MONTHS = 12
 def _limits(base: Cell, fewest: int) -> Iterator[str]:
     """What an owner can set: fewer answers than degrees of freedom leave weights undetermined, by any method."""
     held = min(fewest, base.queries) - 1
-    if held < 1:
+    if held < 1 or base.access.startswith(EXPLAINED):
         return
     monthly = held // _MONTHS
     spread = f"; {monthly:,} a month keep that up for a year" if monthly else ""
@@ -91,14 +92,20 @@ def _reader(cell: Cell) -> str:
 _NO_PROOF = "That is no proof that nothing can."
 
 
-def _out_of_scope(cell: Cell) -> Iterator[str]:
+def _out_of_scope(cell: Cell, currency: str) -> Iterator[str]:
     """What an audit without a learner for its target may say: nothing about its safety."""
     what = "no learner of this version fits the target" if cell.learner == "none" else f"{cell.learner} does not fit it"
     yield (
         f"Out of scope: undefended, {what}. Whether it leaks is not known: this audit is no proof that it is safe, and "
         "no defence was tried."
     )
+    spent = f"{cell.queries:,} queries{_money(cell, currency)}" if cell.queries else "no query"
+    yield f"Tried: the diagnosis, and every learner that it did not rule out, undefended, for {spent}."
     yield f"Why: {cell.reason}"
+    yield (
+        "Unknown: whether another method copies the target, what recorded traffic gives away, and what a defence would "
+        "buy. If a part of it is an attention layer, audit that part (--part), or give the output before pooling."
+    )
 
 
 def _dearer(cell: Cell, base: Cell) -> bool:
@@ -113,18 +120,18 @@ def _blurred(cell: Cell, base: Cell) -> bool:
     return _BETTER.index(cell.leak) > _BETTER.index(base.leak)
 
 
-def _subject(cell: Cell) -> str:
-    """The defence, and the access where showing less is a defence too."""
-    if cell.access == "labels only" or cell.access.startswith(("top ", "all log-probabilities")):
+def _subject(cell: Cell, own: str) -> str:
+    """The defence, and the access where it is not the target's own: showing less is a defence too."""
+    if cell.access != own:
         return cell.access if cell.defence == "none" else f"{cell.access} and {cell.defence}"
     return "no defence" if cell.defence == "none" else cell.defence
 
 
-def _subjects(cells: Sequence[Cell]) -> str:
-    return "; ".join(_subject(c) for c in cells)
+def _subjects(cells: Sequence[Cell], own: str) -> str:
+    return "; ".join(_subject(c, own) for c in cells)
 
 
-def _effect(cell: Cell, base: Cell, currency: str) -> str:
+def _effect(cell: Cell, base: Cell, currency: str, own: str) -> str:
     """What a defence changes: time, cost, quality of the copy."""
     changes = []
     if _slower(cell, base):
@@ -139,7 +146,7 @@ def _effect(cell: Cell, base: Cell, currency: str) -> str:
         changes.append(f"the copy is {cell.leak} instead of {base.leak} (relative error {error_of(cell):.0e})")
     else:
         changes.append(f"the copy is still {cell.leak}")
-    return f"With {_subject(cell)}, {joint.join(changes)}; the leak is not stopped."
+    return f"With {_subject(cell, own)}, {joint.join(changes)}; the leak is not stopped."
 
 
 def _copy(cell: Cell) -> str:

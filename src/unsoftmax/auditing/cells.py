@@ -14,14 +14,14 @@ import numpy as np
 from unsoftmax import models
 from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import NOT_WITHIN
-from unsoftmax.auditing.averaging import by_averaging
+from unsoftmax.auditing.attacks import Way, averaged_ways, in_turn
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario, capped, same
 from unsoftmax.auditing.reading import LARGEST, read_logs
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.choice import through
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
-from unsoftmax.learners import Approximate, LowRank, SingleHead
+from unsoftmax.learners import Approximate, LowRank, Membership, SingleHead
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.models.base import Model
 from unsoftmax.models.distance import distance
@@ -30,15 +30,16 @@ from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.rechecking import Recheck
 from unsoftmax.oracles.recording import MemoryStore
+from unsoftmax.oracles.semantic import Unexplained
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.access import RECORDED
 from unsoftmax.results.audit import CLOSE, OWN_LIMIT, Cell, leak_of
-from unsoftmax.results.recovery import Recovery, Status
+from unsoftmax.results.recovery import Recovery, Status, Usage
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import recover
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _OUT_OF_SCOPE = (Status.MISMATCH.value, Status.NOT_IDENTIFIABLE.value)
 """Endings that say that no learner here speaks of this target, not that it is safe."""
@@ -81,14 +82,12 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             name = "reader of logs"
             recovery = read_logs(defended, case.base, case.unknowns, case.budget, case.seed, watch)
         else:
-            averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= LARGEST else None
-            learner = through(case.base, defended.spec, labels=LABEL_ACCURACY, averaged=averaged)
+            learner = _learner(case, scenario, defended)
             name = "none" if isinstance(learner, Automatic) else type(learner).__name__
-            if scenario.stochastic and learner == case.base:
-                recovery = by_averaging(defended, case.seed, partial(_recovered, case, scenario, learner, watch))
-            else:
-                recovery = _recovered(case, scenario, learner, watch, _steep(defended, learner))
-        reason = " ".join(note if note.endswith(".") else f"{note}." for note in recovery.notes)
+            recovery = in_turn(*_ways(case, scenario, defended, learner, watch))
+        # What was asked stands in the certificate, and is the same for all cells but for their limits.
+        notes = [note for note in recovery.notes if not note.startswith("asked: ")]
+        reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
     except BudgetExceeded as refusal:
         recovery, limited = refusal.recovery, _own_limit(case, scenario, refusal)
         beyond = f"{NOT_WITHIN}; it needs at least {refusal.needed:,} queries."
@@ -129,9 +128,28 @@ def _own_limit(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> bool:
     return refusal.needed is not None and own != Budget() and not by_share
 
 
+def _learner(case: Case, scenario: Scenario, defended: Oracle) -> Learner:
+    averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= LARGEST else None
+    return through(case.base, defended.spec, labels=LABEL_ACCURACY, averaged=averaged)
+
+
+def _ways(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> tuple[list[Way], Usage]:
+    """What an attacker tries in turn; explanations whose digits do not suffice are left aside for the values."""
+    run = partial(_recovered, case, scenario, learner, watch)
+    if scenario.stochastic and learner == case.base:
+        ways, spent = averaged_ways(defended, case.seed, run)
+    else:
+        ways, spent = [Way(_steep(defended, learner), run)], Usage()
+    if defended.spec.kind in EXPLAINED:
+        plain = Unexplained(defended)
+        by_values = partial(_recovered, case, scenario, _learner(case, scenario, plain), watch)
+        ways.append(Way(plain, by_values, note="by the values alone"))
+    return ways, spent
+
+
 def _steep(defended: Oracle, learner: Learner) -> Oracle:
     """Behind a link long tokens saturate: a learner that does not know keeps to short ones."""
-    if defended.spec.link is None or isinstance(learner, SingleHead | LowRank | Approximate):
+    if defended.spec.link is None or isinstance(learner, SingleHead | LowRank | Approximate | Membership):
         return defended
     return capped(defended, max_norm=_SHORT)
 
@@ -159,7 +177,8 @@ def _recovered(
     # The same sequence is paid once in either case, so a kept audit and one in memory have the same bill.
     if case.home is None:
         return run(defended, MemoryStore())
-    path = case.home / f"{scenario.slug}{'' if times == 1 else f'-{times}'}.ledger"
+    apart = [str(times)] * (times > 1) + ["values"] * isinstance(defended, Unexplained)
+    path = case.home / f"{'-'.join([scenario.slug, *apart])}.ledger"
     resumed = path.exists()
     try:
         recovery = run(defended, path)
@@ -209,6 +228,8 @@ def functional_error(model: Model, oracle: Oracle, scenario: Scenario, seed: int
     predicted, answered = run_program(_fresh(model, oracle.spec, seed), Stack(oracle))
     if oracle.spec.kind == "membership":
         return float(np.mean((predicted > 0) != (answered > 0)))
+    if oracle.spec.kind in EXPLAINED:
+        answered = answered[:, 0]
     size = float(np.sqrt(np.mean(answered**2)))
     if size == 0:
         return 0.0 if not predicted.any() else None

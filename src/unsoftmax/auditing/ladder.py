@@ -12,10 +12,11 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.oracles.semantic import Cast, Perturbed, Probabilities, Rounded, Stochastic, Thresholded
+from unsoftmax.oracles.semantic import Cast, Perturbed, Probabilities, Rounded, Stochastic, Thresholded, Unexplained
 from unsoftmax.oracles.shown import Shown
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.access import EMBEDS, PROBABILITIES, RECORDED
+from unsoftmax.results.access import EMBEDS, EXPLAINED, PROBABILITIES, RECORDED
+from unsoftmax.spec import EXPLAINED as EXPLAINED_KINDS
 from unsoftmax.spec import Domain, Kind, OracleSpec
 
 TOPS = (20, 5)
@@ -104,37 +105,63 @@ def ladder(spec: OracleSpec, truth: Model | None = None, *, embeds: bool = False
     """
     if spec.shows is not None:
         return _language_model(spec)
-    labels = spec.kind == "membership"
-    ids = spec.vocabulary is not None
-    access = "token ids" if ids else "labels only" if labels else "vector answers" if spec.outputs else "values"
-    access = EMBEDS if embeds and not ids else access
+    access = EMBEDS if embeds and spec.vocabulary is None else access_of(spec)
+    labels, ids, told = spec.kind == "membership", spec.vocabulary is not None, spec.kind in EXPLAINED_KINDS
     rungs = [Scenario(access, "none", same)]
     if not labels:
-        rungs += _blurred(access, ids)
+        rungs += _blurred(spec, access)
     if not ids:
         rungs.append(Scenario(access, "token norm at most 1", partial(capped, max_norm=1.0)))
-    if not ids and not labels:
-        both = partial(capped_and_rounded, max_norm=1.0, decimals=3)
-        rungs.append(Scenario(access, "token norm at most 1 and rounding to 3 decimals", both))
-        if spec.outputs is None and spec.dim <= LARGEST:
-            noisy = partial(capped_and_noisy, max_norm=1.0, deviation=1e-3)
-            words = "token norm at most 1 and random noise of deviation 0.001"
-            rungs.append(Scenario(access, words, noisy, stochastic=True))
+    if not ids and not labels and not told and spec.link is None:
+        rungs += _short_and_blurred(spec, access)
     rungs += [
         Scenario(access, "sequences of at most 2 tokens", partial(capped, max_length=2)),
         Scenario(access, "sequences of 1 token", partial(capped, max_length=1)),
         Scenario(access, "one query per second", same, rate=1.0),
-        Scenario(access, "query budget of half the unknowns", same, budget_share=0.5 / (spec.outputs or 1)),
     ]
-    if spec.outputs is None and not ids and not labels:
-        rungs += _probabilities(spec)
-        rungs += [
-            Scenario("labels only", "none", Thresholded),
-            Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
-        ]
-        rungs += _explained(spec, truth)
-        if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
-            rungs.append(Scenario(RECORDED, "none", same))
+    if not told:
+        # An explained answer holds as many numbers as its sequence has: no share of the unknowns is out of reach.
+        share = 0.5 / (spec.outputs or 1)
+        rungs.append(Scenario(access, "query budget of half the unknowns", same, budget_share=share))
+    return rungs if ids or labels or spec.outputs is not None else [*rungs, *_less(spec, truth)]
+
+
+def access_of(spec: OracleSpec) -> str:
+    """What an attacker sees of the target as it is."""
+    if spec.vocabulary is not None:
+        return "token ids"
+    if spec.kind == "membership":
+        return "labels only"
+    if spec.kind in EXPLAINED_KINDS:
+        return EXPLAINED + ("input gradients" if spec.kind == "gradient" else "attention maps")
+    if spec.link is not None:
+        return PROBABILITIES if spec.link == "sigmoid" else f"values behind {spec.link}"
+    return "vector answers" if spec.outputs else "values"
+
+
+def _short_and_blurred(spec: OracleSpec, access: str) -> list[Scenario]:
+    """Two defences at once: long tokens drown digits and noise, so they are forbidden."""
+    both = partial(capped_and_rounded, max_norm=1.0, decimals=3)
+    rungs = [Scenario(access, "token norm at most 1 and rounding to 3 decimals", both)]
+    if spec.outputs is None and spec.dim <= LARGEST:
+        noisy = partial(capped_and_noisy, max_norm=1.0, deviation=1e-3)
+        words = "token norm at most 1 and random noise of deviation 0.001"
+        rungs.append(Scenario(access, words, noisy, stochastic=True))
+    return rungs
+
+
+def _less(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
+    """What the target could show in place of its numbers, explanations, and what its logs give away."""
+    if spec.kind in EXPLAINED_KINDS:
+        return [Scenario("values", "none", Unexplained)]
+    rungs = [
+        *_probabilities(spec),
+        Scenario("labels only", "none", Thresholded),
+        Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
+        *_explained(spec, truth),
+    ]
+    if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
+        rungs.append(Scenario(RECORDED, "none", same))
     return rungs
 
 
@@ -179,10 +206,13 @@ def _explained(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
     return [Scenario(name, "none", partial(explained, model=truth, kind=kind)) for name, kind in kinds.items()]
 
 
-def _blurred(access: str, ids: bool) -> list[Scenario]:
-    """Answers with fewer digits: number formats, rounding, noise."""
+def _blurred(spec: OracleSpec, access: str) -> list[Scenario]:
+    """Answers with fewer digits: number formats, rounding, noise; of a probability its decimals."""
+    if spec.link is not None:
+        decimals = (4, 2) if spec.link == "sigmoid" else ()
+        return [Scenario(access, f"rounding to {k} decimals", partial(Probabilities, decimals=k)) for k in decimals]
     rungs = []
-    if not ids:
+    if spec.vocabulary is None:
         rungs += [Scenario(access, f"{name} arithmetic", partial(Cast, dtype=name)) for name in ("float32", "float16")]
     rungs += [Scenario(access, f"rounding to {k} decimals", partial(Rounded, decimals=k)) for k in (6, 3, 2)]
     rungs += [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from unsoftmax import theory
 from unsoftmax.auditing.terms import Terms
-from unsoftmax.results.access import RECORDED
+from unsoftmax.results.access import EXPLAINED, RECORDED
 from unsoftmax.results.audit import CLOSE, Cell, Limit
 
 
@@ -35,6 +35,8 @@ def limits(cells: Sequence[Cell], terms: Terms, unknowns: int, outputs: int | No
 
 def _fewest(access: str, unknowns: int, outputs: int | None) -> int:
     """Answers that hold as many numbers as there are unknowns; a label holds one bit of what a close copy needs."""
+    if access.startswith(EXPLAINED):
+        return 1  # an answer holds as many numbers as its sequence has
     if access == "labels only":
         return max(1, math.ceil((unknowns - 1) * math.log2(1 / CLOSE)))
     top = re.match(r"top (\d+) ", access)

@@ -97,8 +97,8 @@ def through(base: Learner, spec: OracleSpec, *, labels: float, averaged: float |
               may be long, one pass drowns the noise anyway.
     """
     single = isinstance(base, learners.SingleHead | learners.LowRank | learners.Approximate)
-    if spec.kind in EXPLAINED and isinstance(base, learners.Approximate):
-        return learners.SingleHead()
+    if spec.kind in EXPLAINED:
+        return learners.SingleHead() if isinstance(base, learners.Approximate) else base
     if spec.kind == "membership":
         if isinstance(base, learners.Membership):
             return base

@@ -160,13 +160,17 @@ class Cast:
 
 @dataclass(frozen=True)
 class Probabilities:
-    """Shows sigmoid(f), the probability of a class, to so many `decimals`; whoever asks undoes the link as he can."""
+    """Shows sigmoid(f), the probability of a class, to so many `decimals`; whoever asks undoes the link as he can.
+
+    Where the target itself answers with probabilities, these are its own.
+    """
 
     inner: Oracle
     decimals: int | None = None
 
     def __post_init__(self) -> None:
-        _require_no_link(self.inner, "Probabilities")
+        if self.inner.spec.link != "sigmoid":
+            _require_no_link(self.inner, "Probabilities")
 
     @property
     def spec(self) -> OracleSpec:
@@ -178,6 +182,20 @@ class Probabilities:
     def __call__(self, probes: Probes) -> Array:
         p = expit(self.inner(probes))
         return inverse("sigmoid", p if self.decimals is None else np.round(p, self.decimals))
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """Shows the value alone of answers that come with a gradient or attention maps."""
+
+    inner: Oracle
+
+    @property
+    def spec(self) -> OracleSpec:
+        return replace(self.inner.spec, kind="approximate" if self.inner.spec.tolerance else "value")
+
+    def __call__(self, probes: Probes) -> Array:
+        return np.asarray(self.inner(probes))[:, 0]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ def _closes(audit: Audit) -> tuple[str, str]:
     stopping = [c for c in _offered(audit) if c.leak == "none"]
     proved = list(dict.fromkeys(words for c in stopping if (words := _proof(c, audit))))
     held = [c for c in stopping if _proof(c, audit) is None and kind_of(c.defence) != "no defence"]
-    also = list(dict.fromkeys(c.defence for c in held))
+    own = audit.cells[0].access
+    also = list(dict.fromkeys(c.defence if c.access == own else f"{c.access}, {c.defence}" for c in held))
     today = f"not passed today, without proof: {'; '.join(also)}" if also else "everything else that was tried leaks"
     if not proved:
         return "nothing is proved to", today

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from unsoftmax.results.access import RECORDED, place_of
+from unsoftmax.results.access import EXPLANATIONS, RECORDED, place_of
 from unsoftmax.results.audit import Audit, Cell, duration, error_of
 
 _KINDS = (
@@ -47,7 +47,7 @@ def matrix(audit: Audit) -> str:
     columns = [kind for kind in _ORDER if kind in seen] + [kind for kind in seen if kind not in _ORDER]
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     body = "".join(
-        f'<tr><th scope="row">{escape(access)}</th>'
+        f'<tr><th scope="row">{escape(access)}{_unoffered(access)}</th>'
         + "".join(_cell(audit, name, found.get((access, name), ())) for name in columns)
         + "</tr>"
         for access in rows
@@ -57,6 +57,10 @@ def matrix(audit: Audit) -> str:
         f'<table class="matrix"><caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
+
+
+def _unoffered(access: str) -> str:
+    return "<span>if it were offered</span>" if access in EXPLANATIONS else ""
 
 
 def _cell(audit: Audit, column: str, cells: Sequence[Cell]) -> str:

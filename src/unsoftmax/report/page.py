@@ -40,14 +40,13 @@ def audit_page(audit: Audit, recovery: Recovery | None = None, truth: Model | No
     All of it stands in a saved audit; `recovery` and `truth` replace its evidence.
     """
     evidence = audit.evidence if recovery is None else evidence_of(recovery, truth)
-    drawn = {"ladder": audit_charts.ladder_chart(audit), "frontier": audit_charts.frontier_chart(audit)}
+    drawn: dict[str, charts.Chart] = {}
     sections = [
         answer(audit),
         matrix(audit) if audit.in_scope else "",
         section("Summary", bullets([*audit.recommendations, *_asked(evidence)]) + paragraph(_WORDS, "soft")),
         *_limits(audit),
-        section("Leak ladder", figure("ladder", drawn, _LADDER.format(audit.cells[0].access)) + _ladder_table(audit)),
-        section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit)),
+        *(_ladder_sections(audit, drawn) if audit.in_scope else ()),
         *([] if evidence is None else _evidence_sections(evidence, drawn)),
         section(
             "References", paragraph("What these findings are filed under.", "soft") + bullets(lines_of(EXTRACTION))
@@ -109,6 +108,14 @@ _FRONTIER = "Error of the copy against what it took; the stair joins the ways in
 
 def _priced(audit: Audit) -> bool:
     return any(cell.price for cell in audit.cells)
+
+
+def _ladder_sections(audit: Audit, drawn: dict[str, charts.Chart]) -> Iterator[str]:
+    """Every way in, as bars and a table, and what each error costs."""
+    drawn |= {"ladder": audit_charts.ladder_chart(audit), "frontier": audit_charts.frontier_chart(audit)}
+    words = _LADDER.format(audit.cells[0].access)
+    yield section("Leak ladder", figure("ladder", drawn, words) + _ladder_table(audit))
+    yield section("Cost frontier", figure("frontier", drawn, _FRONTIER) + _frontier_text(audit))
 
 
 def _limits(audit: Audit) -> Iterator[str]:

@@ -24,6 +24,9 @@ PROBABILITIES = "probabilities"
 EMBEDS = "prompt embeds"
 """Vectors of the attacker's choice in place of tokens, log-probabilities or logits as answers."""
 
+EXPLAINED = "answers with "
+"""How access begins whose answers are explained: input gradients, or attention maps."""
+
 EXPLANATIONS = ("input gradients", "attention maps")
 """Access levels that the target does not offer as it was audited: what explanations of its answers would give away."""
 
@@ -39,7 +42,12 @@ LEVELS: tuple[Level, ...] = (
     ),
     Level("logits", ("all logits",), "logits of every token", "show the likeliest few, without a bias"),
     Level("prompt-embeds", (EMBEDS,), "answers to vectors of the attacker's choice", "switch prompt embeds off"),
-    Level("explanations", EXPLANATIONS, "answers with their explanations", "do not serve explanations to strangers"),
+    Level(
+        "explanations",
+        (*EXPLANATIONS, EXPLAINED),
+        "answers with their explanations",
+        "do not serve explanations to strangers",
+    ),
     Level("logs", (RECORDED,), "recorded answers to others' traffic", "keep logs as carefully as weights"),
 )
 """From least to most that an attacker has to be given; the last needs no query at all."""

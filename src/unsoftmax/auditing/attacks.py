@@ -1,8 +1,8 @@
-"""Fresh noise is averaged away: each sequence is asked again and again, and the mean is taken for a rounded answer."""
+"""Ways to attack one cell, tried in turn: fresh noise is declared, then averaged away; explanations are left aside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,29 +44,56 @@ class Averaged:
         return np.asarray(np.mean([self.inner(probes) for _ in range(self.times)], axis=0))
 
 
-def by_averaging(defended: Oracle, seed: int, attack: Callable[[Oracle, int], Recovery]) -> Recovery:
-    """The first recovery that states a close copy, else the last; the bill has every asking of every attempt."""
-    deviation = _measured(defended, seed)
-    spent = Usage(asked=_LOOKS, billed=_LOOKS, tokens=_LOOKS)
-    for times in _TIMES:
-        last = times == _TIMES[-1]
+Attack = Callable[[Oracle, int], Recovery]
+"""Recovers from an oracle whose every answer is so many queries."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to attack: what it asks, how many queries each answer is, and what a reader should know of it."""
+
+    target: Oracle
+    run: Attack
+    times: int = 1
+    note: str = ""
+
+
+def in_turn(ways: Iterable[Way], spent: Usage) -> Recovery:
+    """The first recovery that states a close copy, else the last; the bill has every query of every way."""
+    left = list(ways)
+    for number, way in enumerate(left, 1):
         try:
-            recovery = attack(Averaged(defended, times, deviation), times)
+            recovery = way.run(way.target, way.times)
         except BudgetExceeded:
             raise
         except UnsoftmaxError as failure:
-            spent = _sum(spent, failure.recovery, times)
-            if last:
-                if failure.recovery is not None:
-                    failure.recovery = replace(failure.recovery, usage=spent)
-                raise
-            continue
-        spent = _sum(spent, recovery, times)
+            spent = _sum(spent, failure.recovery, way.times)
+            if number < len(left):
+                continue
+            if failure.recovery is not None:
+                failure.recovery = replace(failure.recovery, usage=spent)
+            raise
+        spent = _sum(spent, recovery, way.times)
         stated = recovery.certificate.stated_error
-        if last or (stated is not None and stated <= CLOSE):
-            words = f"each sequence was asked {times} times" if times > 1 else "the noise was declared"
-            return replace(recovery, usage=spent, notes=(f"{words}, its deviation measured first", *recovery.notes))
-    raise AssertionError("the last attempt returns or raises")
+        if number == len(left) or (stated is not None and stated <= CLOSE):
+            return replace(recovery, usage=spent, notes=(*([way.note] if way.note else []), *recovery.notes))
+    raise AssertionError("the last way returns or raises")
+
+
+def averaged_ways(defended: Oracle, seed: int, run: Attack) -> tuple[list[Way], Usage]:
+    """Against fresh noise: declared first, then averaged; and what measuring its deviation took."""
+    deviation = _measured(defended, seed)
+    notes = {1: "the noise was measured and declared"}
+    ways = [
+        Way(
+            Averaged(defended, times, deviation),
+            run,
+            times,
+            notes.get(times, f"each sequence was asked {times} times, and their mean declared"),
+        )
+        for times in _TIMES
+    ]
+    return ways, Usage(asked=_LOOKS, billed=_LOOKS, tokens=_LOOKS)
 
 
 def _measured(oracle: Oracle, seed: int) -> float:
