@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
-from unsoftmax.adapters.remote.wire import Wire, named
+from unsoftmax.adapters.remote.wire import Wire, _Named
 from unsoftmax.auditing import ladder
 from unsoftmax.auditing.attacks import Averaged
 from unsoftmax.oracles.base import of_source
@@ -65,7 +65,7 @@ def test_vectors_sent_to_a_language_model_have_their_name() -> None:
     assert ladder(spec, embeds=True)[0].access == "prompt embeds"
     for embeds in (True, False):
         wire = Wire(None, "model", "completions", None, None, {"embeds": embeds})
-        assert of_source(us.oracle(named(lambda X: X[:, -1], wire), 8, outputs=8), "embeds", False) is embeds
+        assert of_source(us.oracle(_Named(lambda X: X[:, -1], wire), 8, outputs=8), "embeds", False) is embeds
 
 
 def test_every_row_of_every_ladder_has_a_level_and_a_place() -> None:

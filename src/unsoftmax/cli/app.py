@@ -32,12 +32,13 @@ app = typer.Typer(
 
 _START = """What does my model give away, and is it still my model? For models you own or are permitted to test.
 
-  unsoftmax demo                                    see it: recover, audit, compare (under a minute)
-  unsoftmax diagnose TARGET                         what kind of model answers
-  unsoftmax audit TARGET --price 0.001              what leaks, at what price, what a defence buys
-  unsoftmax compare TARGET shipped.safetensors      is it the model that was shipped, and what changed
-  unsoftmax fit log.npz                             what recorded traffic gives away
-  unsoftmax exposure URL                            which doors of a model server are open
+  unsoftmax demo                                      see it: recover, audit, compare (under a minute)
+  unsoftmax diagnose TARGET                           what kind of model answers
+  unsoftmax recover TARGET --output copy.safetensors  its weights from its answers, with the proof
+  unsoftmax audit TARGET --price 0.001                what leaks, at what price, what a defence buys
+  unsoftmax compare TARGET shipped.safetensors        is it the model that was shipped, and what changed
+  unsoftmax fit log.npz                               what recorded traffic gives away
+  unsoftmax exposure URL                              which doors of a model server are open
 
 TARGET is a .safetensors or .onnx file, model.py:factory, or the address of a server.
 All commands: unsoftmax --help"""

@@ -49,7 +49,8 @@ td.title { min-width: 14rem; }
 .matrix td { border: 2px solid var(--paper); background: var(--faint); border-radius: .4rem; min-width: 0; }
 .matrix td:last-child { min-width: 0; }
 .matrix td.empty, .matrix thead td { background: none; }
-.matrix td span, .matrix th span { display: block; font-size: .8rem; color: var(--soft); font-variant-numeric: tabular-nums; }
+.matrix td span, .matrix th span { display: block; font-size: .8rem; font-weight: 400; color: var(--soft); }
+.matrix td span { font-variant-numeric: tabular-nums; }
 .matrix td.exact { border-top-color: var(--exact); } .matrix .exact b { color: var(--exact); }
 .matrix td.close { border-top-color: var(--close); } .matrix .close b { color: var(--close); }
 .matrix td.rough { border-top-color: var(--rough); } .matrix .rough b { color: var(--rough); }
