@@ -8,6 +8,7 @@ noise       how far rounding may take an answer
 designs     what to ask: near ties, single tokens, longer sequences
 statistics  tails, bets and power
 power       the smallest change that would have been seen
+row_space   an output layer as the reference
 detection   does it differ at all
 findings    what a comparison says
 explain     what changed, in the order that matters

@@ -14,8 +14,10 @@ from unsoftmax.comparing.detection import Detection, Plan, detect, plan
 from unsoftmax.comparing.explain import explain as explaining
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.references import Reference, reference_of
+from unsoftmax.comparing.row_space import row_space
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Asking, configuration
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.metering import Budget
@@ -62,6 +64,7 @@ def compare(
                 or any callable (batch, N, d) -> answers. It is free to ask. What changed is told for heads and layers
                 whose weights it holds; other references give detection, and number formats where weights can be
                 reached. A recovery is held to the error that its certificate states: "same" is then said up to it.
+                An OutputLayer is compared by its row space, with a language model (us.logit_oracle).
     arithmetic  number format in which the target computes ("float64", "float32", "float16", "bfloat16"); None: the
                 oracle's dtype, or float32 where all answers of a float64 oracle are float32 numbers.
     alpha       probability of saying "differs" of an unchanged target, all tests together.
@@ -74,6 +77,10 @@ def compare(
     check_settings(oracle.spec, arithmetic, alpha, smallest)
     known = reference_of(reference, oracle.spec)
     settings = Comparing(digest(reference, known), alpha, smallest, explain, arithmetic)
+    if isinstance(known.model, OutputLayer):
+        asking = row_space(known.model, oracle.spec, seed)
+    else:
+        asking = program(known, oracle.spec, settings, seed)
     limits = budget if isinstance(budget, Budget) else Budget(queries=budget)
     configured = configuration(settings)
     with opened(ledger, oracle, configured, seed) as store:
@@ -81,10 +88,10 @@ def compare(
         with working(executor, concurrency) as workers, watching(progress, 0) as watch:
             in_flight = max(concurrency, 1 if executor is None else 8)
             stack = Stack(oracle, limits, store, workers, in_flight=in_flight)
-            if stack.near is not None and known.model is not None:
+            if stack.near is not None and known.model is not None and not isinstance(known.model, OutputLayer):
                 # Whatever changed, the reference knows what last digits of tokens do to an answer.
                 stack.near.follow(known.model, oracle.spec.dim)
-            found = run(program(known, oracle.spec, settings, seed), stack, watch)
+            found = run(asking, stack, watch)
     provenance = plain(
         {
             "version": installed_version(),

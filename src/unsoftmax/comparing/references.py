@@ -13,9 +13,11 @@ import numpy as np
 
 from unsoftmax import models
 from unsoftmax.comparing.heads import Heads, heads_of
+from unsoftmax.comparing.row_space import check_reference
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.files import RECOVERY_FORMAT, read_safetensors
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Recovery
@@ -120,7 +122,10 @@ def reference_of(given: Any, spec: OracleSpec) -> Reference:
             f"`reference` must be a model, an oracle, a PyTorch module, a .safetensors or .onnx file or a callable "
             f"(got {type(given).__name__})."
         )
-    _check_answers(found, spec)
+    if isinstance(found.model, OutputLayer):
+        check_reference(found.model, spec)
+    else:
+        _check_answers(found, spec)
     return found
 
 
