@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unsoftmax.errors import OracleError
@@ -18,6 +19,9 @@ class Door:
 
     path is below the server's root. A server may answer an open door with what is wrong with what came through it:
     `shut` are the words, its own, by which such a refusal (status 400) says that the door is closed all the same.
+    count   the field of the body that says how many numbers to show: how many it will show at most is then looked for.
+    tells   what is worth repeating of an answer, such as a version.
+    text    the answer is plain text, not JSON.
     """
 
     name: str
@@ -28,6 +32,13 @@ class Door:
     learner: str
     closes: str
     shut: tuple[str, ...] = ()
+    count: str = ""
+    tells: Callable[[Any], str] | None = None
+    text: bool = False
+
+    def asking(self, many: int) -> Door:
+        """The same door, asked for so many numbers."""
+        return replace(self, body={**(self.body or {}), self.count: many})
 
     def opened_by(self, error: Exception) -> bool:
         """Whether a refusal shows that the door is open."""
@@ -35,27 +46,53 @@ class Door:
         return bool(self.shut) and status == 400 and not any(words in str(error) for words in self.shut)
 
 
-def _shown(said: Any) -> int:
+def _values(said: Any) -> list[float]:
     logprobs = said["choices"][0]["logprobs"]
     if isinstance(logprobs.get("content"), list):
-        return len(logprobs["content"][0]["top_logprobs"])
-    return len(logprobs["top_logprobs"][0])
+        return [float(item["logprob"]) for item in logprobs["content"][0]["top_logprobs"]]
+    return [float(value) for value in logprobs["top_logprobs"][0].values()]
+
+
+def _shown(said: Any) -> int:
+    return len(_values(said))
+
+
+_CERTAIN = -0.01
+"""Log-probability above which a token is as good as certain: one that a bias of 100 lifts is so to 1e-40."""
+
+
+def _lifted(said: Any) -> bool:
+    """Whether a bias acts on what is shown: the likeliest token is then certain."""
+    return max(_values(said)) > _CERTAIN
+
+
+_MORE_THAN_ALL = 1.01
+"""Sum of exponentials that probabilities, rounded to two decimals of their logarithm, do not reach."""
+
+
+def _raw(said: Any) -> bool:
+    """Whether numbers cannot be log-probabilities: their exponentials add up to more than 1."""
+    return sum(math.exp(min(value, 100.0)) for value in _values(said)) > _MORE_THAN_ALL
 
 
 def _embedding(said: Any) -> int:
     return len(said["data"][0]["embedding"])
 
 
-def doors(model: str, many: int) -> tuple[Door, ...]:
-    """All doors of a server for a model of that name; `many` log-probabilities are asked for at once."""
+def doors(model: str) -> tuple[Door, ...]:
+    """All doors of a server for a model of that name."""
     ask = {"model": model, "prompt": [[1]], "max_tokens": 1, "temperature": 0}
-    return (*_completions(ask, many), *_vectors(model), *_own(many), *_beside(ask))
+    return (*_completions(ask), *_vectors(model), *_own(), *_beside(ask), *_told())
+
+
+FEW = 5
+"""Numbers asked for at first: a service that shows any shows five."""
 
 
 _WIDTH = "hidden width and output layer"
 
 
-def _completions(ask: dict[str, Any], many: int) -> tuple[Door, ...]:
+def _completions(ask: dict[str, Any]) -> tuple[Door, ...]:
     """What the completions of the OpenAI interface show."""
     return (
         Door("models", "v1/models", None, lambda said: len(said["data"]), "names of the models", "-", "an API key"),
@@ -71,29 +108,30 @@ def _completions(ask: dict[str, Any], many: int) -> tuple[Door, ...]:
         Door(
             "logprobs",
             "v1/completions",
-            {**ask, "logprobs": 5},
+            {**ask, "logprobs": FEW},
             _shown,
-            f"{_WIDTH}, where the likeliest tokens overlap",
-            'OutputLayer, shows="top"',
-            "no logprobs",
+            f"{_WIDTH}: from d + 31 prompts where all are shown, else where the likeliest tokens overlap",
+            "OutputLayer",
+            "a small --max-logprobs (vLLM), or no logprobs",
+            count="logprobs",
         ),
         Door(
-            "many logprobs",
+            "raw logits",
             "v1/completions",
-            {**ask, "logprobs": many},
-            _shown,
-            f"{_WIDTH}, from d + 31 prompts",
-            "OutputLayer",
-            "a small --max-logprobs (vLLM)",
+            {**ask, "logprobs": FEW},
+            _raw,
+            "logits before the softmax: their common part, and a softcap",
+            'OutputLayer, shows="logits"',
+            "--logprobs-mode raw_logprobs (vLLM)",
         ),
         Door(
             "logit bias",
             "v1/completions",
             {**ask, "logprobs": 1, "logit_bias": {"1": 100}},
-            _shown,
+            _lifted,
             f"{_WIDTH}, k - 1 tokens a request",
             'OutputLayer, shows="chosen"',
-            "log-probabilities before the bias",
+            "log-probabilities before the bias (vLLM: --logprobs-mode raw_logprobs)",
         ),
     )
 
@@ -123,34 +161,37 @@ def _vectors(model: str) -> tuple[Door, ...]:
     )
 
 
-def _own(many: int) -> tuple[Door, ...]:
+def _own() -> tuple[Door, ...]:
     """Interfaces of single servers."""
     one = {"max_new_tokens": 1, "temperature": 0}
     return (
         Door(
             "llama.cpp completion",
             "completion",
-            {"prompt": [1], "n_predict": 1, "n_probs": many},
+            {"prompt": [1], "n_predict": 1, "n_probs": FEW},
             lambda said: len(said["completion_probabilities"][0]["top_logprobs"]),
             f"{_WIDTH}, from d + 31 prompts",
             "OutputLayer",
             "--api-key (llama.cpp)",
+            count="n_probs",
         ),
         Door(
             "sglang generate",
             "generate",
-            {"input_ids": [[1]], "sampling_params": one, "return_logprob": True, "top_logprobs_num": 5},
+            {"input_ids": [[1]], "sampling_params": one, "return_logprob": True, "top_logprobs_num": FEW},
             lambda said: len((said[0] if isinstance(said, list) else said)["meta_info"]["output_top_logprobs"][0]),
             f"{_WIDTH}, and vectors as input_embeds",
             "OutputLayer, AttentionLayer",
             "--api-key (SGLang)",
+            count="top_logprobs_num",
         ),
         Door("tei embed", "embed", {"inputs": [[1]]}, lambda said: len(said[0]), "embeddings", "compare", "an API key"),
     )
 
 
 def _beside(ask: dict[str, Any]) -> tuple[Door, ...]:
-    """Ways around a key, and what a server says of itself."""
+    """Ways around a key: routes that servers leave open beside /v1. None of them changes anything."""
+    one = {"model": ask["model"], "input": [1]}
     return (
         Door(
             "invocations",
@@ -162,6 +203,18 @@ def _beside(ask: dict[str, Any]) -> tuple[Door, ...]:
             "a proxy in front",
         ),
         Door(
+            "pooling", "pooling", one, lambda said: bool(said["data"]), "hidden states", "compare", "a proxy in front"
+        ),
+        Door(
+            "tokenize",
+            "tokenize",
+            {"model": ask["model"], "prompt": "a", "content": "a"},
+            lambda said: len(said["tokens"]),
+            "text to ids: prompts of chosen ids become easy",
+            "-",
+            "a proxy in front",
+        ),
+        Door(
             "open inference",
             "v2",
             None,
@@ -169,23 +222,39 @@ def _beside(ask: dict[str, Any]) -> tuple[Door, ...]:
             "any tensor the model takes",
             "all",
             "an API key",
+            tells=lambda said: f"{said['name']} {said.get('version', '')}",
         ),
-        Door(
+    )
+
+
+def _told() -> tuple[Door, ...]:
+    """What a server says of itself, and of others who use it."""
+
+    def version(said: Any) -> str:
+        return str(said["version"])
+
+    def told(name: str, path: str, gives: str, closes: str, **more: Any) -> Door:
+        return Door(name, path, None, more.pop("read", bool), gives, "-", closes, **more)
+
+    known = "its version: which known holes it has"
+    return (
+        told("version", "version", known, "a proxy in front (vLLM)", read=lambda s: bool(s["version"]), tells=version),
+        told("info", "info", "model, limits and version", "an API key (TEI)", tells=version),
+        told("server info", "get_server_info", "all settings", "--api-key (SGLang)", tells=version),
+        told(
             "server settings",
             "props",
-            None,
-            lambda said: bool(said),
             "settings and chat template",
-            "-",
-            "no --props (llama.cpp)",
+            "--api-key (llama.cpp)",
+            tells=lambda said: str(said.get("build_info", "")),
         ),
-        Door(
+        told("slots", "slots", "what others are asking right now", "--no-slots (llama.cpp)"),
+        told("metrics", "metrics", "how much the server is used", "a proxy in front", text=True),
+        told(
             "interface",
             "openapi.json",
-            None,
-            lambda said: len(said["paths"]),
             "the list of all routes",
-            "-",
-            "no public schema",
+            "--disable-fastapi-docs (vLLM)",
+            read=lambda said: len(said["paths"]),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,12 +13,18 @@ from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.exposure.doors import Door, doors
 
 _MANY = 1000
-"""Log-probabilities asked for at once: no service shows so many by default, and one that does shows all."""
+"""Numbers asked for at once: no service shows so many by default, and one that does shows all."""
+
+_USUAL = 20
+"""Log-probabilities that services show at most unless told otherwise."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A door: open or not, `shown` numbers behind it, and what it means for its owner."""
+    """A door: open or not, `shown` numbers at most behind it, and what it means for its owner.
+
+    reason  why it is closed, or what the server said that is worth repeating.
+    """
 
     name: str
     path: str
@@ -51,9 +57,10 @@ class Exposure:
         head = f"{self.url}: {len(self.open)} of {len(self.findings)} doors are open ({self.requests} requests)"
         lines = [head, *([f"  it calls itself {self.server}"] if self.server else [])]
         for finding in self.open:
-            shown = f", {finding.shown} numbers" if finding.shown else ""
-            key = ", without the key" if finding.without_key else ""
-            lines.append(f"  {finding.name} (/{finding.path}{shown}{key}): gives {finding.gives}")
+            shown = f", {_counted(finding)}" if finding.shown else ""
+            key = ", without a key" if finding.without_key else ""
+            said = f" ({finding.reason})" if finding.reason else ""
+            lines.append(f"  {finding.name} (/{finding.path}{shown}{key}): gives {finding.gives}{said}")
             lines.append(f"      learner: {finding.learner}; closed by: {finding.closes}")
         closed = ", ".join(finding.name for finding in self.findings if not finding.open)
         return "\n".join([*lines, f"  closed or absent: {closed or 'none'}"])
@@ -62,7 +69,9 @@ class Exposure:
 def exposure(
     url: str, model: str = "model", *, allowed: bool = False, token_variable: str = "OPENAI_API_KEY", **carrying: Any
 ) -> Exposure:
-    """Say which doors of a server are open: about two read-only requests each, one token generated at most.
+    """Say which doors of a server are open: one or two read-only requests each, one token generated at most.
+
+    How many log-probabilities are shown is found by asking for fewer until an answer comes, a dozen requests at most.
 
     Only for servers you own or may test: addresses other than loopback need allowed=True. `url` is the server's root
     ("http://host:8000"); a key is read from `token_variable`, and every door is tried without it as well.
@@ -76,18 +85,46 @@ def exposure(
     carrier = transport(root, token_variable=token_variable, **{"retries": 0, "timeout": 10.0, **carrying})
     stranger = transport(root, token_variable="UNSOFTMAX_NO_KEY", **{"retries": 0, "timeout": 10.0, **carrying})
     keyed = bool(os.environ.get(token_variable))
-    findings, requests, server = [], 0, ""
-    for door in doors(model, _MANY):
+    findings, server, knocked = [], "", 0
+    for door in doors(model):
         found, name = _knock(carrier, door)
-        requests, server = requests + 1, server or name
+        knocked, server = knocked + 1, server or name
+        if found.open and door.count:
+            most, asked = _most(carrier, door, found.shown or 0)
+            found, knocked = replace(found, shown=most), knocked + asked
         if keyed and found.open:
             again, _ = _knock(stranger, door)
-            requests += 1
-            found = Finding(**{**asdict(found), "without_key": again.open})
+            knocked += 1
+            found = replace(found, without_key=again.open)
         elif found.open:
-            found = Finding(**{**asdict(found), "without_key": True})
+            found = replace(found, without_key=True)
         findings.append(found)
-    return Exposure(root, server, tuple(findings), requests)
+    return Exposure(root, server, tuple(findings), knocked)
+
+
+def _most(carrier: Transport, door: Door, few: int) -> tuple[int, int]:
+    """The most numbers that a door shows, up to `_MANY`, and the requests it took to know; `few` it showed already."""
+    fewest, beyond, asked = few, _MANY + 1, 0
+    tries = [_MANY, _USUAL, _USUAL + 1]
+    while beyond - fewest > 1:
+        many = tries.pop(0) if tries else (fewest + beyond) // 2
+        if not fewest < many < beyond:
+            continue
+        found, _ = _knock(carrier, door.asking(many))
+        asked += 1
+        if not found.open:
+            beyond = many
+        elif (found.shown or 0) < many:
+            return max(fewest, found.shown or 0), asked
+        else:
+            fewest = many
+    return fewest, asked
+
+
+def _counted(finding: Finding) -> str:
+    if finding.shown == _MANY:
+        return f"{_MANY} numbers and more"
+    return f"{finding.shown} number{'' if finding.shown == 1 else 's'}"
 
 
 def _knock(carrier: Transport, door: Door) -> tuple[Finding, str]:
@@ -96,7 +133,9 @@ def _knock(carrier: Transport, door: Door) -> tuple[Finding, str]:
     try:
         carrier.pace.wait(1)
         answer = carrier.send("GET" if body is None else "POST", door.path, body, {"Content-Type": "application/json"})
-        seen = door.read(json.loads(answer.content))
+        said = answer.content.decode(errors="replace") if door.text else json.loads(answer.content)
+        seen = door.read(said)
+        told = carrier.without_token(" ".join(door.tells(said).split())[:80]) if door.tells else ""
     except Unanswered as error:
         if error.absent:
             raise error.told(carrier.url, 1, "check the url") from None
@@ -109,7 +148,7 @@ def _knock(carrier: Transport, door: Door) -> tuple[Finding, str]:
     shown = None if isinstance(seen, bool) else int(seen)
     opened = bool(seen)
     name = answer.headers.get("server", "")
-    return Finding(door.name, door.path, opened, shown if opened else None, False, **kept), name
+    return Finding(door.name, door.path, opened, shown if opened else None, False, **kept, reason=told), name
 
 
 def _closed(door: Door, reason: str) -> Finding:

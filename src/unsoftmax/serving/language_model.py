@@ -246,6 +246,9 @@ def application(service: LanguageService) -> Starlette:
         meta = {"n_vocab": service.model.vocabulary, "n_embd": service.model.dim}
         return JSONResponse({"object": "list", "data": [{"id": service.name, "object": "model", "meta": meta}]})
 
+    async def version(_: Request) -> Response:
+        return JSONResponse({"version": "practice"})
+
     async def counted(_: Request) -> Response:
         return JSONResponse({"requests": service.requests, "sequences": service.sequences})
 
@@ -263,4 +266,5 @@ def application(service: LanguageService) -> Starlette:
             return error(str(problem), 400)
 
     routes = [Route(path, asked, methods=["POST"]) for path in service.paths]
-    return Starlette(routes=[Route("/v1/models", listed), Route("/stats", counted), *routes])
+    told = [Route("/v1/models", listed), Route("/version", version), Route("/stats", counted)]
+    return Starlette(routes=[*told, *routes])
