@@ -19,8 +19,9 @@ def names(found: us.Exposure) -> set[str]:
 
 
 def test_open_doors_are_named() -> None:
-    with language_server(LanguageService(MODEL)) as url:
+    with language_server(service := LanguageService(MODEL)) as url:
         found = us.exposure(f"{url}/v1", rate=math.inf)
+    assert service.requests < found.requests <= 80
     assert {"models", "token ids", "logprobs", "logit bias", "embeddings", "prompt embeds", "version"} <= names(found)
     assert {"llama.cpp completion", "sglang generate", "tei embed"} <= names(found)
     assert names(found).isdisjoint({"open inference", "raw logits", "invocations", "metrics", "slots"})

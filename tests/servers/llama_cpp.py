@@ -21,6 +21,9 @@ p.model.path = sys.argv[1]
 p.port, p.hostnames = 0, ["127.0.0.1"]
 p.n_ctx, p.n_parallel, p.warmup = 2048, 2, False
 p.cpuparams.n_threads = 1
+if "exact" in sys.argv[3:]:
+    p.cache_type_k = p.cache_type_v = x.ggml_type.GGML_TYPE_F32
+    p.flash_attn_type = x.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
 p.embedding = sys.argv[2] == "embedding"
 if p.embedding:
     p.pooling_type = x.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
@@ -54,6 +57,8 @@ def write_gguf(model: Llama, path: Path) -> None:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
+    writer.add_chat_template("{% for message in messages %}{{ message.content }}{% endfor %}")
 
     def put(name: str, weight: np.ndarray) -> None:
         writer.add_tensor(name, np.ascontiguousarray(weight, dtype=np.float32))
@@ -77,10 +82,11 @@ def write_gguf(model: Llama, path: Path) -> None:
 
 
 @contextmanager
-def llama_cpp_server(gguf_path: Path, mode: str = "completion") -> Iterator[str]:
-    """The address of the server; its own words go nowhere."""
+def llama_cpp_server(gguf_path: Path, mode: str = "completion", exact: bool = True) -> Iterator[str]:
+    """The address of the server; its own words go nowhere. Keys and values are kept in float32 if `exact`, else as
+    the server does by default, in float16."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE, str(gguf_path), mode],
+        [sys.executable, "-c", _SERVE, str(gguf_path), mode, *(["exact"] if exact else [])],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -22,7 +22,7 @@ def exposure(
     as_json: settings.Json = False,
     debug: settings.Debug = False,
 ) -> None:
-    """Say which doors of a server are open, what each gives away and what closes it: some 20 to 50 read-only requests.
+    """Say which doors of a server are open, what each gives away and what closes it: some 20 to 60 read-only requests.
 
     Only for servers you own or may test; addresses other than this machine need --i-may-test-this.
 

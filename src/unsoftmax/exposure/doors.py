@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unsoftmax.errors import OracleError
-
 Read = Callable[[Any], int | bool]
 """From what the server said: how many numbers it showed, or whether the door is open at all."""
 
@@ -17,8 +15,9 @@ Read = Callable[[Any], int | bool]
 class Door:
     """One request, and what an answer with status 200 that `read` understands means.
 
-    path is below the server's root. A server may answer an open door with what is wrong with what came through it:
-    `shut` are the words, its own, by which such a refusal (status 400) says that the door is closed all the same.
+    path is below the server's root. A server may answer an open door with what is wrong with what came through it: a
+    request that is answered without the field `adds` and refused with it was read, unless the refusal has one of the
+    words `shut`, by which servers say that they do not take the field at all.
     count   the field of the body that says how many numbers to show: how many it will show at most is then looked for.
     tells   what is worth repeating of an answer, such as a version.
     text    the answer is plain text, not JSON.
@@ -31,6 +30,7 @@ class Door:
     gives: str
     learner: str
     closes: str
+    adds: str = ""
     shut: tuple[str, ...] = ()
     count: str = ""
     tells: Callable[[Any], str] | None = None
@@ -40,10 +40,15 @@ class Door:
         """The same door, asked for so many numbers."""
         return replace(self, body={**(self.body or {}), self.count: many})
 
-    def opened_by(self, error: Exception) -> bool:
-        """Whether a refusal shows that the door is open."""
-        status = error.http_status if isinstance(error, OracleError) else None
-        return bool(self.shut) and status == 400 and not any(words in str(error) for words in self.shut)
+    @property
+    def without(self) -> dict[str, Any]:
+        """The body without the field that it adds."""
+        return {name: value for name, value in (self.body or {}).items() if name != self.adds}
+
+    def read_and_refused(self, status: int | None, words: str) -> bool:
+        """Whether a refusal shows that what the field holds was looked at."""
+        said = words.lower()
+        return bool(self.adds) and status in (400, 422, 500) and not any(word in said for word in self.shut)
 
 
 def _values(said: Any) -> list[float]:
@@ -138,16 +143,19 @@ def _completions(ask: dict[str, Any]) -> tuple[Door, ...]:
 
 def _vectors(model: str) -> tuple[Door, ...]:
     """Real vectors in and out by the same interface."""
+    ask = {"model": model, "prompt": [[1]], "max_tokens": 1, "temperature": 0}
     return (
         Door(
             "prompt embeds",
             "v1/completions",
-            {"model": model, "prompt_embeds": "AA==", "max_tokens": 1},
-            lambda said: bool(said["choices"]),
+            {**ask, "prompt_embeds": "AA=="},
+            # No tensor: an answer means that the field was passed over.
+            lambda _: False,
             "chosen real vectors: whole attention layers",
             "AttentionLayer",
             "no --enable-prompt-embeds (vLLM)",
-            shut=("not enabled", "enable-prompt-embeds"),
+            adds="prompt_embeds",
+            shut=("not enabled", "enable-prompt-embeds", "unexpected", "unrecognized", "unknown", "extra", "permitted"),
         ),
         Door(
             "embeddings",

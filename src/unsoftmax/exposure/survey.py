@@ -82,74 +82,92 @@ def exposure(
             f"{root} is not on this machine: knocking at its doors is for servers you own or may test. If that is so, "
             "pass allowed=True (--i-may-test-this on the command line)."
         )
-    carrier = transport(root, token_variable=token_variable, **{"retries": 0, "timeout": 10.0, **carrying})
-    stranger = transport(root, token_variable="UNSOFTMAX_NO_KEY", **{"retries": 0, "timeout": 10.0, **carrying})
+    how = {"retries": 0, "timeout": 10.0, **carrying}
+    guest = Visitor(transport(root, token_variable=token_variable, **how))
+    stranger = Visitor(transport(root, token_variable="UNSOFTMAX_NO_KEY", **how))
     keyed = bool(os.environ.get(token_variable))
-    findings, server, knocked = [], "", 0
+    findings = []
     for door in doors(model):
-        found, name = _knock(carrier, door)
-        knocked, server = knocked + 1, server or name
+        found = guest.knock(door)
         if found.open and door.count:
-            most, asked = _most(carrier, door, found.shown or 0)
-            found, knocked = replace(found, shown=most), knocked + asked
-        if keyed and found.open:
-            again, _ = _knock(stranger, door)
-            knocked += 1
-            found = replace(found, without_key=again.open)
-        elif found.open:
-            found = replace(found, without_key=True)
+            found = replace(found, shown=guest.most(door, found.shown or 0))
+        if found.open:
+            found = replace(found, without_key=not keyed or stranger.knock(door).open)
         findings.append(found)
-    return Exposure(root, server, tuple(findings), knocked)
+    return Exposure(root, guest.server, tuple(findings), guest.knocks + stranger.knocks)
 
 
-def _most(carrier: Transport, door: Door, few: int) -> tuple[int, int]:
-    """The most numbers that a door shows, up to `_MANY`, and the requests it took to know; `few` it showed already."""
-    fewest, beyond, asked = few, _MANY + 1, 0
-    tries = [_MANY, _USUAL, _USUAL + 1]
-    while beyond - fewest > 1:
-        many = tries.pop(0) if tries else (fewest + beyond) // 2
-        if not fewest < many < beyond:
-            continue
-        found, _ = _knock(carrier, door.asking(many))
-        asked += 1
-        if not found.open:
-            beyond = many
-        elif (found.shown or 0) < many:
-            return max(fewest, found.shown or 0), asked
-        else:
-            fewest = many
-    return fewest, asked
+@dataclass
+class Visitor:
+    """Knocks at doors by one transport; counts, and notes what the server calls itself."""
+
+    carrier: Transport
+    knocks: int = 0
+    server: str = ""
+
+    def knock(self, door: Door) -> Finding:
+        """What one request shows of a door."""
+        body = None if door.body is None else json.dumps(door.body).encode()
+        method, headers = "GET" if body is None else "POST", {"Content-Type": "application/json"}
+        self.knocks += 1
+        try:
+            self.carrier.pace.wait(1)
+            answer = self.carrier.send(method, door.path, body, headers)
+            said = answer.content.decode(errors="replace") if door.text else json.loads(answer.content)
+            seen = door.read(said)
+            told = " ".join(door.tells(said).split())[:80] if door.tells else ""
+        except Unanswered as error:
+            if error.absent:
+                raise error.told(self.carrier.url, 1, "check the url") from None
+            # A server that fails on what a field holds has read it.
+            return self._refused(door, 500 if str(error).startswith("500 ") else None, str(error))
+        except (OracleError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+            return self._refused(door, getattr(error, "http_status", None), str(error))
+        self.server = self.server or answer.headers.get("server", "")
+        shown = None if isinstance(seen, bool) or not seen else int(seen)
+        return _finding(door, bool(seen), self.carrier.without_token(told), shown)
+
+    def _refused(self, door: Door, status: int | None, reason: str) -> Finding:
+        """A closed door; an open one if the same request is answered without what it adds."""
+        opened = False
+        if door.read_and_refused(status, reason):
+            plain = replace(door, body=door.without, adds="", read=lambda said: bool(said["choices"]))
+            opened = self.knock(plain).open
+        return _finding(door, opened, self.carrier.without_token(" ".join(reason.split())[:200]))
+
+    def most(self, door: Door, few: int) -> int:
+        """The most numbers that a door shows, up to `_MANY`; `few` it showed already."""
+        fewest, beyond = few, _MANY + 1
+        tries = [_MANY, _USUAL, _USUAL + 1]
+        while beyond - fewest > 1:
+            many = tries.pop(0) if tries else (fewest + beyond) // 2
+            if not fewest < many < beyond:
+                continue
+            found = self.knock(door.asking(many))
+            if not found.open:
+                beyond = many
+            elif (found.shown or 0) < many:
+                return max(fewest, found.shown or 0)
+            else:
+                fewest = many
+        return fewest
+
+
+def _finding(door: Door, opened: bool, reason: str, shown: int | None = None) -> Finding:
+    return Finding(
+        door.name,
+        door.path,
+        opened,
+        shown,
+        False,
+        gives=door.gives,
+        learner=door.learner,
+        closes=door.closes,
+        reason=reason,
+    )
 
 
 def _counted(finding: Finding) -> str:
     if finding.shown == _MANY:
         return f"{_MANY} numbers and more"
     return f"{finding.shown} number{'' if finding.shown == 1 else 's'}"
-
-
-def _knock(carrier: Transport, door: Door) -> tuple[Finding, str]:
-    body = None if door.body is None else json.dumps(door.body).encode()
-    kept = {"gives": door.gives, "learner": door.learner, "closes": door.closes}
-    try:
-        carrier.pace.wait(1)
-        answer = carrier.send("GET" if body is None else "POST", door.path, body, {"Content-Type": "application/json"})
-        said = answer.content.decode(errors="replace") if door.text else json.loads(answer.content)
-        seen = door.read(said)
-        told = carrier.without_token(" ".join(door.tells(said).split())[:80]) if door.tells else ""
-    except Unanswered as error:
-        if error.absent:
-            raise error.told(carrier.url, 1, "check the url") from None
-        return _closed(door, str(error)), ""
-    except (OracleError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        reason = carrier.without_token(" ".join(str(error).split())[:200])
-        if door.opened_by(error):
-            return Finding(door.name, door.path, True, None, False, **kept, reason=reason), ""
-        return _closed(door, reason), ""
-    shown = None if isinstance(seen, bool) else int(seen)
-    opened = bool(seen)
-    name = answer.headers.get("server", "")
-    return Finding(door.name, door.path, opened, shown if opened else None, False, **kept, reason=told), name
-
-
-def _closed(door: Door, reason: str) -> Finding:
-    return Finding(door.name, door.path, False, None, False, door.gives, door.learner, door.closes, reason)
