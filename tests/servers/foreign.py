@@ -1,7 +1,8 @@
 """Servers that are not ours, each in a virtual environment and a process group of its own, on loopback.
 
 Their pins clash with newer packages, so they are never installed beside unsoftmax. An environment is made once, in
-`.venv-mlserver` or `.venv-triton`, or taken from the variable MLSERVER_PYTHON or TRITON_PYTHON.
+`.venv-mlserver`, `.venv-triton` or `.venv-infinity`, or taken from the variable MLSERVER_PYTHON, TRITON_PYTHON or
+INFINITY_PYTHON.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 MODELS = Path(__file__).parent
 
 
-def environment(name: str, requirement: str) -> Path:
+def environment(name: str, *requirements: str) -> Path:
     """Python of an environment with the server; made if there is none."""
     if f"{name.upper()}_PYTHON" in os.environ:
         return Path(os.environ[f"{name.upper()}_PYTHON"])
@@ -34,7 +35,7 @@ def environment(name: str, requirement: str) -> Path:
     if not (folder / ".ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", requirement], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *requirements], check=True)
         (folder / ".ready").touch()
     return python
 
@@ -52,7 +53,7 @@ class Server:
 
 @contextmanager
 def mlserver(folder: Path, W: np.ndarray, v: np.ndarray) -> Iterator[Server]:
-    ports = [_free() for _ in range(3)]
+    ports = [free_port() for _ in range(3)]
     _weights(folder, W, v)
     shutil.copy(MODELS / "mlserver_model.py", folder / "head_model.py")
     settings = {"host": "127.0.0.1", "http_port": ports[0], "grpc_port": ports[1], "metrics_port": ports[2]}
@@ -66,14 +67,14 @@ def mlserver(folder: Path, W: np.ndarray, v: np.ndarray) -> Iterator[Server]:
     (folder / "settings.json").write_text(json.dumps({**settings, "parallel_workers": 0}))
     (folder / "model-settings.json").write_text(json.dumps(model))
     command = [environment("mlserver", "mlserver>=1.6,<2"), "-m", "mlserver.cli.main", "start", folder]
-    with _running(command, folder, ports[0], {"PYTHONPATH": str(folder)}) as server:
+    with running(command, folder, ports[0], {"PYTHONPATH": str(folder)}) as server:
         yield server
 
 
 @contextmanager
 def triton(folder: Path, W: np.ndarray, v: np.ndarray) -> Iterator[Server]:
     """The server and its Python backend as nvidia-pytriton packs them."""
-    port = _free()
+    port = free_port()
     _weights(folder, W, v)
     python = environment("triton", "nvidia-pytriton>=0.5")
     find = "import numpy, pytriton, sys; print(pytriton.__path__[0], numpy.__path__[0], '%d.%d' % sys.version_info[:2])"
@@ -103,7 +104,20 @@ def triton(folder: Path, W: np.ndarray, v: np.ndarray) -> Iterator[Server]:
     ]
     libraries = ":".join(str(path) for path in package.parent.glob("nvidia_pytriton*.libs"))
     (folder / "packages").write_text(str(numpy.parent))
-    with _running(command, folder, port, {"LD_LIBRARY_PATH": libraries}) as server:
+    with running(command, folder, port, {"LD_LIBRARY_PATH": libraries}) as server:
+        yield server
+
+
+@contextmanager
+def infinity(folder: Path, model: Path) -> Iterator[Server]:
+    """An embedding server with a sentence-transformers folder, in float32 on the CPU; it needs numpy 1."""
+    port = free_port()
+    python = environment("infinity", "torch==2.13.0", "infinity-emb[torch,server]==0.0.78")
+    command = [python.parent / "infinity_emb", "v2", "--model-id", model, "--served-model-name", "minilm"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--engine", "torch", "--device", "cpu"]
+    command += ["--dtype", "float32", "--no-bettertransformer", "--no-model-warmup", "--no-compile"]
+    quiet = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+    with running(command, folder, port, quiet, "health", 300.0) as server:
         yield server
 
 
@@ -113,7 +127,15 @@ def _weights(folder: Path, W: np.ndarray, v: np.ndarray) -> None:
 
 
 @contextmanager
-def _running(command: list[Path | str], folder: Path, port: int, variables: dict[str, str]) -> Iterator[Server]:
+def running(
+    command: list[Path | str],
+    folder: Path,
+    port: int,
+    variables: dict[str, str],
+    ready: str = "v2/models/head/ready",
+    patience: float = 30.0,
+) -> Iterator[Server]:
+    """A server as a process of its own, once `ready` is answered; given up after `patience` seconds."""
     # Its own environment: nothing of this one may leak into the imports.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with open(folder / "log", "w") as log:
@@ -127,7 +149,7 @@ def _running(command: list[Path | str], folder: Path, port: int, variables: dict
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _until_ready(f"{url}/v2/models/head/ready", process, folder / "log")
+        _until_ready(f"{url}/{ready}", process, folder / "log", patience)
         yield Server(url, folder)
     finally:
         with suppress(ProcessLookupError):  # it ended by itself; the assertion above says why
@@ -135,8 +157,8 @@ def _running(command: list[Path | str], folder: Path, port: int, variables: dict
         process.wait()
 
 
-def _until_ready(url: str, process: subprocess.Popen, log: Path) -> None:
-    for _ in range(300):
+def _until_ready(url: str, process: subprocess.Popen, log: Path, patience: float) -> None:
+    for _ in range(int(10 * patience)):
         try:
             if httpx.get(url).status_code == 200:
                 return
@@ -147,7 +169,7 @@ def _until_ready(url: str, process: subprocess.Popen, log: Path) -> None:
     raise AssertionError(log.read_text()[-3000:])
 
 
-def _free() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -91,7 +91,7 @@ def openai(
         if api != "completions" or shows not in ("logits", "log-probabilities"):
             raise InvalidArgument('`embeds` goes with api="completions" and all log-probabilities or logits.')
         wire = Wire(
-            carrier, model, "completions", _embedded(common, V), _pairs(names), {"embeds": True, "shows": shows}
+            carrier, model, "completions", _embedded(common, V, dtype), _pairs(names), {"embeds": True, "shows": shows}
         )
         width = require("dim", dim, "it is the width of the vectors that are sent")
         return of_vectors(wire, width, V, **rest)
@@ -128,9 +128,10 @@ def _biased(chosen: Array) -> Body:
     return {"logit_bias": {str(int(i)): BIAS for i in chosen.ravel()}}
 
 
-def _embedded(common: Body, k: int) -> Callable[[Array, Array | None], Body]:
+def _embedded(common: Body, k: int, dtype: str) -> Callable[[Array, Array | None], Body]:
     def ask(X: Array, _: Array | None) -> Body:
-        sent = [encoded(x) for x in X]
+        # Servers take the formats that models compute in: vLLM refuses float64.
+        sent = [encoded(x.astype(dtype)) for x in X]
         return {
             **common,
             "prompt_embeds": sent,
