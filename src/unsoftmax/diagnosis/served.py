@@ -92,7 +92,7 @@ def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Genera
     meter, plan = Meter(max(0, allowed)), PLANS["balanced"]
     seen = Seen(norm, kind)
     try:
-        heads = yield from limited(read_heads(spec, norm, kind, plan, rng), meter)
+        heads = yield from limited(read_heads(spec, norm, kind, plan, rng, draws=1), meter)
         seen = Seen(norm, kind, heads)
         if heads.law == "linear" and heads.reader.sinks is None:
             turns = yield from limited(read_turns(heads.reader, heads.begun, heads.turning), meter)

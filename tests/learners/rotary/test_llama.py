@@ -114,6 +114,15 @@ def test_frequencies_of_no_ladder_are_found():
     assert model.positions.base is None
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_rounded_answers_are_drawn_again_where_heads_show_badly(seed):
+    target = layer(d=32, H=4, seed=seed).astype("float32")
+    recovery = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
+    assert worst(target, recovery.model) <= 0.05
+    bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, target) <= bound
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("rest", [{}, {"bias": True}, {"base": 1e6}, {"share": 0.5}, {"norm": None}], ids=str)

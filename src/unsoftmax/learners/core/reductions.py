@@ -47,6 +47,16 @@ def watched(program: Asking[T], seen: Callable[[Request, Array], None]) -> Askin
     return driven(program, ask)
 
 
+def relabelled(program: Asking[T], phase: str) -> Asking[T]:
+    """The program as it is; every request is billed to one phase."""
+
+    def ask(request: Request) -> Asking[Array]:
+        y = yield replace(request, phase=phase)
+        return y
+
+    return driven(program, ask)
+
+
 def overheard(program: Asking[T], kept: list[Array]) -> Asking[T]:
     """The program as it is; the answers of every round are kept as well."""
     return watched(program, lambda _, y: kept.append(y))
