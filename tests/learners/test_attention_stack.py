@@ -208,3 +208,33 @@ def test_a_window_longer_than_what_was_asked_is_seen(network) -> None:
 
     with pytest.raises(us.errors.ModelMismatch, match="fresh queries"):
         us.recover(us.oracle(windowed, 8, outputs=8), AttentionStack())
+
+
+def test_heads_that_are_not_polished() -> None:
+    target = stack(9, network=12)
+    recovery = recovered(target, polish=False)
+    assert us.models.distance(recovery.model, target) <= min(recovery.certificate.stated_error, 1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stock", [False, True])
+def test_a_torch_encoder(stock, seed) -> None:
+    """As it is made, all its layers are copies of one; and with weights drawn anew."""
+    torch = pytest.importorskip("torch")
+    from unsoftmax.models.torch_stack import from_encoder
+
+    torch.manual_seed(seed)
+    block = torch.nn.TransformerEncoderLayer(
+        32, 4, 64, dropout=0.0, batch_first=True, norm_first=True, dtype=torch.float64
+    )
+    encoder = torch.nn.TransformerEncoder(block, 3, enable_nested_tensor=False).eval()
+    if not stock:
+        with torch.no_grad():
+            for part in encoder.parameters():
+                part.copy_(
+                    torch.nn.init.xavier_uniform_(part) if part.dim() > 1 else part + 0.2 * torch.randn_like(part)
+                )
+    recovery = us.recover(us.adapters.torch_module(encoder, 32), AttentionStack())
+    assert recovery.model.heads == (4, 4, 4)
+    assert us.models.distance(recovery.model, from_encoder(encoder)) < 5e-8

@@ -21,6 +21,7 @@ from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
 from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
+from unsoftmax.learners.stack.spread import read_spread
 from unsoftmax.learners.stack.star import read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.solvers.stack_heads import factored
@@ -129,7 +130,7 @@ class AttentionStack:
         star, _ = yield from read_confined(far, rng, again, "repair" if again else "main")
         heads = cut_heads(star)
         if not self.polish or heads.flat.size > LARGEST:
-            return (yield from unpolished(far, heads, rng))
+            return (yield from unpolished(far, [heads], rng))
         yield from ask_wide(far, heads, rng)
         return polish_wide(far, heads, seed)
 
@@ -143,7 +144,8 @@ class AttentionStack:
         star = yield from read_star(far, apart, rng, far.clear if large else far.near, full=full, phase=phase)
         heads = cut_heads(star)
         if large or heads.flat.size > LARGEST:
-            return (yield from unpolished(far, heads, rng))
+            again = cut_heads((yield from read_spread(far, heads, rng)))
+            return (yield from unpolished(far, [heads, again], rng))
         if far.networks:
             yield from ask_wide(far, heads, rng)
         polished, misfit = polish_wide(far, heads, seed)

@@ -118,12 +118,13 @@ def _smooth(model: Wide, data: list[Contexts], clear: float) -> list[Contexts] |
     return [part.take(np.flatnonzero(kept)) for part, kept in zip(data, splits, strict=True) if kept.any()]
 
 
-def unpolished(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[tuple[Polished, float]]:
-    """Heads as the star shows them, held against a few random contexts. Misfit absolute, per number."""
+def unpolished(far: Far, tries: list[Heads], rng: np.random.Generator) -> Asking[tuple[Polished, float]]:
+    """Heads as they were read, the best of several readings of a few random contexts. Misfit absolute, per number."""
     q = far.frame.radius * sphere(rng, (_HELD_OUT, far.frame.D))
     others, counts = random_contexts(far.frame, len(q), TOKENS, rng)
     y = yield from far.written(q, others, counts)
-    misfit = float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2)))
+    misfits = [float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2))) for heads in tries]
+    misfit, heads = min(misfits), tries[int(np.argmin(misfits))]
     relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
     return Polished(heads, Fit(wide(far, heads), relative), _UNPOLISHED * relative), misfit
 

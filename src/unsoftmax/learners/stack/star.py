@@ -24,7 +24,7 @@ from unsoftmax.solvers.star import Ray, assemble, row_rank
 _ANGLES = (0.1, 0.03, 0.01)
 """Turns of delta: the first keeps most digits, a step that got stuck is repeated nearer to what is known."""
 
-_COPIES = np.array([[8, 2], [4, 2], [2, 2], [2, 4], [2, 8], [1, 8]])
+COPIES = np.array([[8, 2], [4, 2], [2, 2], [2, 4], [2, 8], [1, 8]])
 """Copies of q + delta and of q, drawn at random: one k per q is enough where the start is near."""
 
 _OPPOSITE = np.array([[4, 2], [2, 4]])
@@ -108,7 +108,7 @@ def _fits(far: Far, apart: Apart, cuts: list[Slice], rng: np.random.Generator, p
     first, theta = apart.slice, apart.fit.theta
     m = cuts[0].features + apart.heads + _SPARE
     drawn = [cut.draw(m, rng) for cut in cuts]
-    copies = _COPIES[rng.integers(0, len(_COPIES), len(cuts) * m)]
+    copies = COPIES[rng.integers(0, len(COPIES), len(cuts) * m)]
     q = np.concatenate([part for _, part in drawn])
     delta = np.repeat([cut.delta for cut in cuts], m, axis=0)
     y = yield from far.pairs(q, delta, copies, phase)
@@ -119,24 +119,26 @@ def _fits(far: Far, apart: Apart, cuts: list[Slice], rng: np.random.Generator, p
         t = theta[:, :1] + theta[:, 1:] @ (first.E.T @ own.T) / first.rho
         start = np.linalg.lstsq(F, t.T, rcond=None)[0].T
         fit = far.fit(start, F, log_k[rows], y[rows])
-        fits.append(_same_order(fit, apart.fit.R))
+        fits.append(same_order(fit, apart.fit.R))
     return fits
 
 
-def _same_order(fit: LogitFit, R: Array) -> LogitFit:
+def same_order(fit: LogitFit, R: Array) -> LogitFit:
     """A fit may return heads permuted with the same misfit: residues (d, n), which moved little, tell."""
     cost = np.linalg.norm(R[:, :, None] - fit.R[:, None, :], axis=0)
     order = linear_sum_assignment(cost)[1]
     return LogitFit(fit.theta[order], fit.R[:, order], fit.residual)
 
 
-def read_opposite(far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str) -> Asking[Ray]:
-    """The constant term of the logits at -delta, where residues are known: two queries."""
-    m = len(_OPPOSITE)
-    F, q = cut.opposite().draw(m, rng)
-    y = yield from far.pairs(q, -cut.delta, _OPPOSITE, phase)
+def read_opposite(
+    far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str, pairs: int = 1
+) -> Asking[Ray]:
+    """The constant term of the logits at -delta, where residues are known: two queries, or more pairs of them."""
+    copies = np.tile(_OPPOSITE, (pairs, 1))
+    F, q = cut.opposite().draw(len(copies), rng)
+    y = yield from far.pairs(q, -cut.delta, copies, phase)
     alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], _READABLE, 1 - _READABLE)
-    t = np.log(alpha / (1 - alpha)) + np.log(_OPPOSITE[:, 1] / _OPPOSITE[:, 0])
+    t = np.log(alpha / (1 - alpha)) + np.log(copies[:, 1] / copies[:, 0])
     trust = (alpha * (1 - alpha)) ** 2
     if far.networks:
         # Of two answers one may lie at a kink of a network.
