@@ -210,6 +210,16 @@ def test_a_window_longer_than_what_was_asked_is_seen(network) -> None:
         us.recover(us.oracle(windowed, 8, outputs=8), AttentionStack())
 
 
+def test_float32_answers() -> None:
+    target = stack().astype("float32")
+    recovery = recovered(target)
+    assert not recovery.model.causal
+    X = np.random.default_rng(0).standard_normal((50, 9, 8)).astype(np.float32)
+    exact, found = (model.astype("float64")(X) for model in (target, recovery.model))
+    assert np.linalg.norm(found - exact) / np.linalg.norm(exact - X[:, -1]) < 2e-6
+    assert us.models.distance(recovery.model, target) <= recovery.certificate.stated_error
+
+
 def test_heads_that_are_not_polished() -> None:
     target = stack(9, network=12)
     recovery = recovered(target, polish=False)

@@ -12,11 +12,11 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.far import Far, random_contexts, weights_at_infinity
+from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
 from unsoftmax.solvers.stack_heads import Contexts, Heads
-from unsoftmax.spec import OracleSpec
 
 TOKENS = 4
 """Frozen tokens of a random context."""
@@ -41,6 +41,10 @@ _TRIES = 3
 _CLEAR = 0.3
 """Largest distance of an entry from 0 and 1 where ordinary answers will tell the order again: at random half the
 entries would be further away."""
+
+_EXCHANGED = {"float64": 1e-9, "float32": 1e-4}
+"""Change of an answer over its size, by the number format that answers show, beyond which the order of tokens counts:
+a thousand roundings of float32, and where float64 shows, more than any stack adds to them."""
 
 _STRICT = 0.1
 """The same, and for a head's feeding itself, where nothing else will tell: two heads of different layers that attend
@@ -102,9 +106,9 @@ def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) 
     return find_order(heads, np.eye(frame.D), contexts, term, far.networks, limit)
 
 
-def find_causal(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+def find_causal(frame: Frame, rng: np.random.Generator) -> Asking[bool]:
     """Two ordinary sequences whose first tokens are exchanged: only a causal stack tells them apart."""
-    x = rng.standard_normal((3, spec.dim))
+    x = rng.standard_normal((3, frame.d))
     x = x.astype(np.float32).astype(np.float64)
     y = yield Probes(np.stack([x, x[[1, 0, 2]]]), phase="pilot")
-    return bool(np.abs(y[1] - y[0]).max() > max(1e-9, 1e3 * spec.eps) * (1 + np.abs(y).max()))
+    return bool(np.abs(y[1] - y[0]).max() > _EXCHANGED[frame.dtype] * (1 + np.abs(y).max()))

@@ -49,7 +49,7 @@ def learn_plain(
             "need float64 answers."
         )
     paths = yield from find_paths(spec, frame.one, rng)
-    causal = (yield from find_causal(spec, rng)) if len(paths.P) > 1 else False
+    causal = (yield from find_causal(frame, rng)) if len(paths.P) > 1 else False
     weights = read_weights(paths, frame.one)
     data = yield from ask_soft(weights, rng)
     start = solve_soft(paths, weights, data, causal)
