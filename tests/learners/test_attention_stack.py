@@ -7,6 +7,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.learners import AttentionStack
+from unsoftmax.models.positions import Rope
 
 
 def stack(dim=8, layers=2, heads=2, head_dim=2, seed=1, **rest):
@@ -132,7 +133,7 @@ def test_a_target_that_lies_on_ordinary_sequences_only_is_caught() -> None:
     def other(X):
         y = f(X)
         ordinary = np.abs(X).max(axis=(1, 2)) < 100
-        return y + 1e-6 * ordinary[:, None] * (X.shape[1] > 1)
+        return y + 1e-6 * (ordinary & (np.ptp(X, axis=1).max(axis=1) > 0))[:, None]
 
     with pytest.raises(us.errors.ModelMismatch, match="ordinary sequences"):
         us.recover(us.oracle(other, 8, outputs=8), AttentionStack())
@@ -208,6 +209,27 @@ def test_a_window_longer_than_what_was_asked_is_seen(network) -> None:
 
     with pytest.raises(us.errors.ModelMismatch, match="fresh queries"):
         us.recover(us.oracle(windowed, 8, outputs=8), AttentionStack())
+
+
+@pytest.mark.parametrize("kind", [{"network": 12, "causal": True}, {"final_norm": True, "network": 12}, {}], ids=str)
+def test_positions_that_are_added_to_tokens(kind) -> None:
+    """As in GPT-2 and ViT: what a place adds shows in the residual, and turns no token that is long."""
+    f = stack(9, **kind)
+    places = 0.3 * np.random.default_rng(5).standard_normal((300, 9))
+
+    def placed(X):
+        return f(X + places[: X.shape[1]])
+
+    recovery = us.recover(us.oracle(placed, 9, outputs=9), AttentionStack())
+    assert us.models.distance(recovery.model, f) < 1e-8
+    assert any("positions" in note for note in recovery.notes)
+
+
+def test_scores_that_depend_on_places_are_refused_by_name() -> None:
+    rope = Rope.ladder(4, 1e4)
+    layer = us.models.AttentionLayer.random(8, 2, 4, norm="rms", positions=rope, residual=True, seed=1)
+    with pytest.raises(us.errors.ModelMismatch, match="change places"):
+        recovered(layer)
 
 
 def test_float32_answers() -> None:

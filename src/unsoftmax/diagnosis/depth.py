@@ -19,7 +19,7 @@ from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far
+from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far, may_change_places
 from unsoftmax.learners.stack.frame import Frame, find_frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
@@ -86,7 +86,7 @@ def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
         return None
     alone = yield from find_far(frame, rng)
     far = Far(frame, EXTRAPOLATED[frame.dtype])
-    if not (yield from _orderless(far, rng)):
+    if not (yield from may_change_places(far, rng)):
         return None
     laws = yield from _laws(far, rng)
     return None if laws is None or max(laws.values()) > _OFF else Depth(alone.networks, laws)
@@ -98,14 +98,6 @@ def _placeless(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
     one = yield Probes(x)
     three = yield Probes(np.repeat(x, 3, axis=1))
     return float(np.abs(one - three).max()) <= _SAME * float(np.abs(one).max())
-
-
-def _orderless(far: Far, rng: np.random.Generator) -> Asking[bool]:
-    """Whether two frozen tokens may change places, as they may under a causal mask too, but not with positions."""
-    a, b, q = far.frame.radius * sphere(rng, (3, far.frame.D))
-    others = np.stack([np.stack([a, b]), np.stack([b, a])])
-    y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
-    return float(np.abs(y[0] - y[1]).max()) <= _SAME * float(np.abs(y).max()) + _AUDIBLE * far.noise
 
 
 def _laws(far: Far, rng: np.random.Generator) -> Asking[dict[str, float] | None]:

@@ -105,7 +105,7 @@ class AttentionStack:
         layers, order = yield from find_layers(far, polished.heads, rng, told_again=deep)
         polished = replace(polished, heads=spread(polished.heads, layers))
         self._compare([len(layer) for layer in layers])
-        causal = (yield from find_causal(frame, rng)) if len(layers) > 1 else False
+        causal = (yield from find_causal(frame, rng)) if len(layers) > 1 and not far.places else False
         if deep:
             polished = yield from polish_deep(far, polished.heads, layers, rng, seed)
         return outcome(far, polished, layers, order, causal, spec)

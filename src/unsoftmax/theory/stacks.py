@@ -21,9 +21,9 @@ def attention_stack_unknowns(d: int, L: int, H: int, r: int, rms: bool = False) 
 def attention_stack_queries(d: int, L: int, H: int, r: int, rms: bool = False) -> int:
     """What learners.AttentionStack asks of a stack without networks if nothing has to be repeated, verification aside.
 
-    3 for the norm, 2 for causality; D + 3 single tokens; three k at D + 4 settings or more for the algebra; r + 1 rays
-    in full, the others on r + 2 directions, two queries at -delta each; order at two lengths; 1.25 times the unknowns
-    over what an answer tells, and 6 for eps.
+    3 for the norm, 1 for positions, 2 for causality; D + 3 single tokens; three k at D + 4 settings or more for the
+    algebra; r + 1 rays in full, the others on r + 2 directions, two queries at -delta each; order at two lengths; 1.25
+    times the unknowns over what an answer tells, and 6 for eps.
     """
     D, n = d if rms else d - 1, L * H
     apart = 3 * max(D + 4, math.ceil(1.5 * n * (n + 3) / 6))
@@ -31,7 +31,7 @@ def attention_stack_queries(d: int, L: int, H: int, r: int, rms: bool = False) -
     rays = full * (D + n + 8) + (D - 1 - full) * (1 + min(r + 2, D - 1) + n + 8) + 2
     order = 2 * (int(1.4 * ((n * n + n * min(D, 2 * r + 1)) / d + 1)) + 4)
     polish = math.ceil(1.25 * attention_stack_unknowns(d, L, H, r, rms) / min(d, n * r)) + 6
-    return 3 + 2 * (L > 1) + D + 3 + apart + rays + order + polish
+    return 4 + 2 * (L > 1) + D + 3 + apart + rays + order + polish
 
 
 @checked

@@ -83,7 +83,7 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
     if model.final_norm:
         beta = np.zeros(d) if model.beta is None else model.beta
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
-    far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype])
+    far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], places=True)
     gap, size, noise = yield from _gaps(model, far, spec, FROZEN, rng)
     tokens = [_TOKENS] * FROZEN
     if model.networks == "unknown":

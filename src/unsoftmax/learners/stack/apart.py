@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.stack.far import Far
+from unsoftmax.learners.stack.far import Far, may_change_places
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice
 from unsoftmax.solvers.head_separation import Separation, count_heads, separate, settings_needed
@@ -65,10 +65,14 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
             f"the answers to frozen contexts fill all {far.outputs} outputs and do not fall apart into as many heads: "
             "the stack has more heads in total than outputs. Ask for an answer with more numbers."
         )
+    if not (yield from may_change_places(far, rng)):
+        raise ModelMismatch(
+            "frozen tokens may not change places: scores depend on them (rotary positions, a bias per distance, a "
+            "window). Copies of a token are then not alike, and heads of several layers are not told apart."
+        )
     raise ModelMismatch(
-        "in frozen contexts the answers do not fall apart into heads: tokens are scored by their place too (rotary or "
-        "learned positions), something else than softmax attention mixes them, two heads attend alike, or the noise "
-        "of the answers is beyond the declared number format."
+        "in frozen contexts the answers do not fall apart into heads: something else than softmax attention mixes "
+        "tokens, two heads attend alike, or the noise of the answers is beyond the declared number format."
     )
 
 

@@ -47,7 +47,7 @@ def outcome(
     networks: Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
     model = model.astype(spec.dtype)
-    return Outcome(model, (_found(model, heads, far.networks),), (_order(order),), Allowance(_error(polished)))
+    return Outcome(model, (_found(model, heads, far),), (_order(order),), Allowance(_error(polished)))
 
 
 def _on_top(frame: Frame) -> dict[str, Any]:
@@ -74,14 +74,17 @@ def _order(order: Order) -> Claim:
     return Claim("order of layers", 0.5, order.deviation, statement=statement)
 
 
-def _found(model: AttentionStack, heads: Heads, networks: bool) -> str:
+def _found(model: AttentionStack, heads: Heads, far: Far) -> str:
     norm = {"layer": "LayerNorm", "rms": "RMSNorm", None: "no norm"}[model.norm]
     between = f"nothing but constants between them, eps {model.eps:.3g}"
     if model.networks == "unknown":
-        unread = "feed-forward networks" if networks else "constants"
+        unread = "feed-forward networks" if far.networks else "constants"
+        unread = "positions that are added to tokens, and what stands" if far.places else unread
         between = f"{unread} between them that were not read, so the stack cannot be called"
     counts = ", ".join(map(str, model.heads))
     seen = "causal" if model.causal else "every token sees all"
+    # Tokens at other places are other tokens: exchanging them tells nothing.
+    seen = "causal or not was not told" if far.places else seen
     ranks = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
     between += ", a final norm on top" if model.final_norm else ""
     return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {between}."

@@ -74,7 +74,7 @@ def read_confined(far: Far, rng: np.random.Generator, again: int, phase: str) ->
     for start in range(0, D, p):
         own = np.arange(start, start + p) % D
         S, C = basis[:, own], np.delete(basis, own, axis=1)
-        view = Confined(far.frame, far.lengths, None, far.data, S, C)
+        view = Confined(far.frame, far.lengths, None, far.data, far.places, S, C)
         apart = yield from tell_apart(view, rng, again)
         parts.append((yield from _part(view, apart, rng, phase)))
     found = sorted({len(part.c) for part in parts})

@@ -35,6 +35,16 @@ the extrapolation in 1/lambda is off by as much there."""
 _AFFINE = 1e-6
 """Misfit, relative to what is written, below which answers to single long tokens are affine: no network shows."""
 
+_PLACED = {"float64": 1e-9, "float32": 1e-4}
+"""Change of an answer over its size, by the number format that answers show, beyond which copies of a token are not
+answered as one is."""
+
+_EXCHANGED = 1e-6
+"""The same for frozen tokens that change places, relative to what is written."""
+
+_AUDIBLE = 100.0
+"""Roundings that such a change must stand out by."""
+
 _SPARE = 2
 """Single tokens beyond the unknowns of an affine map, to see whether it is one."""
 
@@ -48,6 +58,9 @@ class Far:
     alone: Array | None = None
     data: list[Contexts] = field(default_factory=list)
     """All that was asked with `written`, for Gauss-Newton."""
+    places: bool = False
+    """Whether every place of a sequence adds a vector of its own: last tokens are then asked for themselves behind as
+    many of themselves, which attend to nothing else, at the same place."""
 
     @property
     def noise(self) -> float:
@@ -127,9 +140,10 @@ class Far:
         if self.alone is not None:
             y = y - np.column_stack([np.ones(len(q)), q]) @ self.alone
         else:
-            singles, back = np.unique(q, axis=0, return_inverse=True)
-            none = np.zeros((len(singles), 0), np.int64)
-            own = yield from self.limit(singles, np.zeros((*none.shape, q.shape[1])), none, phase)
+            before = counts.sum(axis=1) if self.places else np.zeros(len(q))
+            asked, back = np.unique(np.column_stack([before, q]), axis=0, return_inverse=True)
+            copies = asked[:, : int(self.places)].astype(np.int64)
+            own = yield from self.limit(asked[:, 1:], asked[:, None, 1:][:, : int(self.places)], copies, phase)
             y = y - own[back.ravel()]
         self.data.append(Contexts(q, others, np.log(counts), y, np.full(len(q), np.inf)))
         return y
@@ -149,11 +163,13 @@ def weights_at_infinity(lengths: tuple[float, ...]) -> Array:
 def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     """D + 3 single long tokens, phase "values": affine if there are only heads, and then never asked again.
 
-    Behind a final norm they are not affine in any case, and every q is asked alone.
+    Behind a final norm they are not affine in any case, and every q is asked alone; with positions that are added to
+    the tokens, at each place.
     """
     D = frame.D
-    if frame.final is not None:
-        return Far(frame, EXTRAPOLATED[frame.dtype])
+    places = yield from _find_places(frame)
+    if frame.final is not None or places:
+        return Far(frame, EXTRAPOLATED[frame.dtype], places=places)
     far = Far(frame, ONE_LENGTH[frame.dtype])
     q = frame.radius * sphere(rng, (D + 1 + _SPARE, D))
     none = np.zeros((len(q), 0))
@@ -166,6 +182,22 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     if size == 0 or misfit <= floor * max(size, 1e-3):
         return Far(frame, far.lengths, alone)
     return Far(frame, EXTRAPOLATED[frame.dtype])
+
+
+def _find_places(frame: Frame) -> Asking[bool]:
+    """Whether three copies of a token are not answered as one is, phase "pilot": their places add something."""
+    x, y = frame.one
+    three = yield Probes(x[None, None], np.array([[3]]), "pilot")
+    return bool(np.abs(three[0] - y).max() > _PLACED[frame.dtype] * (1 + np.abs(y).max()))
+
+
+def may_change_places(far: Far, rng: np.random.Generator) -> Asking[bool]:
+    """Whether two frozen tokens may change places, phase "pilot": under a causal mask too, but not where scores depend
+    on places."""
+    a, b, q = far.frame.radius * sphere(rng, (3, far.frame.D))
+    others = np.stack([np.stack([a, b]), np.stack([b, a])])
+    y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
+    return float(np.abs(y[0] - y[1]).max()) <= _EXCHANGED * float(np.abs(y).max()) + _AUDIBLE * far.noise
 
 
 def random_contexts(frame: Frame, m: int, tokens: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -49,7 +49,7 @@ class Frame:
     T: Array
     dtype: str
     one: tuple[Array, Array] = field(default_factory=lambda: (np.empty(0), np.empty(0)))
-    """An ordinary token and its answer, where no norm stands before the layers."""
+    """An ordinary token and its answer."""
     final: Final | None = None
 
     @property
@@ -106,13 +106,13 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
     dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
     if np.abs(y[2] - far).max() > _SAME * np.abs(far).max():
         if np.abs(y[2]).max() < 2.0**-20 * np.abs(far).max():
-            return (yield from _behind_norm(spec, y, x[1], dtype, rng))
+            return (yield from _behind_norm(spec, x, y, dtype, rng))
         (both,) = yield one_row((x[0] + x[1])[None], phase="pilot")
         _refuse_bent(y[2] / FROZEN[spec.dtype], both - y[0])
         return Frame(None, np.eye(d), dtype, (x[0], y[0]))
     follows = np.abs(y[1] - y[0] - 1.0).max() <= _SAME * (1 + np.abs(y[:2]).max())
     T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if follows else np.eye(d)
-    frame = Frame("layer" if follows else "rms", T, dtype)
+    frame = Frame("layer" if follows else "rms", T, dtype, (x[0], y[0]))
     if frame.D < _LEAST:
         raise NotIdentifiable(
             f"normalised tokens have {frame.D} dimensions; telling heads apart takes {_LEAST} at least (dim = {d})."
@@ -130,11 +130,11 @@ def require_far(spec: OracleSpec) -> None:
         )
 
 
-def _behind_norm(spec: OracleSpec, y: Array, x: Array, dtype: str, rng: np.random.Generator) -> Asking[Frame]:
-    """gamma and beta from long tokens, which no layer turns: x (d,), answered by y[2], and three more."""
+def _behind_norm(spec: OracleSpec, x: Array, y: Array, dtype: str, rng: np.random.Generator) -> Asking[Frame]:
+    """gamma and beta from long tokens, which no layer turns: x[1] (d,), answered by y[2], and three more."""
     d = spec.dim
     invariant = np.abs(y[1] - y[0]).max() <= _SAME * np.abs(y[:2]).max()
-    X = np.vstack([x, rng.standard_normal((_LONG, d))])
+    X = np.vstack([x[1], rng.standard_normal((_LONG, d))])
     seen = X - X.mean(axis=1, keepdims=True) if invariant else X
     seen = seen / np.sqrt((seen**2).mean(axis=1, keepdims=True))
     more = yield one_row(FROZEN[spec.dtype] * X[1:], phase="pilot")
@@ -154,7 +154,7 @@ def _behind_norm(spec: OracleSpec, y: Array, x: Array, dtype: str, rng: np.rando
             "of what heads write behind it."
         )
     T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if invariant else np.eye(d)
-    return Frame("layer" if invariant else "rms", T, dtype, final=Final(gamma, beta))
+    return Frame("layer" if invariant else "rms", T, dtype, (x[0], y[0]), Final(gamma, beta))
 
 
 def _refuse_bent(linear: Array, seen: Array) -> None:

@@ -95,6 +95,7 @@ def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) 
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
     others, counts = random_contexts(frame, m, TOKENS, rng)
+    counts = np.ones_like(counts) if far.places else counts
     contexts = Contexts(q, others, np.log(counts), np.zeros((m, far.outputs)), np.full(m, np.inf))
     y = []
     for length in lengths:
