@@ -21,7 +21,7 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
 from unsoftmax.verify.layers import near_ties
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
-from unsoftmax.verify.stated import errors_of, moves, statements
+from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
 
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 """Random sequences of each length, as for layers."""
@@ -65,7 +65,8 @@ def check(model: LayerBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
             wrong = added(layer, X, far) - y
             scale = max(scale, float(np.sqrt(np.mean(y**2))))
             gap = max(gap, float(np.abs(wrong).max()) / scale if scale else 0.0)
-            moved = moves(layer, lambda other, X=X: added(other, X, far), rng)  # type: ignore[misc]
+            largest = 1.0 if name != "near ties" else LARGEST
+            moved = moves(layer, lambda other, X=X: added(other, X, far), rng, largest)  # type: ignore[misc]
             reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / scale if scale else 0.0)
             if name == "near ties":
                 stated = statements(layer, errors_of(moved, wrong, y), f"{len(X)} fresh contexts with near ties")

@@ -31,7 +31,7 @@ _VISIBLE = 2.0**-24
 _FURTHER = 2.0**10
 """How much further: a move that was not visible stays small against the answers, and so linear."""
 
-_LARGEST = 2.0**300
+LARGEST = 2.0**300
 """Share at which a parameter that still moves nothing is given up."""
 
 _DRAWS = 8
@@ -60,14 +60,17 @@ Predict = Callable[[Model], Array]
 """The answers (n,) or (n, outputs) of a model to n fresh sequences."""
 
 
-def moves(model: Model, predict: Predict, rng: np.random.Generator) -> dict[str, Array]:
-    """Mean square (n,) by which every answer moves per relative error of a parameter (absolute of a W that is 0)."""
+def moves(model: Model, predict: Predict, rng: np.random.Generator, largest: float = LARGEST) -> dict[str, Array]:
+    """Mean square (n,) by which every answer moves per relative error of a parameter (absolute of a W that is 0).
+
+    A parameter that moves nothing visible at the share `largest` is given up: 0.
+    """
     model = model.astype("float64")
     base = predict(model)
     visible = (_VISIBLE * float(np.sqrt(np.mean(base**2)))) ** 2
     found: dict[str, Array] = {}
     share, hidden = _SHARE, True
-    while hidden and share <= _LARGEST:
+    while hidden and share <= largest:
         tried: dict[str, Array] = {}
         for _ in range(_DRAWS):
             for name, other in nearby(model, share, rng):
