@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row, seconds_of
-from tests.servers.language_model import language_server
 from unsoftmax.probes import Probes
-from unsoftmax.serving.language_model import LanguageService
-from unsoftmax.serving.llama import Llama
 
 AT_ONCE = 8
 """Requests in flight."""
@@ -22,12 +24,24 @@ TURNS = 5
 """Times both are measured in turn; the medians are compared."""
 
 
+@contextmanager
+def serving() -> Iterator[str]:
+    """The practice server in a process of its own: what it computes takes no time from either client."""
+    command = [sys.executable, "-m", "unsoftmax", "serve", "--language-model", "--dim", "64", "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+    finally:
+        process.kill()
+        process.wait()
+
+
 def rows(large: bool = False) -> list[Row]:
     import httpx
 
-    model = Llama.random(64, 512, heads=8, kv_heads=2, seed=1)
     prompts = np.random.default_rng(0).integers(3, 512, (1000 if large else 200, 6))
-    with language_server(LanguageService(model)) as url, httpx.Client() as client:
+    with serving() as url, httpx.Client() as client:
         target = us.adapters.openai(
             f"{url}/v1", "model", vocabulary=512, max_batch=1, rate=math.inf, concurrency=AT_ONCE
         )
