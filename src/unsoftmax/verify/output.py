@@ -5,6 +5,8 @@ Theory: docs/theory/verification.md, "Output layers".
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from unsoftmax.learners.core.base import Allowance, Asking
@@ -15,6 +17,7 @@ from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.ellipsoid import Ellipsoid
+from unsoftmax.solvers.row_space import GAP
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import output_layer_requests_per_prompt
@@ -31,6 +34,9 @@ _COLUMNS = 64
 
 _SLACK = 8.0
 """Gaps over the noise that the singular values past the width showed: a largest of 8 rows, and rows of other sizes."""
+
+_DOUBT = 0.01
+"""Probability with which what is said of prompts not asked may be wrong."""
 
 OFF = 2e-3
 """Twice what the learner lets pass on the prompts that it fits: fresh ones are off by more."""
@@ -65,7 +71,8 @@ def check(model: OutputLayer, spec: OracleSpec, seed: int, allows: Allowance) ->
             outside,
             statement=f"largest part of a logit that {model.width} coordinates do not explain, relative to the root "
             f"mean square, on {len(rows)} fresh prompts of {rows.shape[1]} tokens",
-        )
+        ),
+        _width(model, len(rows)),
     ]
     if model.metric is not None:
         centre_ = np.zeros(model.width) if model.centre is None else model.centre
@@ -79,6 +86,22 @@ def check(model: OutputLayer, spec: OracleSpec, seed: int, allows: Allowance) ->
 
 
 PLAN = Plan(count, check)
+
+
+def _width(model: OutputLayer, fresh: int) -> Claim:
+    """The gap behind the last dimension, and how many prompts had the chance to show another."""
+    assert model.singular_values is not None
+    s, d = model.singular_values, model.width
+    after = float(s[d]) if d < len(s) else 0.0
+    spare = len(s) - d + fresh
+    return Claim(
+        "another dimension",
+        1 / GAP,
+        after / float(s[d - 1]),
+        statement=f"singular value {d + 1} of the answers over singular value {d}; none of {spare} prompts beyond the "
+        f"{d} that span the row space leaves it: with {1 - _DOUBT:.0%} confidence fewer than "
+        f"{math.log(1 / _DOUBT) / spare:.0%} of such prompts do",
+    )
 
 
 def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
