@@ -203,7 +203,7 @@ REFUSED = {
     "wrong dtype": (lambda: multihead(dtype=torch.float32), {"dtype": "float64"}, "float32"),
     "wrong embed_dim": (multihead, {"dim": 12}, "embed_dim is 24"),
     "wrong dim of any module": (lambda: nn.Linear(8, 8).eval(), {"dim": 12}, "Check `dim`"),
-    "no dim": (lambda: nn.Linear(8, 8).eval(), {}, "`dim` is required"),
+    "no dim": (lambda: nn.Identity(), {}, "`dim` is required"),
     "tuple": (lambda: Twice(multihead(batch_first=True), result=lambda y: (y, None)).eval(), {"dim": 24}, "select="),
     "other keys": (lambda: multihead(biases=False, kdim=12, vdim=12), {}, "cross-attention"),
     "hidden token": (lambda: multihead(add_bias_kv=True), {}, "hidden token"),
@@ -268,3 +268,28 @@ def test_a_layer_with_a_norm_comes_out_in_eval_mode():
 def test_a_module_given_as_a_plain_function_is_refused_with_its_adapter() -> None:
     with pytest.raises(us.errors.InvalidArgument, match="torch_module"):
         us.oracle(torch.nn.Linear(4, 1), 4)
+
+
+class Scorer(nn.Module):
+    """An attention layer and a score, as many classifiers have it."""
+
+    def __init__(self, shape):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(6, 1, bias=False, batch_first=True, dtype=torch.float64)
+        self.score = nn.Linear(6, 1, bias=False, dtype=torch.float64)
+        self.shape = shape
+
+    def forward(self, x):
+        y = self.score(self.attention(x[:, -1:], x, x)[0])
+        return y.reshape(len(x), *self.shape)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
+def test_a_score_is_a_number_and_the_dimension_is_found(shape):
+    oracle = us.adapters.torch_module(Scorer(shape).eval())
+    assert oracle.spec.dim == 6
+    assert oracle.spec.outputs is None
+    recovery = us.recover(oracle)
+    X = np.random.default_rng(0).standard_normal((5, 4, 6))
+    assert np.allclose(recovery.model(X), oracle(Probes(X)), atol=1e-9)

@@ -74,3 +74,13 @@ def test_the_monitor_adds_up_and_alarms(folder: Path) -> None:
 def test_wrong_usage_is_a_sentence(folder: Path) -> None:
     code, _ = run(folder, "shipped.safetensors", "--alpha", "0.9")
     assert code == exits.USAGE
+
+
+def test_the_file_of_a_recovery_is_held_to_the_error_it_states(tmp_path: Path) -> None:
+    head = us.models.SingleHead.random(6, norm=2.0, seed=1)
+    head.astype("float32").save(tmp_path / "served.safetensors")
+    oracle = us.oracle(head.astype("float32"), dtype="float32")
+    us.recover(oracle, us.learners.SingleHead()).save(tmp_path / "shipped.safetensors")
+    code, text = run(tmp_path, "served.safetensors")
+    assert (code, text.split(":")[0]) == (0, "same")
+    assert "states" in text

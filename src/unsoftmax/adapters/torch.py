@@ -49,9 +49,10 @@ def torch_module(
     LayerNorm, without the network behind. nn.MultiheadAttention (batch_first or not) is used as self-attention with
     only the answering position as query. Modules whose forward takes inputs_embeds or hidden_states are called by that
     name, and the last hidden state, the logits or the first part of their result answers. Any other module is called
-    with tokens (batch, N, d) and returns (batch, N, outputs) or (batch, outputs); `select` picks from a tuple or dict
-    of results, `outputs` is found with one call on zeros. `position`: the answering position, last by default; the
-    query token of a probe is put there. `kind="gradient"` shows df/dX by autograd and `kind="attention"` the weights of
+    with tokens (batch, N, d) and returns (batch, N, outputs), (batch, outputs) or (batch,), where one output is a
+    number and no vector; `select` picks from a tuple or dict of results, `outputs` and where possible `dim` are found
+    with calls on zeros. `position`: the answering position, last by default; the query token of a probe is put there.
+    `kind="gradient"` shows df/dX by autograd and `kind="attention"` the weights of
     an nn.MultiheadAttention, both beside one value: `readout` (outputs,) makes it of a vector.
     """
     torch = _torch()
@@ -64,14 +65,10 @@ def torch_module(
     whole = module
     module, answer, own, every_position = _part(module, part, select, torch)
     found = _dtype(module, dtype, torch)
-    if own is None and dim is None:
-        raise InvalidArgument(
-            "`dim` is required: a module of this kind does not say its token dimension; pass dim= (--dim on the "
-            "command line)."
-        )
-    own = dim if own is None else own
-    assert own is not None
+    if own is None:
+        own = _told(module, answer, found, torch) if dim is None else dim
     width = _width(answer, own, found, module, torch) if every_position else own
+    scalar = every_position and width == 1 and outputs is None
     if dim is not None and dim != own:
         raise InvalidArgument(f"`dim` is {dim} but the module's embed_dim is {own}; pass dim={own} or omit it.")
     if outputs is not None and outputs != width:
@@ -94,13 +91,14 @@ def torch_module(
         X, place = arranged(np.asarray(tokens), index)
         size = max(1, _SCORES // X.shape[1] ** 2) if every_position else len(X)
         parts = [_call(module, answer, X[i : i + size], place, found, torch) for i in range(0, len(X), size)]
-        return np.concatenate(parts)
+        answers = np.concatenate(parts)
+        return answers.reshape(len(X)) if scalar else answers
 
     made = oracle(
         ask,
         own,
         dtype=found,
-        outputs=width,
+        outputs=None if scalar else width,
         **limits,
         name=name or type(whole).__name__,
     )
@@ -222,9 +220,33 @@ def _any(module: Any, select: int | str | None, batch_first: bool = True) -> Ans
                 f"the module returns a {type(result).__name__}; say which part is the answer with select=, by its "
                 "index or name."
             )
-        return result[:, place] if result.dim() == 3 else result
+        return result[:, place] if result.dim() == 3 else result[:, None] if result.dim() == 1 else result
 
     return answer
+
+
+_SAY = ("embed_dim", "d_model", "hidden_size", "in_features", "normalized_shape")
+"""Attributes of modules in which the dimension of tokens stands."""
+
+
+def _told(module: Any, answer: Answer, dtype: str, torch: Any) -> int:
+    """The token dimension that the parts of a module say, where it takes tokens of one of them only."""
+    said = [getattr(inner, name) for inner in module.modules() for name in _SAY if hasattr(inner, name)]
+    sizes = dict.fromkeys(int(s[-1] if isinstance(s, tuple) else s) for s in said if isinstance(s, int | tuple) and s)
+    fitting = []
+    for size in sizes:
+        try:
+            _call(module, answer, np.zeros((1, 2, size)), 1, dtype, torch)
+        except (OracleError, InvalidArgument):
+            continue
+        fitting.append(size)
+    if len(fitting) == 1:
+        return fitting[0]
+    which = f" (it takes {' or '.join(map(str, fitting))})" if fitting else ""
+    raise InvalidArgument(
+        f"`dim` is required: a module of this kind does not say its token dimension{which}; pass dim= (--dim on the "
+        "command line)."
+    )
 
 
 def _width(answer: Answer, dim: int, dtype: str, module: Any, torch: Any) -> int:
@@ -235,8 +257,10 @@ def _width(answer: Answer, dim: int, dtype: str, module: Any, torch: Any) -> int
         raise InvalidArgument(
             f"the module does not take tokens of shape (batch, N, {dim}): {error} Check `dim`."
         ) from error
-    if len(shape) != 2:
-        raise InvalidArgument(f"the module must return (batch, N, outputs) or (batch, outputs) (got {shape} for one).")
+    if len(shape) != 2 or shape[0] != 1:
+        raise InvalidArgument(
+            f"the module must return (batch, N, outputs), (batch, outputs) or (batch,) (got {shape} for one)."
+        )
     return int(shape[1])
 
 

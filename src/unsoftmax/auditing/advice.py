@@ -81,6 +81,8 @@ def _limits(base: Cell, fewest: int) -> Iterator[str]:
 
 def _reader(cell: Cell) -> str:
     """What the logs alone give away."""
+    if not cell.queries:
+        return f"What recorded answers to ordinary traffic give away is not known: {cell.reason}"
     if cell.leak == "none":
         return "From recorded answers to ordinary traffic no copy was found. " + _NO_PROOF
     return (

@@ -84,7 +84,8 @@ def compare(
         settings.writable(options, "output", "report", "sarif", "cyclonedx", "ledger", "monitor")
         oracle, _ = targets.resolve(target, **settings.oracle_options(options))
         asked, held = targets.resolve(reference, **_for_reference(reference, options))
-        known: Any = asked if held is None else held
+        # A file is handed on as it is: that of a recovery states the error up to which its model is known.
+        known: Any = asked if held is None else Path(reference)
         level = 1e-3 if options["alpha"] is None else options["alpha"]
         if options["monitor"]:
             _monitor(us.Monitor(known, level, options["monitor"], options["arithmetic"]), oracle, options, as_json)

@@ -83,7 +83,9 @@ def in_noise(learner: Learner) -> Learner:
 
 
 def in_logs(learner: Learner) -> LogClass | None:
-    """The class to fit records of a learner's targets with, None where none is fitted."""
+    """The class to fit records of a learner's targets with, None where none is fitted: no class here has constants."""
+    if getattr(learner, "affine", False):
+        return None
     if isinstance(learner, learners.Approximate):
         return FAMILIES["single head"].log
     return next((family.log for family in FAMILIES.values() if type(family.learner) is type(learner)), None)
