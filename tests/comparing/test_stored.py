@@ -121,3 +121,29 @@ def test_two_changes_in_float32_are_explained_or_not_claimed() -> None:
     result: Any = us.compare(us.oracle(target.astype("float32"), dtype="float32"), model)
     assert result.differs
     assert not result.changes or explains(result, model, target, 1e-2)
+
+
+@pytest.mark.parametrize("norm", [pytest.param("pre", marks=pytest.mark.long), "post"])
+def test_large_arrays_behind_a_norm_give_entries_and_low_ranks(norm: str) -> None:
+    layer = us.models.AttentionLayer.random(36, 2, norm=norm, residual=True, scale=2.0, seed=5)
+    name, change = ("Q", low_rank) if norm == "pre" else ("V", entry)
+    target = with_change(layer, name, change(getattr(layer, name), 1e-2, 3))
+    result = us.compare(us.oracle(target), layer)
+    assert result.verdict == ("low rank" if norm == "pre" else "sparse")
+    assert (result.evidence["matrix"], result.rank) == (name, 1)
+    assert explains(result, layer, target)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("matrix", list("KQVO"))
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_rank_two_update_of_a_layer_behind_a_norm_at_64_dimensions(norm: str, matrix: str) -> None:
+    layer = us.models.AttentionLayer.random(64, 4, norm=norm, residual=True, scale=2.0, seed=6)
+    stored = np.array(getattr(layer, matrix))
+    rows = stored.transpose(1, 0, 2).reshape(64, -1) if matrix == "O" else stored.reshape(-1, 64)
+    change = low_rank(rows, 1e-2, 3, rank=2)
+    change = change.reshape(64, 4, -1).transpose(1, 0, 2) if matrix == "O" else change.reshape(stored.shape)
+    target = with_change(layer, matrix, change)
+    result = us.compare(us.oracle(target), layer)
+    assert (result.verdict, result.rank, result.evidence["matrix"]) == ("low rank", 2, matrix)
+    assert explains(result, layer, target)

@@ -32,6 +32,7 @@ layer_values  changes of its value or output projection
 lora        keys or queries
 stored      any structure: which stored arrays changed
 stored_fit  arrays fitted to answers by Gauss-Newton on the reference itself
+stored_lean  large arrays: few entries, or a low rank
 stored_words  what is said of them
 monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls
 monitor_state  its file

@@ -26,8 +26,8 @@ _PER_HEAD = 8
 """Near ties that show one head alone: a changed head was found in 240 of 240, none was called so wrongly."""
 _ENTRIES = 60
 """Queries a search for changed entries may take: about eight entries."""
-_FEW = 14
-"""Queries it may take where the change has rank one or two: one or two entries."""
+_FEW = 24
+"""Queries it may take where the change has rank one or two: two entries took up to 20."""
 _FEW_RANK = 2
 """That rank."""
 

@@ -17,6 +17,7 @@ from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
+from unsoftmax.comparing.stored_lean import lean_arrays, lean_fit, lean_sequences
 from unsoftmax.comparing.stored_words import said
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
@@ -43,6 +44,8 @@ _LINEAR = 0.1
 _BENT = 5.0
 """... and how much more for each unit of relative difference of the answers, which is what makes them not linear: right
 ones left up to twice that."""
+_HALF = 0.5
+"""Part that the one that leaves least may leave in any case: where answers have kinks, a right one left a quarter."""
 _SPREAD = 0.7
 """Token norms vary by this (logarithm) around the usual one: a norm's own constants show only where norms differ."""
 
@@ -62,12 +65,28 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
         found = said(state, (yield from _verified(state, fits)))
         if found is not None:
             return found
-    return None
+    return (yield from _changed_large_array(state))
+
+
+def _changed_large_array(state: Evidence) -> Asking[Finding | None]:
+    """One array beyond what is fitted whole: few entries, or a low rank."""
+    reference = state.plan.noise.reference
+    names = lean_arrays(reference, _UNKNOWNS) if reference.model is not None else []
+    width = state.samples[0][1].size // len(state.samples[0][1])
+    wanted = lean_sequences(reference, names, width) + _SPARE if names else 0
+    if not names or wanted > _QUERIES:
+        return None
+    first = len(state.samples)
+    yield from state.ask(_drawn(state, wanted), "delta")
+    fitting = Fitting(reference, state.samples[first:])
+    fits = [fit for fit in (lean_fit(fitting, name) for name in names) if fit is not None]
+    return said(state, (yield from _verified(state, fits)))
 
 
 def _promising(fitting: Fitting, stage: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     left = {names: fitting.linear(names) for names in stage}
-    limit = min(_AS_GOOD * min(left.values()), _LINEAR + _BENT * fitting.gap)
+    least = min(left.values())
+    limit = min(_AS_GOOD * least, max(_LINEAR + _BENT * fitting.gap, least if least < _HALF else 0.0))
     return [names for names in reversed(stage) if left[names] <= limit][:_PAIRS]
 
 
@@ -88,10 +107,10 @@ def why_not(reference: Reference) -> str:
     tried = "no one array, no two and not all together explain the answers to rounding from where the reference is"
     if not large:
         return tried
-    return (
-        f"arrays are fitted up to {_UNKNOWNS} numbers, which {', '.join(large[:3])} exceeds; give a smaller reference "
-        "(one layer, one head) to learn more"
-    )
+    how = "give a smaller reference (one layer, one head) to learn more"
+    if lean_arrays(reference, _UNKNOWNS):
+        how = "in these few entries and low rank were looked for, one array at a time"
+    return f"arrays are fitted up to {_UNKNOWNS} numbers, which {', '.join(large[:3])} exceeds; {how}"
 
 
 def _stages(reference: Reference, every: list[str]) -> list[list[tuple[str, ...]]]:

@@ -54,7 +54,7 @@ class _Shape:
         """Numbers that describe the change: what a simpler explanation has fewer of."""
         if self.entries is not None:
             return self.entries
-        rows = _matrix(self.name, self.change)
+        rows = as_matrix(self.name, self.change)
         return self.rank * sum(rows.shape) if self.rank is not None else self.change.size
 
     @property
@@ -142,7 +142,7 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     kept = np.where(np.abs(lean) > noise, lean, 0.0)
     clear = float(np.linalg.norm(change)) > _CLEAR * noise
     few = clear and 0 < count <= min(_ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
-    rows = _matrix(name, change)
+    rows = as_matrix(name, change)
     sizes = np.linalg.svd(rows, compute_uv=False)
     rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
     low = clear and 0 < rank <= max(1, min(rows.shape) // _RANKS)
@@ -192,7 +192,7 @@ def _largest(change: Array, count: int) -> Array:
     return np.stack(np.unravel_index(order, change.shape), axis=1)
 
 
-def _matrix(name: str, change: Array) -> Array:
+def as_matrix(name: str, change: Array) -> Array:
     """The change as the one matrix that frameworks store: rows of all heads, or columns where heads write."""
     if change.ndim == 3 and _base(name) == "O":
         return change.transpose(1, 0, 2).reshape(change.shape[1], -1)
