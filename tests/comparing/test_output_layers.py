@@ -88,6 +88,8 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path) -> None:
         us.compare(us.logit_oracle(Practice(D, 100), 100), layer)
     with pytest.raises(us.errors.InvalidArgument, match="language model"):
         us.compare(us.oracle(us.models.SingleHead.random(4, seed=0)), layer)
+    with pytest.raises(us.errors.InvalidArgument, match=r"us\.compare"):
+        us.Monitor(layer).step(us.logit_oracle(Practice(D, V), V))
     layer.save(tmp_path / "layer.safetensors")
     assert us.compare(us.logit_oracle(Practice(D, V), V), tmp_path / "layer.safetensors").verdict == "same"
 

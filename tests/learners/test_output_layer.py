@@ -95,6 +95,25 @@ def test_the_likeliest_tokens_alone() -> None:
     assert us.models.distance(recovery.model, truth(model, centred=True)) <= angle(recovery)
 
 
+@pytest.mark.parametrize("width", [3, 12])
+def test_how_many_likeliest_tokens_it_takes(width: int) -> None:
+    """Where prompts all show the same ones, no fewer than the theory says, and so many do."""
+    least = us.theory.output_layer_least_top(width)
+    model = Practice(width, 120)
+
+    def top(ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        logits = model(ids) + 60.0 * (np.arange(120) < k)
+        shown = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        order = np.argsort(-shown, axis=1)[:, :k]
+        return order, np.take_along_axis(shown, order, 1)
+
+    recovery = us.recover(us.logit_oracle(lambda i: top(i, least), 120, "top", least), us.learners.OutputLayer())
+    assert recovery.model.width == width
+    assert recovery.usage.phases["main"] == 64
+    with pytest.raises(us.errors.NotIdentifiable):
+        us.recover(us.logit_oracle(lambda i: top(i, least - 1), 120, "top", least - 1), us.learners.OutputLayer())
+
+
 def test_five_likeliest_tokens_are_refused_with_what_would_help() -> None:
     model = Practice(16, 200)
     oracle = us.logit_oracle(

@@ -21,8 +21,10 @@ from unsoftmax.comparing.detection import Group, group, plan, written_in
 from unsoftmax.comparing.monitor_state import State, kept
 from unsoftmax.comparing.noise import Noise
 from unsoftmax.comparing.references import Reference, reference_of
+from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
+from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.stack import Stack
@@ -68,6 +70,11 @@ class Monitor:
         require_run(oracle, None, 0)
         check_settings(oracle.spec, self.arithmetic, self.alpha, None)
         known = reference_of(self.reference, oracle.spec)
+        if isinstance(known.model, OutputLayer):
+            raise InvalidArgument(
+                "a monitor holds answers against those of its reference, and an output layer alone has none; use "
+                "us.compare, which holds logits against its row space."
+            )
         name = digest(self.reference, known)
         with self._kept(name) as held:
             number = held.begin()

@@ -33,6 +33,7 @@ from unsoftmax.theory.noise import (
 )
 from unsoftmax.theory.output import (
     output_layer_chosen_requests,
+    output_layer_least_top,
     output_layer_requests,
     output_layer_requests_per_prompt,
     output_layer_rotation_requests,
@@ -122,6 +123,7 @@ __all__ = [
     "nuclear_norm_queries",
     "orthogonal_heads_queries",
     "output_layer_chosen_requests",
+    "output_layer_least_top",
     "output_layer_requests",
     "output_layer_requests_per_prompt",
     "output_layer_rotation_requests",

@@ -32,6 +32,16 @@ def output_layer_chosen_requests(V: int, d: int, k: int) -> int:
 
 
 @checked
+def output_layer_least_top(d: int, block: int = 16) -> int:
+    """Likeliest tokens that an answer must show, all prompts the same ones, for the width d to show without a bias.
+
+    Their differences span d dimensions, and a block of singular values beyond must be noise; 64 prompts then do, and
+    up to 2048 where prompts share only some of the tokens.
+    """
+    return d + block + 1
+
+
+@checked
 def output_layer_rotation_requests(d: int) -> int:
     """Prompts that leave only a rotation behind a final norm: the d(d+1)/2 + d unknowns of an ellipsoid and an eighth.
 
