@@ -52,6 +52,7 @@ GOOD = {
     "rows": 2,
 }
 GOOD |= {"full": 1, "N": 5, "k": 3, "G": 1, "slots": 2, "last_slots": 2, "tokens": 3, "extra": 1, "repeats": 1}
+GOOD |= {"queries": 10, "floor": 5.0, "price": 0.1, "principal": 1.0}
 GOOD |= {"blocks": 1, "network_queries": 5, "delta": 0.1, "flip": 0.1, "tolerance": 1e-6, "eps": 1e-16, "constant": 4.0}
 GOOD |= {
     "W_bound": 2.0,
