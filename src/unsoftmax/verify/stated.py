@@ -73,10 +73,11 @@ def moves(model: Model, predict: Predict, rng: np.random.Generator, largest: flo
     while hidden and share <= largest:
         tried: dict[str, Array] = {}
         for _ in range(_DRAWS):
-            for name, other in nearby(model, share, rng):
-                if name not in found:
-                    square = _mean_square(predict(other) - base) / _DRAWS
-                    tried[name] = tried[name] + square if name in tried else square
+            # What moved no number at all in one direction does not in another: scores, on one token.
+            still = {name for name, square in tried.items() if not square.any()}
+            for name, other in nearby(model, share, rng, found.keys() | still):
+                square = _mean_square(predict(other) - base) / _DRAWS
+                tried[name] = tried[name] + square if name in tried else square
         seen = {name: square for name, square in tried.items() if square.mean() >= visible}
         found |= {name: square / share**2 for name, square in seen.items()}
         hidden = len(seen) < len(tried)
