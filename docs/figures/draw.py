@@ -114,7 +114,7 @@ def noise(folder: Path) -> None:
 COLOURS = {"exact": RED, "close": "#d68910", "rough": GREY, "none": "#1e8449"}
 SHOWN = {
     "no defence": "none",
-    "3 decimals": "rounding to 3 decimals",
+    "2 decimals": "rounding to 2 decimals",
     "noise 0.001": "random noise of deviation 0.001",
     "short tokens": "token norm at most 1",
     "1 token": "sequences of 1 token",
@@ -126,8 +126,8 @@ def ladder(folder: Path) -> None:
     """What an audit finds: rows are what an attacker sees, columns what the owner puts in front of it."""
     head = us.models.SingleHead.random(12, norm=2.0, seed=0)
     cells = {(cell.access, cell.defence): cell for cell in us.audit(us.oracle(head), head).cells}
-    rows = ("values", "labels only", "recorded traffic")
-    figure = Figure(figsize=(10, 2.9), layout="constrained")
+    rows = ("labels only", "probabilities", "values", "attention maps", "recorded traffic")
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots()
     for y, access in enumerate(rows):
         for x, defence in enumerate(SHOWN.values()):
@@ -136,7 +136,7 @@ def ladder(folder: Path) -> None:
                 continue
             axes.add_patch(Rectangle((x + 0.03, y + 0.05), 0.94, 0.9, color=COLOURS[cell.leak], lw=0))
             unit = "records" if access == "recorded traffic" else "queries"
-            words = f"{cell.verdict}\n{cell.queries:,} {unit}" if cell.queries else "refused"
+            words = f"{cell.verdict}\n{cell.queries:,} {unit}" if cell.queries else "no copy:\nno attack begins"
             axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", color="white", fontsize=10)
     axes.set(xlim=(0, len(SHOWN)), ylim=(len(rows), 0))
     axes.set_xticks([x + 0.5 for x in range(len(SHOWN))], list(SHOWN))

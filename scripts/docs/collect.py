@@ -13,6 +13,7 @@ from typing import Any
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 COLUMNS = {
     "peers": ["task", "method", "queries", "error", "seconds", "remark"],
+    "served-peers": ["task", "limit", "peer", "peer's figure", "ours", "remark"],
     "layers": [
         "layer",
         "preset",

@@ -101,7 +101,8 @@ def _out_of_scope(cell: Cell, currency: str) -> Iterator[str]:
         f"Out of scope: undefended, {what}. Whether it leaks is not known: this audit is no proof that it is safe, and "
         "no defence was tried."
     )
-    spent = f"{cell.queries:,} queries{_money(cell, currency)}" if cell.queries else "no query"
+    price = f" ({cell.price:,.2f} {currency})" if cell.price else ""
+    spent = f"{cell.queries:,} queries{price}" if cell.queries else "no query"
     yield f"Tried: the diagnosis, and every learner that it did not rule out, undefended, for {spent}."
     yield f"Why: {cell.reason}"
     yield (
