@@ -11,6 +11,7 @@ from scipy.special import expit
 import unsoftmax as us
 from tests.diagnosis.targets import foreign_layers, inside, layers, outside
 from unsoftmax.diagnosis import allowance
+from unsoftmax.diagnosis.answers import rms
 from unsoftmax.diagnosis.sketch import subspace
 
 TARGETS = {name: (family, make) for name, family, make in [*inside(), *layers(), *outside(), *foreign_layers()]}
@@ -47,6 +48,11 @@ def verdict(name: str) -> tuple[str, str, us.Diagnosis]:
     found = us.diagnose(oracle)
     assert found.usage.billed <= allowance(oracle.spec), name
     return family, found.family, found
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_the_size_of_answers_near_the_end_of_float64_does_not_overflow() -> None:
+    assert rms(np.array([[1e300, -1e300], [0.0, 0.0]])).tolist() == [1e300, 0.0]
 
 
 @pytest.mark.parametrize("name", SAMPLE)

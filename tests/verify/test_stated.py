@@ -103,6 +103,14 @@ def test_sparse_attention_is_refused(seed):
             us.recover(us.oracle(sparse(target), target.dim), learner, seed=seed)
 
 
+def test_weights_dropped_below_a_hundred_thousandth_show_in_long_tokens():
+    rng = np.random.default_rng(13)
+    Q, K = rng.standard_normal((2, 9, 9))
+    head = us.models.MultiHead((Q.T @ K / 12)[None], np.random.default_rng(3).standard_normal((1, 9)))
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(sparse(head, 1e-5), 9), us.learners.MultiHead())
+
+
 def test_a_bound_past_one_is_unknown_and_does_not_hold():
     checked = Checked((Claim("near ties", 1e-3, 1e-4),))
     model = us.models.SingleHead.random(4)

@@ -126,6 +126,14 @@ def number_format(y: Array) -> tuple[str, float]:
     return "float64", 0.0
 
 
+def rms(parts: Array) -> Array:
+    """Root mean square of every row (n,) of (n, ...): answers near the end of float64 do not overflow on the way."""
+    rows = parts.reshape(len(parts), -1)
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    unit = np.where(largest > 0, largest, 1.0)
+    return np.asarray(unit * np.sqrt(np.mean((rows / unit[:, None]) ** 2, axis=1)))
+
+
 def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Random unit vectors, exact in float32."""
     x = rng.standard_normal(shape)

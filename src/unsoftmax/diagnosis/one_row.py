@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import PHASE, Answers, sphere, telling
+from unsoftmax.diagnosis.answers import PHASE, Answers, rms, sphere, telling
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
@@ -79,7 +79,7 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
     )
     if len(far) == 2:
         # Behind a norm, long opposite vectors get opposite answers about one centre, the norm's shift.
-        middle = (parts[9] + parts[10]) / 2
+        middle = parts[9] / 2 + parts[10] / 2
         gaps["centre at infinity"] = _size(middle - middle.mean(axis=0)) / (_size(parts[9]) or 1.0)
     return _judged(gaps, degree, tolerance, beside)
 
@@ -129,12 +129,11 @@ def _degree(far: list[Array]) -> float | None:
     """Exponent p with g(2x) = 2^p g(x) for long x, from two lengths; None if the domain forbids them."""
     if len(far) < 2:
         return None
-    a, b = (np.sqrt(np.mean(part.reshape(len(part), -1) ** 2, axis=1)) for part in far)
+    a, b = map(rms, far)
     ok = (a > 0) & (b > 0)
     return float(np.median(np.log2(b[ok] / a[ok]))) if ok.any() else None
 
 
 def _size(*parts: Array) -> float:
     """Median over vectors of the root mean square: one vector next to a kink does not decide."""
-    rows = [np.sqrt(np.mean(p.reshape(len(p), -1) ** 2, axis=1)) for p in parts]
-    return float(np.median(np.concatenate(rows)))
+    return float(np.median(np.concatenate([rms(part) for part in parts])))

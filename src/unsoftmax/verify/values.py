@@ -93,7 +93,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     scale = typical_norm(model, spec, rng)
     network = _NETWORK_SLACK * allows.network_error
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
-    sizes = _sizes(scale, spec, network=network > 0)
+    sizes = token_sizes(scale, spec, network=network > 0)
     seen = yield from _compared(model, spec, sizes, per_length, rng)
     norms = [scale] if network else sent_norms(scale, spec)
     far = long_rounds(spec, norms, per_length, rng)
@@ -142,13 +142,13 @@ def _compared(
     model: Model, spec: OracleSpec, sizes: list[float], per_length: int, rng: np.random.Generator
 ) -> Asking[_Seen]:
     """Ask single tokens, random sequences of every length and near ties, at tokens of several sizes."""
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * _spread(sizes, _ONE_TOKEN), spec)
+    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * spread(sizes, _ONE_TOKEN), spec)
     y = yield Probes(one, phase="verify")
     answers = [y.ravel()]
     one_token = by_size(model(one), y, len(sizes))
     longer: list[float] = []
     for length in lengths(spec):
-        tokens = representable(sphere(rng, (per_length, length, spec.dim)) * _spread(sizes, per_length), spec)
+        tokens = representable(sphere(rng, (per_length, length, spec.dim)) * spread(sizes, per_length), spec)
         y = yield Probes(tokens, phase="verify")
         answers.append(y.ravel())
         longer.append(by_size(model(tokens), y, len(sizes), amplification(model, tokens)))
@@ -185,7 +185,7 @@ def _claims(seen: _Seen, single: float, bound: float, tested: str, sizes: list[f
         yield Claim("near ties", bound, seen.ties, statement=statement)
 
 
-def _sizes(scale: float, spec: OracleSpec, network: bool) -> list[float]:
+def token_sizes(scale: float, spec: OracleSpec, network: bool = False) -> list[float]:
     """Token norms to test at: a target may be a head for small tokens only.
 
     Networks, links and tolerances are statements about answers of one size.
@@ -195,7 +195,7 @@ def _sizes(scale: float, spec: OracleSpec, network: bool) -> list[float]:
     return [min(scale * factor, 0.9 * spec.domain.norm_limit) for factor in _SIZES]
 
 
-def _spread(sizes: list[float], batch: int) -> Array:
+def spread(sizes: list[float], batch: int) -> Array:
     """Norms of a batch (batch, 1, 1), the sizes taking turns."""
     return np.resize(np.array(sizes), batch)[:, None, None]
 
