@@ -35,6 +35,22 @@ def test_norm_after_attention(preset, dtype, error, seed):
     assert abs(model.eps / layer.eps - 1) < (1e-6 if dtype == "float64" else 1e-2)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_heads_that_share_values_behind_a_layer_norm_are_learned(seed):
+    layer = Layer.random(24, 4, norm="pre", residual=seed > 1, kv_groups=2, seed=seed)
+    r = us.recover(us.oracle(layer), seed=seed)
+    assert (r.model.norm, r.model.residual, r.model.heads) == ("pre", seed > 1, 4)
+    assert us.models.distance(r.model, layer) < 1e-8
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_heads_that_fill_the_space_behind_an_rms_norm_without_positions_are_learned(seed):
+    layer = Layer.random(24, 3, norm="rms", residual=seed > 1, seed=seed)
+    r = us.recover(us.oracle(layer), seed=seed)
+    assert (r.model.norm, r.model.residual, r.model.heads) == ("rms", seed > 1, 3)
+    assert us.models.distance(r.model, layer) < 1e-8
+
+
 def test_norm_after_attention_without_residual_hides_the_scale():
     layer = Layer.random(16, 2, norm="post", residual=False, seed=1)
     with pytest.raises(us.errors.NotIdentifiable, match="scale"):

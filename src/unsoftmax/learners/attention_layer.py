@@ -10,20 +10,23 @@ from typing import Literal
 
 import numpy as np
 
-from unsoftmax.errors import DomainError, InvalidArgument
+from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.block.whole import block
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.reductions import overheard
+from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
-from unsoftmax.learners.layer.pre_norm import pre_norm
-from unsoftmax.learners.layer.presets import chosen, preset_named
-from unsoftmax.learners.rotary.kind import find_kind, ordered
-from unsoftmax.learners.rotary.llama import rotary
+from unsoftmax.learners.layer.pre_norm import SharedValuesError, in_ball
+from unsoftmax.learners.layer.presets import Preset, chosen, preset_named
+from unsoftmax.learners.rotary.centred import CentredScene
+from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
+from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
+from unsoftmax.learners.rotary.scene import Scene, read_scene, writing
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
@@ -95,13 +98,47 @@ class AttentionLayer:
         coarse = spec.dtype != "float64" or spec.tolerance > 0 or rounded
         if norm == "rms" or (norm is None and self.positions == "auto" and (yield from ordered(spec, rng))):
             kind = yield from find_kind(spec, rng)
-            return (yield from rotary(spec, norm, kind, chosen(self.preset, coarse), rng))
+            require_readable(kind)
+            scene = yield from read_scene(spec, norm, kind.sinks, rng)
+            if needs_ball(scene, kind):
+                _require_tokens(spec, _SHORTEST)
+                return (yield from _rms_norm(scene, spec, preset_named(chosen(self.preset, coarse)), rng))
+            return (yield from rotary(scene, spec, kind, chosen(self.preset, coarse), rng))
         if norm in ("block", "final"):
             require_digits(seen[0], spec)
             return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
         _require_tokens(spec, _SHORTEST)
-        kinds = {None: plain, "pre": pre_norm, "post": post_norm}
-        return (yield from kinds[norm](spec, preset_named(chosen(self.preset, coarse)), rng))
+        preset = preset_named(chosen(self.preset, coarse))
+        if norm == "pre":
+            return (yield from _pre_norm(chosen(self.preset, coarse), spec, preset, rng))
+        return (yield from (post_norm if norm == "post" else plain)(spec, preset, rng))
+
+
+def _pre_norm(name: str, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """Behind a LayerNorm: by small differences of answers; heads that share values by tokens that write nothing."""
+    ball = yield from read_ball(spec, rng)
+    try:
+        return (yield from in_ball(ball, spec, preset, rng, norm="pre", eps=ball.eps))
+    except SharedValuesError as refusal:
+        shared = refusal
+    written, empty = yield from writing(ball.M, ball.noise)
+    seen = ball.eps, ball.M, ball.constant, ball.residual, ball.noise, ball.dtype, written, empty
+    scene = CentredScene(len(ball.U), *seen, longest=spec.domain.length_limit, basis=ball.U)
+    try:
+        return (yield from rotary(scene, spec, Kind("none", sinks=False, window=None), name, rng))
+    except (ModelMismatch, NotIdentifiable) as error:
+        sizes = np.linalg.svd(ball.M @ written.T, compute_uv=False)
+        raise type(error)(
+            f"{shared} Behind a LayerNorm they are told apart by tokens that write nothing, which did not do here "
+            f"(what is written differs by a factor of {sizes[0] / sizes[-1]:.0e} between directions): {error}"
+        ) from error
+
+
+def _rms_norm(scene: Scene, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """Behind an RMSNorm all d dimensions of a token are seen; else its ball is that of a LayerNorm."""
+    eps = scene.eps or 0.0
+    ball = Ball(np.eye(spec.dim), eps, scene.M, scene.constant, scene.residual, scene.noise, scene.dtype)
+    return (yield from in_ball(ball, spec, preset, rng, norm="rms", eps=eps))
 
 
 def _require_tokens(spec: OracleSpec, least: int) -> None:

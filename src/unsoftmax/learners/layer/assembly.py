@@ -67,6 +67,8 @@ def _folded(model: AttentionLayer) -> list[str]:
     """Where parameters of the target went that answers do not show on their own."""
     if model.norm == "pre":
         return ["the norm's gamma and beta are folded into W, c, P and the constant, which act on x off its mean."]
+    if model.norm == "rms":
+        return ["the norm's gamma is folded into W, c and P."]
     if np.any(model.c):
         return ["c_h holds what the query bias adds to the scores; a key bias adds the same to all and does not show."]
     return []
@@ -75,7 +77,9 @@ def _folded(model: AttentionLayer) -> list[str]:
 def _found(heads: Heads, model: AttentionLayer) -> str:
     ranks = ", ".join(map(str, sorted({o.shape[1] for o in heads.O})))
     kept = "with" if model.residual else "without"
-    norm = {None: "no LayerNorm", "pre": "LayerNorm before", "post": "LayerNorm after"}[model.norm]
+    norm = {None: "no LayerNorm", "pre": "LayerNorm before", "post": "LayerNorm after", "rms": "RMSNorm before"}[
+        model.norm
+    ]
     free = model.outputs - sum(o.shape[1] for o in heads.O)
     unseen = "; a head that writes nothing cannot be seen" if free >= heads.smallest else ""
     return f"{model.heads} heads, rank of P_h {ranks}, {kept} a residual, {norm}{unseen}."

@@ -14,7 +14,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
-from unsoftmax.learners.layer.ball import Ball, read_ball
+from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.derivatives import EDGE, STEP, At, clusters, of_length
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.presets import Preset
@@ -64,10 +64,8 @@ _SPARE = 8
 unknowns."""
 
 
-def pre_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
-    """The whole program."""
-    ball = yield from read_ball(spec, rng)
-    return (yield from in_ball(ball, spec, preset, rng, norm="pre", eps=ball.eps))
+class SharedValuesError(ModelMismatch):
+    """Heads share values, so that single tokens show their sum alone: small differences do not tell them apart."""
 
 
 def in_ball(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, **around: Any) -> Program:
@@ -137,10 +135,10 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
         # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
         return span.basis if outside < max(1e-12, 30 * ball.noise) else whole
     if outside > _ELSEWHERE:
-        raise ModelMismatch(
+        raise SharedValuesError(
             f"two tokens are answered in directions that no single token is answered in ({outside:.0%} of the answer): "
-            "heads that share their values (grouped heads), whose sum single tokens show alone. Behind a LayerNorm or "
-            "below a norm limit such heads are not told apart; heads with values of their own are."
+            "heads that share their values (grouped heads), whose sum single tokens show alone, so that small "
+            "differences of answers do not tell them apart."
         )
     return span.basis
 

@@ -3,6 +3,7 @@
 kind      which positions, sinks and window: a handful of queries
 presets   how much a run spends on conditioning
 scene     what one token shows: RMSNorm, residual, tokens that write nothing
+centred   the same behind a LayerNorm, off the mean
 apart     heads told apart by the sums of their softmax denominators
 filling   heads that fill the space, told apart by rotary positions themselves
 values    what each head writes, and who shares values

@@ -39,18 +39,23 @@ def outcome(
     scene, values = reader.scene, reader.values
     order = np.lexsort((values.group, turns.group))
     group = turns.group[order]
+    K, Q, V = (scene.of_tokens(rows) for rows in (keys.K[group], queries.Q[order], values.V[values.group[order]]))
+    found, c = _features(keys, queries, group, order), np.zeros((len(order), spec.dim))
+    # What a query's bias adds to the scores stands in c wherever a LayerNorm's beta may be part of it.
+    folded = scene.norm == "pre" and not found.normed
+    c = np.einsum("hrd,hr->hd", K, found.query_bias) if folded else c
     model = AttentionLayer(
-        keys.K[group],
-        queries.Q[order],
-        np.zeros((len(order), spec.dim)),
+        K,
+        Q,
+        c,
         values.O[order],
-        values.V[values.group[order]],
+        V,
         scene.constant,
         residual=scene.residual,
-        norm=None if scene.eps is None else "rms",
+        norm=scene.norm,
         eps=scene.eps or 0.0,
         positions=_positions(reader, turns, order),
-        features=_features(keys, queries, group, order),
+        features=None if folded else found,
         weighing=Weighing(cap, None if reader.sinks is None else reader.sinks[order], kind.window),
     ).astype(spec.dtype)
     return Outcome(model, (_found(model),), allows=Allowance(_precision(reader, keys, queries)))
@@ -87,7 +92,8 @@ def _precision(reader: Reader, keys: Keys, queries: Queries) -> Claim:
 
 def _found(model: AttentionLayer) -> str:
     kept = "with" if model.residual else "without"
-    norm = "no norm" if model.norm is None else f"RMSNorm before (eps {model.eps:.3g})"
+    name = "LayerNorm" if model.norm == "pre" else "RMSNorm"
+    norm = "no norm" if model.norm is None else f"{name} before (eps {model.eps:.3g})"
     window = f"no window up to {FAR} tokens" if model.window is None else f"window {model.window}"
     return (
         f"{model.heads} heads in {model.kv_groups} groups of shared keys and values, {model.head_dim} dimensions each, "

@@ -60,12 +60,22 @@ def read_heads(
     spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = DRAWS
 ) -> Asking[Heads]:
     """All that is known before keys and queries; about d + 110 queries, more where rounded answers are drawn again."""
+    require_readable(kind)
+    scene = yield from read_scene(spec, norm, kind.sinks, rng)
+    return (yield from heads_in(scene, kind, plan, rng, draws))
+
+
+def require_readable(kind: Kind) -> None:
+    """Refuse, before anything else is asked, what hides the logits of sinks."""
     if kind.sinks and kind.order == "bias":
         raise NotIdentifiable(
             "sinks take a share of the weight, and positions act on empty query tokens too (a bias of queries, or "
             "ALiBi): the logits of sinks are read where empty tokens weigh alike. Remove the bias of queries."
         )
-    scene = yield from read_scene(spec, norm, kind.sinks, rng)
+
+
+def heads_in(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = DRAWS) -> Asking[Heads]:
+    """The same once single tokens have been asked."""
     scene, values, logits = yield from _heads(scene, kind, plan, rng, 1 if scene.exact else draws)
     return (yield from heads_of(Reader(scene, values, sinks=logits), kind, plan, rng))
 
@@ -84,11 +94,18 @@ def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -
     return Heads(reader, begun, law, kind.order != "none" and reader.slopes is None)
 
 
-def rotary(spec: OracleSpec, norm: str | None, kind: Kind, preset: str, rng: np.random.Generator) -> Program:
+def rotary(scene: Scene, spec: OracleSpec, kind: Kind, preset: str, rng: np.random.Generator) -> Program:
     """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
     plan = PLANS[preset]
-    heads = yield from read_heads(spec, norm, kind, plan, rng)
+    heads = yield from heads_in(scene, kind, plan, rng)
     return (yield from explained(heads, spec, kind, plan, rng))
+
+
+def needs_ball(scene: Scene, kind: Kind) -> bool:
+    """Whether nothing here tells the heads apart: they leave no token that writes nothing, and no positions. Behind an
+    RMSNorm alone tokens still fill a ball, in which small differences of answers do."""
+    alone = kind.order == "none" and not kind.sinks and kind.window is None and scene.eps is not None
+    return alone and len(scene.empty) < _FEWEST
 
 
 def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:

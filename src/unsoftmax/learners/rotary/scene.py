@@ -17,6 +17,7 @@ from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
+from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -57,6 +58,15 @@ class Scene:
     """Tokens of a sequence at most."""
 
     @property
+    def norm(self) -> Norm | None:
+        """The norm before the heads."""
+        return None if self.eps is None else "rms"
+
+    def of_tokens(self, rows: Array) -> Array:
+        """Linear functions (..., d) of tokens z as such of the tokens that are sent."""
+        return rows
+
+    @property
     def free(self) -> bool:
         """Whether query tokens may be as short as one likes."""
         return True
@@ -86,7 +96,7 @@ class Scene:
         """Tokens (..., d) that are seen as z, drawn back into the ball where z lies outside."""
         x = z
         if self.eps is not None:
-            share = (z * z).sum(axis=-1, keepdims=True) / self.dim
+            share = (z * z).sum(axis=-1, keepdims=True) / z.shape[-1]
             x = z * np.sqrt(np.minimum(1, _FULL / np.maximum(share, 1e-300)))
             x = x * np.sqrt(self.eps / (1 - np.minimum(share, _FULL)))
         return np.asarray(x if self.exact else x.astype(np.float32).astype(np.float64))
@@ -186,8 +196,14 @@ def _rank(M: Array, noise: float) -> int:
 def _scene(
     spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
 ) -> Asking[Scene]:
+    written, empty = yield from writing(M, noise)
+    dtype = spec.dtype if noise < _EXACT else "float32"
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
+
+
+def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:
+    """Orthonormal bases (r, d), (d - r, d) of the tokens that write and of those that write nothing."""
     Vt, rank = np.linalg.svd(M)[2], _rank(M, noise)
     # Of tokens that write nothing any basis will do, and last digits choose which.
     written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
-    dtype = spec.dtype if noise < _EXACT else "float32"
-    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
+    return written, empty
