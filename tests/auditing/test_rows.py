@@ -128,3 +128,20 @@ def test_outside_every_class_the_page_says_what_was_tried_and_what_is_unknown() 
     page = audit_page(result)
     assert "not the same as safe" in page
     assert "Leak ladder" not in page
+
+
+def test_a_copy_of_the_attention_inside_is_judged_by_what_its_recovery_states() -> None:
+    target = us.models.Transformer.random(6, 6, seed=0)
+
+    class Behind:
+        """A smooth network behind attention: only W comes out."""
+
+        def __call__(self, X):
+            mixed = us.models.AttentionBehind(target.W)(X)
+            return (mixed @ np.arange(1.0, 7.0)) ** 3
+
+    oracle = us.oracle(Behind(), 6, name="behind")
+    result = us.audit(oracle, scenarios=ladder(oracle.spec)[:2], learner=us.learners.AttentionBehind())
+    assert result.cells[0].leak in ("exact", "close")
+    assert result.cells[0].functional_error is None
+    assert "recovery states" in result.cells[0].reason

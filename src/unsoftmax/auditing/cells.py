@@ -52,6 +52,11 @@ _SHORT = 1.0
 """Token norm that learners of more than a head keep to behind a link: answers of models of order one are then about 1,
 where a sigmoid is steep."""
 
+_PARTS = (models.AttentionBehind, models.HeadsBehind, models.LayerBehind)
+"""Models of the attention inside a target, which do not answer as the target does."""
+
+_STATED = "The copy is of the attention, not of what stands behind it: its error is the one that the recovery states."
+
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
 
 
@@ -196,11 +201,15 @@ def _judged(case: Case, scenario: Scenario, recovery: Recovery | None, learner: 
     queries = recovery.usage.billed if recovery else 0
     tokens = recovery.usage.tokens if recovery else 0
     model = recovery.model if recovery else None
-    functional = None if model is None else functional_error(model, case.oracle, scenario, case.seed)
+    part = isinstance(model, _PARTS) or getattr(model, "networks", None) == "unknown"
+    functional = None if model is None or part else functional_error(model, case.oracle, scenario, case.seed)
     labels = scenario.access == "labels only" or case.oracle.spec.kind == "membership"
     if labels and model is not None:
         reason = f"{reason} {_SCALE}".strip()
     parameter = None if model is None or case.truth is None else _parameter_error(model, case.truth, labels)
+    if part and parameter is None and recovery is not None and recovery.certificate.holds:
+        parameter = recovery.certificate.stated_error
+        reason = f"{reason} {_STATED}".strip()
     errors = [e for e in (functional, parameter) if e is not None]
     return Cell(
         access=scenario.access,

@@ -34,7 +34,8 @@ OWN_LIMIT = "beyond the budget set"
 class Cell:
     """One way in: an access level behind a defence, and how far the best learner got.
 
-    `parameter_error` needs the owner's truth; `functional_error` compares answers of the copy with the undefended
+    `parameter_error` needs the owner's truth, or is what the recovery states where the copy is of a part that does not
+    answer by itself (the reason says so); `functional_error` compares answers of the copy with the undefended
     target on fresh sequences, relative to their size. `hours` is queries over the rate, `price` what they cost.
     """
 
