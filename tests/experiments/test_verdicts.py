@@ -21,6 +21,7 @@ PLANTED = {
     "other-kernels": {"error": lambda x: 1e-6, "named": lambda x: False, "off the form": lambda x: 1},
     "hessian-conjecture": {"found": lambda x: x - 1, "refused": lambda x: True},
     "membership": {"floor": lambda x: x / 2, "queries": lambda x: x / 2},
+    "membership-heads": {"floor": lambda x: x / 2, "heads": lambda x: x + 1, "error": lambda x: 1.0},
     "multi-head": {"closed_form": lambda x: x - 1, "rational": lambda x: x / 4, "found": lambda x: x + 1},
     "probes": {"error": lambda x: 1e-6, "margin": lambda x: x**3},
     "proposition-c.2": {"theorem": lambda x: x + 1, "error": lambda x: 1e-6},

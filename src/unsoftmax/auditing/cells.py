@@ -271,7 +271,7 @@ def _explained(model: models.OutputLayer, logits: Array) -> tuple[Array, Array]:
 
 def _parameter_error(model: Model, truth: Model, labels: bool) -> float | None:
     """Distance of the parameters; from labels modulo the scale of v, which they do not show."""
-    heads = (models.SingleHead, models.LowRankHead)
+    heads = (models.SingleHead, models.LowRankHead, models.MultiHead)
     if labels and isinstance(model, heads) and isinstance(truth, heads) and np.any(model.v):
         scale = float(np.linalg.norm(truth.v)) / float(np.linalg.norm(model.v))
         model = replace(model, v=scale * model.v, constant=scale * model.constant)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.answers import QUERIES
-from unsoftmax.diagnosis.choice import candidates
+from unsoftmax.diagnosis.choice import candidates, learner_of
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import CODES, Diagnosis
 from unsoftmax.diagnosis.tokens import token_range
@@ -55,7 +55,7 @@ class Automatic:
         if diagnosis.family == "head behind labels" and spec.kind != "membership":
             raise InvalidArgument("the answers are only 0 and 1: declare the oracle with kind='membership'.")
         try:
-            outcome = yield from diagnosis.learner.program(spec, seed)
+            outcome = yield from _alone_or_several(diagnosis, spec, seed)
         except BudgetExceeded as refusal:
             if refusal.limit is None:
                 raise
@@ -66,6 +66,21 @@ class Automatic:
             raise ModelMismatch(words, code=mismatch.code) from mismatch
         notes = (*diagnosis.sentences(), *outcome.notes)
         return replace(outcome, notes=notes, chosen=configuration(diagnosis.learner))
+
+
+def _alone_or_several(diagnosis: Diagnosis, spec: OracleSpec, seed: int) -> Program:
+    """The chosen learner; labels that contradict one head are those of several, if the target allows such sequences."""
+    if diagnosis.family != "head behind labels":
+        return (yield from diagnosis.learner.program(spec, seed))
+    try:
+        return (yield from diagnosis.learner.program(spec, seed))
+    except ModelMismatch as alone:
+        several = learner_of(diagnosis.family, heads=None)
+        try:
+            outcome = yield from several.program(spec, seed)
+        except (ModelMismatch, DomainError):
+            raise alone from None
+        return replace(outcome, notes=("labels contradict one head; several were found.", *outcome.notes))
 
 
 def diagnosis_range(spec: OracleSpec) -> tuple[int, int]:

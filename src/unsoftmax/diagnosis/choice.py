@@ -48,7 +48,7 @@ FAMILIES: dict[str, Family] = {
     "attention layer": Family(learners.AttentionLayer(), "vectors"),
     "attention layer behind a network": Family(learners.AttentionLayer(), "vectors"),
     "attention stack": Family(learners.AttentionStack(), "vectors"),
-    "head behind labels": Family(learners.Membership(), "labels"),
+    "head behind labels": Family(learners.Membership(), "labels", found=({"heads": None},)),
     "token head": Family(learners.TokenHead(), "ids"),
     "output layer": Family(learners.OutputLayer(), "logits"),
 }
@@ -104,9 +104,12 @@ def through(base: Learner, spec: OracleSpec, *, labels: float, averaged: float |
     if spec.kind == "membership":
         if isinstance(base, learners.Membership):
             return base
+        accuracy = max(labels, theory.membership_finest_accuracy(spec.dim, spec.eps))
+        if isinstance(base, learners.MultiHead) and not base.affine:
+            return learners.Membership(accuracy, heads=base.heads)
         if not single:
             raise InvalidArgument(f"no learner is known for labels of the class {type(base).__name__} learns.")
-        return learners.Membership(accuracy=max(labels, theory.membership_finest_accuracy(spec.dim, spec.eps)))
+        return learners.Membership(accuracy)
     if single and averaged is not None and spec.domain.max_norm is not None and spec.link is None:
         return learners.Approximate(accuracy=averaged)
     if single and (spec.kind == "approximate" or spec.dtype == "float16"):

@@ -34,9 +34,12 @@ from unsoftmax.learners.labels.entries import (
     narrow,
     narrow_until_met,
 )
+from unsoftmax.learners.labels.flips import Heads
+from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
 from unsoftmax.learners.labels.size import VALUE_SHARE, hidden_below, visible_size
 from unsoftmax.learners.labels.values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
+from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
@@ -59,6 +62,8 @@ class Membership:
     fixed_flips        the same sequence always gets the same answer, wrong or not, and different sequences flip
                        independently. Without it such flips are refused: asking again averages nothing.
     eps_v              "paper": error at which the estimate of v stops, where the theorem's own is out of reach.
+    heads              1, another number, or None to find it. Of several heads the common scale of all v_h is not
+                       observable: the model has |v| = 1 over all heads, and `accuracy` is of every W_h.
     """
 
     accuracy: float = 1e-9
@@ -70,6 +75,7 @@ class Membership:
     margin: float | None = None
     eps_v: float | None = None
     fixed_flips: bool = False
+    heads: int | None = 1
 
     accepts = ("labels",)
 
@@ -79,6 +85,8 @@ class Membership:
         if self.method == "paper":
             return self._paper(spec.dim).forecast(spec)
         d = spec.dim
+        if self.heads != 1:
+            return self._several(d)
         bits = theory.membership_bits(self.accuracy)
         entries = d * d if self.rank == "full" else (self.rank or 1) * (2 * d - (self.rank or 1))
         if self.flip_probability:
@@ -89,6 +97,17 @@ class Membership:
             return Forecast(ranges={"labels": (entries * bits // 2, self._most(d, bits))}, supposing=SCORES)
         ranges = {"values, pilot and repair": (d - 1, self._most(d, bits) - d * d * bits)}
         return Forecast({"main": entries * bits}, ranges=ranges, supposing=SCORES)
+
+    def _several(self, d: int) -> Forecast:
+        """Flips of known number are bisected to known bits; what comes before depends on the target."""
+        least, most = (1, d) if self.heads is None else (self.heads, self.heads)
+        bits = theory.membership_flip_bits(self.accuracy)
+        ranges = {"values, pilot and repair": (d - 1, most_of_starts(d, most, self.accuracy))}
+        if self.heads is None:
+            ranges["labels"] = (d * d, max(theory.membership_flips(d, d) * bits, self._most(d, bits)))
+            return Forecast(ranges=ranges, supposing=SCORES, heads=(least, most))
+        main = theory.membership_flips(d, least) * bits
+        return Forecast({"main": main}, ranges=ranges, supposing=SCORES, heads=(least, most))
 
     @staticmethod
     def _most(d: int, bits: int) -> int:
@@ -118,6 +137,10 @@ class Membership:
         # Of low rank v is a large part of few numbers, and looking for pivots takes rounds that it can spare.
         cuts = 1 if labels.flip or self.rank == "full" else sparing_rounds(self.accuracy) if self.rank is None else 2
         direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels, cuts)
+        if self.heads != 1:
+            found = yield from learn_heads(labels, direction, self.heads, self.accuracy)
+            if found is not None:
+                return self._outcome(found)
         direction, family, size = yield from visible_size(direction, self.accuracy, labels)
         if size == 0:
             return self._without_scores(direction, labels)
@@ -156,6 +179,13 @@ class Membership:
         error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
         allows = self._allows(direction.error, error, float(np.linalg.norm(M)))
         return Outcome(Head(family.A.T @ M @ family.B, direction.v), allows=allows)
+
+    def _outcome(self, found: Heads) -> Outcome:
+        size = float(np.linalg.norm(found.v))
+        how = "of all heads together: three standard errors of a fit to flips, evenly spread in their brackets"
+        v = Claim(VALUE_ERROR, self.accuracy, found.v_error / size, "assumed", statement=f"of the unit v, {how}")
+        W = Claim(SCORE_ERROR, self.accuracy * float(np.linalg.norm(found.W)), found.W_error, "assumed", statement=how)
+        return Outcome(MultiHead(found.W, found.v / size), allows=Allowance(values=v, scores=W))
 
     def _cross(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
         if self.rank is None:
@@ -219,6 +249,8 @@ class Membership:
         if not 0 < self.delta < 1:
             raise InvalidArgument(f"`delta` must be between 0 and 1 (got {self.delta}).")
         self._refuse_unused()
+        if self.heads != 1:
+            require_copies(spec)
         if self.method == "paper":
             if not 0 < self.accuracy < math.inf:
                 raise InvalidArgument(f"`accuracy` must be positive (got {self.accuracy}).")
@@ -241,6 +273,13 @@ class Membership:
         for name in ("W_bound", "margin", "eps_v"):
             if self.method == "bisection" and getattr(self, name) is not None:
                 raise InvalidArgument(f"`{name}` belongs to method='paper'; bisection needs no such number. Omit it.")
+        several = {
+            "rank": self.rank != "full",
+            "flip_probability": self.flip_probability,
+            "method": self.method == "paper",
+        }
+        for name in (name for name, given in several.items() if given and self.heads != 1):
+            raise InvalidArgument(f"`{name}` is for one head; pass heads=1, or omit `{name}` to learn several heads.")
         if self.fixed_flips and not self.flip_probability:
             raise InvalidArgument("`fixed_flips` says how labels flip, and `flip_probability` is 0; pass it as well.")
 

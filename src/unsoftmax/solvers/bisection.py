@@ -73,10 +73,10 @@ class Brackets:
         return cls(np.full(n, -np.inf), np.full(n, np.inf), run, stood, first)
 
     @classmethod
-    def between(cls, n: int, lo: float, hi: float) -> Brackets:
-        """n numbers in (lo, hi]."""
+    def between(cls, n: int, lo: Array | float, hi: Array | float) -> Brackets:
+        """n numbers in (lo, hi], ends of their own (n,) or common ones."""
         run, stood = np.zeros((2, n), dtype=np.int64)
-        return cls(np.full(n, float(lo)), np.full(n, float(hi)), run, stood)
+        return cls(np.full(n, lo, dtype=np.float64), np.full(n, hi, dtype=np.float64), run, stood)
 
     @property
     def radius(self) -> Array:

@@ -89,7 +89,7 @@ def _heads(W: Array, v: Array, tokens: Array, copies: Array) -> list[tuple[Array
     return found
 
 
-def gauss_newton(W: Array, v: Array, data: Data, noise: float = 0.0, steps: int = 4) -> tuple[Array, Array]:
+def gauss_newton(W: Array, v: Array, data: Data, noise: Array | float = 0.0, steps: int = 4) -> tuple[Array, Array]:
     """Last digits: residuals in extended precision on the tokens as sent, rows weighted by their rounding."""
     H, d = v.shape
     W_long, v_long = W.astype(np.longdouble), v.astype(np.longdouble)
@@ -129,7 +129,7 @@ class _Weighted:
 
 
 def levenberg(
-    W: Array, v: Array, data: Data, noise: float, iterations: int = 100, damping: float = 1e-2
+    W: Array, v: Array, data: Data, noise: Array | float, iterations: int = 100, damping: float = 1e-2
 ) -> tuple[Array, Array, float]:
     """Damped steps from a rough start: W, v and the root mean square of residuals over their noise."""
     sigma = np.hypot(linearised(W, v, data.tokens, data.copies)[2], noise)

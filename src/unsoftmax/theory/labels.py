@@ -28,6 +28,24 @@ def membership_finest_accuracy(d: int, eps: float) -> float:
 
 
 @checked
+def membership_flips(d: int, H: int) -> int:
+    """Sequences where the label flips that `Membership` bisects for H heads: 1.3 per unknown, and ten."""
+    return math.ceil(1.3 * H * (d * d + d)) + 10
+
+
+@checked
+def membership_flip_bits(accuracy: float) -> int:
+    """Labels per such sequence once the flip is placed to 2^-7: brackets then are an eighth of the accuracy."""
+    return max(4, math.ceil(math.log2(1 / accuracy)) - 4)
+
+
+@checked
+def membership_heads_floor(d: int, H: int, accuracy: float) -> float:
+    """One bit per label: all unknowns of H heads but the common scale of v to `accuracy`."""
+    return (H * (d * d + d) - 1) * math.log2(1 / accuracy)
+
+
+@checked
 def membership_noisy_rounds(d: int, accuracy: float, flip: float, delta: float) -> int:
     """Answers that settle one number if each is flipped with probability `flip`: its bits, and those of its certainty
     delta / (2 d^2), at 1 - H(flip) bits an answer."""

@@ -16,11 +16,15 @@ from scipy.special import betaincinv
 
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Array, Model
+from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.plan import Checked, Plan, exactly
+
+_HEADS = (SingleHead, LowRankHead, MultiHead)
+"""Models with v and W, which learners of labels return."""
 
 _ONE_TOKEN = 24
 """Fresh labels of single tokens beside the boundary: they see only the values."""
@@ -101,7 +105,7 @@ def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:
 
     Of v what was reached, not what was asked for: at small logits an error of v hides one of W.
     """
-    v, W = (model.v, model.W) if isinstance(model, (SingleHead, LowRankHead)) else (np.ones(1), np.ones(1))
+    v, W = (model.v, model.W) if isinstance(model, _HEADS) else (np.ones(1), np.ones(1))
     value, score = 1e-6 * float(np.linalg.norm(v)), 1e-6 * float(np.linalg.norm(W))
     if allows.values is not None:
         reached = allows.values.observed
@@ -129,7 +133,7 @@ def near_boundary(
     chosen = (kept + spare)[:count]
     while len(chosen) < count:
         # A single token along v is never near the boundary; it fills up where nothing else is possible.
-        token = _values(model, spec.dim) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
+        token = _values(model, spec.dim).sum(axis=0) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
         chosen.append(np.tile(token, (length, 1)).astype(spec.dtype).astype(np.float64))
     return np.array(chosen)
 
@@ -141,57 +145,75 @@ def _moved(
     d = spec.dim
     q = rng.standard_normal((count, d))
     q /= np.linalg.norm(q, axis=1, keepdims=True)
-    u = model.key_directions(q)[0] if len(model.key_directions(q)) else np.zeros_like(q)
-    size = float(np.sqrt(np.mean(np.einsum("bd,bd->b", u, u))))
+    u = _keys(model, q)
+    size = float(np.sqrt(np.mean(np.einsum("hbd,hbd->hb", u, u).max(axis=0))))
     norm = min(size**-0.5 if size else 1.0, 0.2 * spec.domain.norm_limit)
     q, u = q * norm, u * norm
     tokens = rng.standard_normal((count, length, d)) * (norm / math.sqrt(d))
     tokens[:, -1] = q
     moving = slice(0, max(1, length - 1))
     v = _values(model, d)
-    along = np.broadcast_to(v, (count, d)).copy()
-    if length > 1:
-        uu = np.einsum("bd,bd->b", u, u)
-        share = np.divide(u @ v, uu, out=np.zeros(count), where=uu > 0)
-        along -= share[:, None] * u
-    reach = along @ v
+    along = np.broadcast_to(v.sum(axis=0), (count, d)).copy()
+    if length > 1 and len(u) < d:
+        along = _across(along, u)
     for _ in range(3):
         f = np.asarray(model(tokens))
         margin = _margin(model, tokens, errors, spec)
         target = margin * rng.uniform(1.2, 1.8, count) * rng.choice([-1.0, 1.0], count)
-        weight = _moving_weight(model, tokens)
+        gain = np.einsum("hb,bd,hd->b", _moving_weights(model, tokens), along, v)
         # A direction almost parallel to the scores' own would need an enormous step: leave such draws where they are.
-        can = reach * weight > 1e-3
-        step = np.divide(target - f, reach * weight, out=np.zeros(count), where=can)
+        can = gain > 1e-3
+        step = np.divide(target - f, gain, out=np.zeros(count), where=can)
         tokens[:, moving] += step[:, None, None] * along[:, None, :]
     return tokens
 
 
-def _moving_weight(model: Model, tokens: Array) -> Array:
-    """Attention on all tokens but the last (on the only one if there is one)."""
+def _keys(model: Model, q: Array) -> Array:
+    """W_h q (H, batch, d); of a model without scores one row of zeros."""
+    u = np.asarray(model.key_directions(q))
+    return u if len(u) else np.zeros((1, *q.shape))
+
+
+def _across(along: Array, u: Array) -> Array:
+    """The part of `along` (batch, d) that is orthogonal to every u (H, batch, d)."""
+    for _ in range(2):
+        kept: list[Array] = []
+        for direction in u:
+            for other in kept:
+                direction = direction - np.einsum("bd,bd->b", direction, other)[:, None] * other
+            size = np.linalg.norm(direction, axis=1, keepdims=True)
+            kept.append(np.divide(direction, size, out=np.zeros_like(direction), where=size > 0))
+        for other in kept:
+            along = along - np.einsum("bd,bd->b", along, other)[:, None] * other
+    return along
+
+
+def _moving_weights(model: Model, tokens: Array) -> Array:
+    """Attention (H, batch) of every head on all tokens but the last (on the only one if there is one)."""
+    u = _keys(model, tokens[:, -1])
     if tokens.shape[1] == 1:
-        return np.ones(len(tokens))
-    u = model.key_directions(tokens[:, -1])
-    scores = np.einsum("bnd,bd->bn", tokens, u[0]) if len(u) else np.zeros(tokens.shape[:2])
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(1 - weights[:, -1] / weights.sum(axis=1))
+        return np.ones(u.shape[:2])
+    scores = np.einsum("bnd,hbd->hbn", tokens, u)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return np.asarray(1 - weights[:, :, -1] / weights.sum(axis=2))
 
 
 def _margin(model: Model, tokens: Array, errors: tuple[float, float], spec: OracleSpec) -> Array:
     """How much f can change at most under the claimed errors, (batch,), to first order, and by rounding."""
     v = _values(model, spec.dim)
     lengths = np.linalg.norm(tokens, axis=2)
-    y = tokens @ v
-    spread = y.max(axis=1) - y.min(axis=1)
+    y = np.einsum("bnd,hd->hbn", tokens, v)
+    spread = np.linalg.norm(y.max(axis=2) - y.min(axis=2), axis=0)
     apart = np.linalg.norm(tokens - tokens[:, -1:], axis=2).max(axis=1)
     scores = np.minimum(errors[1] * apart * lengths[:, -1], 1.0)
     rounding = 16 * math.sqrt(spec.dim) * spec.eps * float(np.linalg.norm(v))
-    return np.asarray((errors[0] + rounding) * lengths.max(axis=1) + (scores + rounding) * spread)
+    values = math.sqrt(len(v)) * (errors[0] + rounding)
+    return np.asarray(values * lengths.max(axis=1) + (scores + rounding) * spread)
 
 
 def _values(model: Model, d: int) -> Array:
-    """v of a single head; a model without one is compared along the first axis."""
-    return np.asarray(model.v) if isinstance(model, (SingleHead, LowRankHead)) else np.eye(d)[0]
+    """v (H, d) of the heads; a model without one is compared along the first axis."""
+    return np.atleast_2d(model.v) if isinstance(model, _HEADS) else np.eye(d)[:1]
 
 
 def _most_flips(n: int, flip: float) -> int:

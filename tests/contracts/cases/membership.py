@@ -2,10 +2,19 @@
 
 from functools import partial
 
+import numpy as np
+
 import unsoftmax as us
-from tests.contracts.registry import NOT_SINGLE_HEAD, Case
+from tests.contracts.registry import NOT_SINGLE_HEAD, Case, two_heads
 
 labels = partial(us.oracle, kind="membership")
+
+
+def two_unit_heads() -> us.models.MultiHead:
+    """Labels do not show the common scale of the v_h: it is 1, as the learner has it."""
+    heads = two_heads()
+    return us.models.MultiHead(heads.W, heads.v / np.linalg.norm(heads.v))
+
 
 CASES = [
     Case(
@@ -31,6 +40,14 @@ CASES = [
         1e-6,
         oracle=labels,
         outside=NOT_SINGLE_HEAD,
+    ),
+    Case(
+        "Membership-heads",
+        us.learners.Membership(accuracy=1e-6, heads=None),
+        two_unit_heads,
+        1e-6,
+        oracle=labels,
+        outside={name: make for name, make in NOT_SINGLE_HEAD.items() if name != "two heads"},
     ),
     Case(
         # A twentieth of the margin: the theorem's own eps_v needs millions of queries.

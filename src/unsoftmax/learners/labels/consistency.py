@@ -146,5 +146,5 @@ def _refuse(wrong: Array, what: str, labels: Labels) -> None:
         raise ModelMismatch(
             f"labels contradict each other: {int(wrong.sum())} of {len(wrong)} {what} lie outside the brackets that "
             "their labels gave, as fresh sequences say. Some labels are wrong (declare flip_probability=), computed "
-            f"less exactly than {labels.spec.dtype}, or not those of a softmax head."
+            f"less exactly than {labels.spec.dtype}, or not those of one softmax head (heads=None finds several)."
         )

@@ -1,0 +1,177 @@
+"""Flips anywhere: where the heads found so far expect labels to flip these are bisected, and the exact model is fitted.
+
+Theory: docs/theory/membership.md, "Several heads".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from unsoftmax import theory
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.labels.asking import Direction, Labels
+from unsoftmax.learners.labels.ruler import Ruler, surround
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import power_of_two
+from unsoftmax.solvers.bisection import Brackets
+from unsoftmax.solvers.heads_fit import Data, answers, gauss_newton, levenberg, linearised
+
+COPIES = 1024
+"""Copies of the ruler's token for flips that are fitted exactly: enough that f = 0 is crossed once."""
+
+_PLACED = 2.0**-7
+"""First half width of a bracket around an expected flip, beside the sum of the heads' sizes there."""
+
+_SURE = 3.0
+"""Standard errors in what is stated."""
+
+_LOST = 0.05
+"""Share of flips that may lie outside of every bracket; more of them speak against the fit that expected them."""
+
+CONTRADICTED = 3.0
+"""Root mean square of residuals over their expected size from which the flips contradict every model of the class: it
+is 1 for the right one."""
+
+_FEEBLE = 1e-3
+"""Heads with a smaller share of the largest |W_h| are held to an error relative to this share: that of W = 0 is never
+small beside W."""
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """W (H, d, d) and v (H, d) as found, in units of |sum_h v_h|, with the errors (Frobenius, all heads) they have."""
+
+    W: Array
+    v: Array
+    W_error: float = math.inf
+    v_error: float = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What every step knows: V and its error, the size `scale` of |x| |q| at which scores are about 1/2."""
+
+    labels: Labels
+    direction: Direction
+    scale: float = 1.0
+
+    @property
+    def dim(self) -> int:
+        return self.labels.spec.dim
+
+    def copies(self, wanted: int) -> int:
+        return int(min(wanted, self.labels.spec.domain.length_limit - 2))
+
+    def ruler(self, copies: int) -> Ruler:
+        spec = self.labels.spec
+        length = min(2.0**20 * math.sqrt(self.scale), spec.domain.norm_limit / 4)
+        return Ruler(self.direction.v, power_of_two(length), self.copies(copies), spec.dtype)
+
+    def units(self, *shape: int) -> Array:
+        u = self.labels.rng.standard_normal((*shape, self.dim))
+        return np.asarray(u / np.linalg.norm(u, axis=-1, keepdims=True))
+
+    def valued(self, count: int) -> Array:
+        """Unit tokens (count, d) half of whose square is along V: their weight is nowhere near 0 without scores."""
+        V, x = self.direction.v, self.units(count)
+        x = x - (x @ V)[:, None] * V
+        size = np.linalg.norm(x, axis=1, keepdims=True)
+        x = np.divide(x, size, out=np.zeros_like(x), where=size > 1e-9)
+        x = x + V
+        return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+    def gauge(self, noise: float) -> tuple[Data, Array]:
+        """What single tokens said, and its errors: f([V]) = 1 is the unit, f([o]) = 0 across V as far as V is known.
+
+        Errors are at least `noise`, that of the flips beside these: least squares lose what is known far better.
+        """
+        V = self.direction.v
+        rows = np.vstack([V[None], np.linalg.svd(V[None])[2][1:]])
+        y = np.eye(self.dim)[0]
+        errors = np.full(self.dim, max(self.direction.error, noise, self.labels.spec.eps))
+        return Data(rows[:, None, :], np.ones((self.dim, 1), dtype=np.int64), y), errors
+
+
+def refined(scene: Scene, rough: Heads, accuracy: float) -> Asking[Heads]:
+    """Flips anywhere, expected by the rough heads, bisected until every W_h and v are within `accuracy`."""
+    H, d = rough.v.shape
+    ruler = scene.ruler(COPIES)
+    x, q, t, size = _expected(scene, ruler, rough, theory.membership_flips(d, H))
+    brackets = yield from surround(ruler, x, q, t, _PLACED * size, "repair")
+    kept = np.flatnonzero(np.isfinite(brackets.radius))
+    if len(kept) < (1 - _LOST) * len(x):
+        raise ModelMismatch(
+            f"{len(x) - len(kept)} of {len(x)} labels do not flip where heads fitted to other labels say: the target "
+            f"is no sum of {H} heads."
+        )
+    x, q, size, brackets = x[kept], q[kept], size[kept], brackets.take(kept)
+    for _ in range(theory.membership_flip_bits(accuracy)):
+        brackets = yield from _halved(ruler, x, q, brackets, "main")
+    while True:
+        found = _fitted(scene, ruler, rough, x, q, brackets)
+        beyond = _beyond(found, accuracy)
+        if beyond <= 1:
+            return found
+        if np.median(brackets.radius / size) < 4 * scene.labels.spec.eps:
+            raise NotIdentifiable(
+                f"the accuracy asked for is hidden by rounding of the labels: an accuracy about {beyond:.1g} times "
+                "coarser is in reach."
+            )
+        for _ in range(math.ceil(math.log2(beyond))):
+            brackets = yield from _halved(ruler, x, q, brackets, "repair")
+
+
+def _expected(scene: Scene, ruler: Ruler, heads: Heads, count: int) -> tuple[Array, Array, Array, Array]:
+    """Tokens x and q (count, d), flips t that the heads expect and the sum of the heads' sizes there (count,)."""
+    drawn = 3 * count
+    x = scene.units(drawn)
+    q = scene.units(drawn) * (scene.scale * scene.labels.rng.uniform(0.3, 3.0, (drawn, 1)))
+    parts = np.exp(np.einsum("kd,hde,ke->kh", x, heads.W, q)) * np.abs(x @ heads.v.T)
+    size = parts.sum(axis=1)
+    # Weights far below the heaviest, of tokens that no head answers with a large score.
+    kept = np.flatnonzero(size < ruler.heaviest / 4)[:count]
+    x, q, size = x[kept], q[kept], size[kept]
+    t = -np.einsum("kh,kh->k", np.exp(np.einsum("kd,hde,ke->kh", x, heads.W, q)), x @ heads.v.T)
+    for _ in range(6):
+        f = answers(heads.W, heads.v, ruler.tokens(x, q, t), ruler.counts(len(x)))
+        t = t - f / ruler.slope()
+    return x, q, t, size
+
+
+def _halved(ruler: Ruler, x: Array, q: Array, brackets: Brackets, phase: str) -> Asking[Brackets]:
+    level = brackets.levels()[:, 0]
+    labels = yield ruler.probes(x, q, level, phase)
+    return brackets.told(np.arange(len(x)), level, labels < 0.5)
+
+
+def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, brackets: Brackets) -> Heads:
+    """Heads fitted to all flips, with their standard errors; refused if the flips contradict them."""
+    gauge, noise = scene.gauge(float(np.median(brackets.radius)))
+    data = ruler.record(x, q, brackets.center).joined(gauge)
+    noise = np.concatenate([brackets.radius * ruler.slope() / math.sqrt(3), noise])
+    W, v, _ = levenberg(start.W, start.v, data, noise, damping=1e-4)
+    W, v = gauss_newton(W, v, data, noise)
+    y, J, rounding = linearised(W, v, data.tokens, data.copies)
+    # A target of a shorter format rounds as much more.
+    sigma = np.hypot(rounding * (scene.labels.spec.eps / 2.0**-52), noise)
+    rms = float(np.sqrt(np.mean(((y - data.y) / sigma) ** 2)))
+    if not rms <= CONTRADICTED:
+        raise ModelMismatch(
+            f"{len(x)} sequences where the label flips contradict every sum of {len(v)} heads, by {rms:.1g} times what "
+            "their brackets leave."
+        )
+    left = np.linalg.pinv(J / sigma[:, None])
+    variance = np.einsum("ij,ij->i", left, left)
+    W_error, v_error = (math.sqrt(part.sum()) for part in (variance[: W.size], variance[W.size :]))
+    return Heads(W, v, _SURE * W_error, _SURE * v_error)
+
+
+def _beyond(heads: Heads, accuracy: float) -> float:
+    """The stated error over the one asked for."""
+    size = np.linalg.norm(heads.W, axis=(1, 2))
+    smallest = float(max(size.min(), _FEEBLE * size.max()))
+    return max(heads.W_error / (accuracy * smallest), heads.v_error / (accuracy * float(np.linalg.norm(heads.v))))
