@@ -186,6 +186,18 @@ def test_linear_and_relu_sums_are_recognised_without_a_learner() -> None:
         assert us.recover(us.oracle(target)).model.kernel.name == name
 
 
+@pytest.mark.parametrize("kernel", [lambda s: 2 + np.cos(s), lambda s: 1 / (1 + s**2)], ids=["cosine", "bell"])
+def test_even_kernels_are_refused_as_not_monotone(kernel) -> None:
+    head = us.models.SingleHead.random(5, norm=2.0, seed=0)
+
+    def target(X):
+        weights = kernel(np.einsum("bnd,bd->bn", X, X[:, -1] @ head.W.T))
+        return (weights * (X @ head.v)).sum(axis=1) / weights.sum(axis=1)
+
+    with pytest.raises(us.errors.ModelMismatch, match="not monotone"):
+        us.recover(us.oracle(target, 5, name="even"), us.learners.KernelHead())
+
+
 def test_another_kernel_than_the_declared_one_is_refused() -> None:
     target = KernelHead.random(5, "sigmoid", norm=2.0, seed=0)
     with pytest.raises(us.errors.ModelMismatch, match="not 'softplus'"):

@@ -27,6 +27,10 @@ _LARGEST = 3.0
 _MISFIT = 300.0
 """Roundings by which a table may miss a kernel of the catalogue: twenty heads of each stayed below 40."""
 
+_EVEN = 1e-3
+"""Odd part of the logarithm of a kernel near 0, beside its even part, below which it is not monotone there: of a
+monotone one the odd part is the larger."""
+
 _UNCONVERGED = 1e-7
 """Last coefficients of a table that is taken as it is: beyond, the kernel has a kink, and a series does not show it."""
 
@@ -85,6 +89,10 @@ def _span(reader: Reader, a: Array, b: Array) -> Asking[float]:
     small = 2.0**-6
     g, _ = yield from reader.ask(np.stack([small * a, -small * a]), np.stack([b, b]), "table")
     slope = float(g[0] - g[1]) / (2 * small)
+    if abs(g[0] - g[1]) < _EVEN * abs(g[0] + g[1]):
+        raise ModelMismatch(
+            "the kernel is not monotone: scores of either sign weigh alike near 0, so a weight does not tell its score."
+        )
     if not math.isfinite(slope) or slope == 0:
         raise NotIdentifiable("the kernel does not change along a line of scores; W may be 0.")
     return _LARGEST / abs(slope)
