@@ -65,6 +65,8 @@ def test_three_times_the_detectable_change_is_never_called_same(name: str) -> No
     assert size < 1e-13
     verdicts = [us.compare(oracle_of(changed(model, 3 * size, s)), model, explain=False, seed=s) for s in range(4)]
     assert all(result.differs for result in verdicts)
+    warmer = type(model)(model.W * (1 + 3 * size), model.v)
+    assert all(us.compare(oracle_of(warmer), model, explain=False, seed=s).differs for s in range(4))
 
 
 def test_answers_that_are_float32_are_judged_by_float32_rounding() -> None:

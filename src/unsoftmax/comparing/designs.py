@@ -20,6 +20,7 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
 TIES = "near ties"
+OPEN = "open pairs"
 SINGLES = "single tokens"
 LONGER = "longer sequences"
 
@@ -32,6 +33,8 @@ _NORMS = (0.25, 1.0, 2.0, 4.0)
 _PER_BAND = 2
 """Longer sequences of each length: a second one guards against tokens that happen not to trigger a change."""
 
+_APART = 1.5
+"""Scores of open pairs: t s'(t), by which a scale of the scores shows, is largest there."""
 _SEQUENCE = 4
 """Tokens of a near tie where heads cannot be tied all at once."""
 
@@ -116,6 +119,30 @@ def pairs(heads: Heads, n: int, norm: float, rng: np.random.Generator) -> Array:
     a = a + step
     order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
     return np.stack([a + b, b], axis=1)[np.sort(order)]
+
+
+def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
+    """n sequences whose scores stand apart and cancel nothing: these show a scale of all scores, which near ties, at
+    scores near 0, do not; near ties where heads are not known."""
+    heads = reference.heads
+    if heads is None or heads.count >= asked.spec.dim - 1 or asked.longest < 2:
+        return near_ties(reference, asked, n, norm, rng)
+    d, H, k = heads.dim, heads.count, 4 * n
+    b = sphere(rng, (k, d))
+    written = heads.P[:, 0]
+    basis = np.linalg.qr(written.T)[0] if heads.scalar else np.zeros((d, 1))
+    b = b - (b @ basis) @ basis.T
+    b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
+    u = heads.key_directions(b).transpose(1, 0, 2)
+    inverse = np.linalg.pinv(u)
+    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-_APART, _APART], (k, H)))
+    # As long again across the key directions, along what the heads write, so that the weights show in the answer.
+    aside = rng.standard_normal((k, H)) @ written
+    aside = aside - np.einsum("bdh,bhe,be->bd", inverse, u, aside)
+    a = a + aside * (np.linalg.norm(a, axis=1) / np.maximum(np.linalg.norm(aside, axis=1), 1e-300))[:, None]
+    # Heads whose key directions nearly agree at b would take long tokens to be apart.
+    order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
+    return asked.on_grid(np.stack([a + b, b], axis=1)[np.sort(order)])
 
 
 def _tied(reference: Reference, X: Array, norm: float, rng: np.random.Generator) -> Array:

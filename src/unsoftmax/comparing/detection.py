@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.comparing import designs, statistics
-from unsoftmax.comparing.designs import LONGER, SINGLES, TIES, Asked
+from unsoftmax.comparing.designs import LONGER, OPEN, SINGLES, TIES, Asked
 from unsoftmax.comparing.noise import Noise
 from unsoftmax.comparing.power import detectable_changes
 from unsoftmax.comparing.references import Reference
@@ -152,16 +152,19 @@ def plan(
             X = np.concatenate([ties.X, *(_copy(ties.X, asked, rng) for _ in range(copies - 1))])
             ties = group(TIES, X, noise, constant, rng)
             changes = detectable_changes(reference, ties, alpha, rng)
-    first = designs.near_ties(reference, asked, REPEATED, norm, rng)
-    repeated = group("repeated", first, noise, constant, rng)
+    first = designs.open_pairs(reference, asked, REPEATED, usual, rng)
+    apart = noise.constant(lambda: designs.open_pairs(reference, asked, _CALIBRATED // 4, usual, rng), rng, wide=True)
+    repeated = group(OPEN, first, noise, max(constant, apart), rng)
     if not whole:
         return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies, usual)
     single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
     one = group(SINGLES, designs.singles(reference, asked, SINGLE, usual, rng), noise, single_constant, rng)
     groups = [ties, one]
-    for i, X in enumerate(designs.longer(reference, asked, usual, rng)):
-        long_constant = max(constant, noise.constant(lambda X=X: X, rng))  # type: ignore[misc]
-        groups.append(group(f"{LONGER} {i}", X, noise, long_constant, rng))
+    bands = designs.longer(reference, asked, usual, rng)
+    # Two sequences of a length are too few to measure its rounding by themselves: the worst length counts for all.
+    measured = [noise.constant(lambda X=X: X, rng, wide=True) for X in bands]  # type: ignore[misc]
+    long_constant = max([constant, *measured])
+    groups += [group(f"{LONGER} {i}", X, noise, long_constant, rng) for i, X in enumerate(bands)]
     return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies, usual)
 
 
@@ -189,8 +192,9 @@ def detect(made: Plan, alpha: float, smallest: float | None, seed: int, *, measu
         y2 = yield Probes(first.X, phase=PHASE, again=1)
         if measured and made.noise.arithmetic == "float64" and written_in(np.concatenate([y1, y2])) != "float64":
             made = plan(made.noise.reference, made.asked.spec, "float32", alpha, smallest, seed)
-            constant = made.constant
-            first = group("repeated", first.X, made.noise, constant, np.random.default_rng([seed, 0xF32]))
+            rng, asked = np.random.default_rng([seed, 0xF32]), first.X
+            constant = max(made.constant, made.noise.constant(lambda: asked, rng, wide=True))
+            first = group(OPEN, asked, made.noise, constant, rng)
         steady = _changed(y1, y2, first)
         for item in made.groups:
             answers[item.name] = yield Probes(item.X, phase=PHASE)
@@ -199,6 +203,8 @@ def detect(made: Plan, alpha: float, smallest: float | None, seed: int, *, measu
     except BudgetExceeded:
         complete = False
     tails = _tails(made, answers)
+    if tails:
+        tails[OPEN] = statistics.tail(statistics.energy(first.z(y1)))
     return Detection(made, answers, steady, drift, complete, tails)
 
 

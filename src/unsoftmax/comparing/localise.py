@@ -111,15 +111,15 @@ def _one_head(state: Evidence, h: int, norm: float) -> Asking[Finding | None]:
         return None
     search = Search(state, heads, h, norm, np.eye(d))
     checked = search.worth_checking(low.rank)
-    found = yield from _low_rank_of_one(state, search, low.rank, low.below, checked=checked)
+    found = yield from _low_rank_of_one(state, search, low.at, low.below, checked=checked)
     if found is None and not checked:
-        found = yield from _low_rank_of_one(state, search, 0, low.below, checked=True)
+        found = yield from _low_rank_of_one(state, search, low.at[:0], low.below, checked=True)
     return found
 
 
-def _low_rank_of_one(state: Evidence, search: Search, rank: int, most: int, *, checked: bool) -> Asking[Finding | None]:
+def _low_rank_of_one(state: Evidence, search: Search, at: Array, most: int, *, checked: bool) -> Asking[Finding | None]:
     """The low-rank change of the head of a search, if it explains fresh near ties."""
-    factors = yield from search.found(rank, most, checked=checked)
+    factors = yield from search.found(at, most, checked=checked)
     if factors is None or factors[0].shape[1] == 0:
         return None
     delta = np.zeros_like(search.heads.W)
@@ -138,7 +138,7 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
         low = yield from rank_below(state, heads, h, norm, basis)
         if low is None:
             return None
-        one = yield from Search(state, heads, h, norm, basis).found(low.rank, low.below, checked=True)
+        one = yield from Search(state, heads, h, norm, basis).found(low.at, low.below, checked=True)
         if one is None:
             return None
         factors[h] = one

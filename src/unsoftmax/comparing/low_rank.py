@@ -145,13 +145,14 @@ class Search:
         outside, at = yield from settle("leaves the range", leaves, clearest)
         return np.asarray(read.b[int(at)]) if outside else None
 
-    def found(self, rank: int, most: int, *, checked: bool) -> Asking[tuple[Array, Array] | None]:
-        """U (d, k) and M (k, d) with basis basis' dW_h = U M, from `rank` columns; None if the rank exceeds `most`.
+    def found(self, at: Array, most: int, *, checked: bool) -> Asking[tuple[Array, Array] | None]:
+        """U (d, k) and M (k, d) with basis basis' dW_h = U M, from columns at the query tokens `at` (k, d); None if the
+        rank exceeds `most`.
 
         `checked`: and from further ones while the change leaves their range.
         """
         try:
-            for b in self.draw(rank):
+            for b in at:
                 yield from self.column(b)
             while checked:
                 where = yield from self.outside()

@@ -26,7 +26,7 @@ _FEW = 6
 """Random changes of a weight of a reference without a closed form; the worst counts."""
 _STEP = 2.0**-16
 """Relative size of these changes: small enough to be linear, large enough for float64."""
-_TESTS = 6
+_TESTS = 7
 """Tests among which alpha is divided at most."""
 
 

@@ -24,12 +24,14 @@ _ABOVE = 6.0
 """Noise units by which the smallest singular value must exceed that of noise for the rank to be full."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LowRank:
-    """Rows `below` that the rank of the table does not reach, and the `rank` that stands above its noise."""
+    """Rows `below` that the rank of the table does not reach, the `rank` that stands above its noise, and query tokens
+    `at` (rank, d) at which the change shows most."""
 
     below: int
     rank: int
+    at: Array
 
 
 def highest(dim: int) -> int:
@@ -59,10 +61,12 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         done = m
         # Tokens are rounded one by one: products are of rank one only up to that.
         noise = float(np.sqrt(np.mean(sd[:m, :m] ** 2))) + 2.0**-22 * float(np.abs(D[:m, :m]).max())
-        values = np.linalg.svd(D[:m, :m], compute_uv=False)
-        (rank,) = yield from settle("rank of the table", int((values >= _ABOVE * noise).sum()))
-        if rank < m:
-            return LowRank(m, int(rank))
+        _, values, right = np.linalg.svd(D[:m, :m])
+        rank = int((values >= _ABOVE * noise).sum())
+        most = right[:rank] @ b[:m]
+        count, at = yield from settle("rank of the table", rank, most)
+        if count < m:
+            return LowRank(m, int(count), at)
     return None
 
 
