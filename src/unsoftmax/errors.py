@@ -40,6 +40,7 @@ class Code(StrEnum):
 
     UNREPEATABLE = "not deterministic"
     ENTANGLED = "entangled heads"
+    OVERLAPPING = "overlapping heads"
     TOO_DEAR = "too dear"
     CONTRADICTED = "fresh queries contradict"
     # Why a diagnosis chose no learner: the trait that no class has, or that could not be seen.

@@ -212,3 +212,14 @@ def test_a_combination_that_leaves_an_answer_out_is_asked_again():
     target = us.models.AttentionLayer.random(8, 2, norm="post", residual=True, seed=700137)
     recovery = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=137)
     assert us.models.distance(recovery.model, target) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "kind", [{"norm": "pre", "residual": True}, {"norm": "pre"}, {"norm": "rms", "residual": True}]
+)
+def test_heads_that_write_into_the_same_directions(kind):
+    """Ranks that add up to more than the outputs: ranges tell nothing, the algebra of stacks does."""
+    layer = Layer.random(9, 3, 4, seed=2, **kind)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer())
+    assert us.models.distance(recovery.model, layer) <= min(1e-11, recovery.certificate.stated_error)
+    assert (recovery.model.norm, recovery.model.residual) == (layer.norm, layer.residual)

@@ -5,18 +5,19 @@ Theory: docs/theory/attention-layer.md, "A real layer", method.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.attention_stack import AttentionStack
 from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.block.whole import block
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
-from unsoftmax.learners.core.reductions import overheard
+from unsoftmax.learners.core.reductions import beside_last_token, overheard
 from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
@@ -27,7 +28,8 @@ from unsoftmax.learners.rotary.centred import CentredScene
 from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
 from unsoftmax.learners.rotary.scene import Scene, read_scene, writing
-from unsoftmax.probes.base import Array
+from unsoftmax.models.attention_stack import AttentionStack as Stack
+from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
 
 _SHORTEST = 33
@@ -41,6 +43,12 @@ _SMALLEST_RANK = 4
 
 _SEARCH = 300
 """Queries for a norm, the noise and the tokens that heads pick, at most; 20 to 80 are seen."""
+
+_LONG = 50
+"""Length of a token, as a power of two, beside which nothing shows that heads write: a residual does."""
+
+_NORMS = {"pre": "LayerNorm", "rms": "RMSNorm"}
+"""Norms before the heads in words."""
 
 _SUPPOSING = (
     f"a layer alone, without a network, and heads of rank {_SMALLEST_RANK} or more (or dim) whose ranks add up to dim"
@@ -88,9 +96,21 @@ class AttentionLayer:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
-        return self._program(spec, np.random.default_rng(seed))
+        return self._program(spec, seed)
 
-    def _program(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+    def _program(self, spec: OracleSpec, seed: int) -> Program:
+        """Heads that write into parts of their own; and where these overlap, the algebra that tells layers apart."""
+        try:
+            return (yield from self._told_by_range(spec, np.random.default_rng(seed)))
+        except (ModelMismatch, NotIdentifiable) as refusal:
+            if refusal.code is not Code.OVERLAPPING or spec.outputs != spec.dim:
+                raise
+            try:
+                return (yield from overlapping(spec, seed))
+            except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument):
+                raise refusal from None
+
+    def _told_by_range(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
         seen: list[Array] = []
         norm = (yield from overheard(find_norm(spec, rng), seen)) if self.norm == "auto" else self.norm
         # An answer of zeros fits into every format: all of them together are looked at.
@@ -139,6 +159,26 @@ def _rms_norm(scene: Scene, spec: OracleSpec, preset: Preset, rng: np.random.Gen
     eps = scene.eps or 0.0
     ball = Ball(np.eye(spec.dim), eps, scene.M, scene.constant, scene.residual, scene.noise, scene.dtype)
     return (yield from in_ball(ball, spec, preset, rng, norm="rms", eps=eps))
+
+
+def overlapping(spec: OracleSpec, seed: int) -> Program:
+    """A pre-norm layer whose heads write into the same directions, as a stack of one layer; with residual or none."""
+    learner = AttentionStack(layers=1, final_norm=False)
+    learner.forecast(spec)
+    x = 2.0**_LONG * np.random.default_rng([seed, _LONG]).standard_normal((1, spec.dim))
+    (y,) = yield one_row(x, phase="repair")
+    kept = bool(np.abs(y).max() > 0.5 * np.abs(x).max())
+    program = learner.program(spec, seed)
+    # A residual that is not there is added to the answers: what heads write is read beside it all the same.
+    found = yield from program if kept else beside_last_token(program)
+    stack = found.model
+    if not isinstance(stack, Stack) or stack.norm is None or stack.networks is not None:
+        raise ModelMismatch("what stands around the heads is more than a norm before and a residual.")
+    norm: Literal["pre", "rms"] = "pre" if stack.norm == "layer" else "rms"
+    layer = replace(stack.layers[0], norm=norm, eps=stack.eps, residual=kept)
+    around = f"{_NORMS[norm]} before them, {'a' if kept else 'no'} residual"
+    note = f"{layer.heads} heads, {around}; where they write overlaps, and algebra told them apart."
+    return replace(found, model=layer, notes=(note,), claims=())
 
 
 def _require_tokens(spec: OracleSpec, least: int) -> None:

@@ -169,6 +169,15 @@ def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
     return reduced(program, lambda probes: probes, reread)
 
 
+def beside_last_token(program: Asking[T]) -> Asking[T]:
+    """Serve a program of layers with a residual from one without: the last token is added to every vector answer."""
+
+    def reread(y: Array, request: Request) -> Array:
+        return np.asarray(y + np.concatenate([part.tokens[:, -1] for part in parts(request)]))
+
+    return reduced(program, lambda probes: probes, reread)
+
+
 def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
     """`of` the last tokens (n, d) of all sequences, in parts so that lazy designs stay lazy."""
     return np.concatenate([np.empty(0), *(of(part.tokens[:, -1]) for part in parts(request))])

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
@@ -120,7 +120,8 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     raise ModelMismatch(
         f"in {draws} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
         "the same scores, fewer than four dimensions per head, more behind the LayerNorm than attention, or noise "
-        "beyond the rounding of the answers."
+        "beyond the rounding of the answers.",
+        code=Code.OVERLAPPING,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
@@ -49,7 +49,8 @@ def require_filling(scene: Scene, turning: bool) -> None:
         raise NotIdentifiable(
             f"heads leave {len(scene.empty)} dimensions of tokens that write nothing, too few to tell them apart by, "
             f"and the other way needs rotary positions, float64, no sinks and as many outputs as inputs (here: "
-            f"{', '.join(w for w in what if w)})."
+            f"{', '.join(w for w in what if w)}).",
+            code=Code.OVERLAPPING,
         )
 
 
