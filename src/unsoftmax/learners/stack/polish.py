@@ -5,7 +5,7 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -160,13 +160,23 @@ def polish_deep(
         model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model
     first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
-    fit = gauss_newton(first.model, [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
+    fit = gauss_newton(_cut_again(first.model), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
     if fit.residual > far.exact:
         raise ModelMismatch(
             f"{len(heads)} heads in {L} layers were told apart, and a stack of them misses ordinary answers by "
             f"{fit.residual:.2g} of what is written: something else than attention stands between the layers."
         )
     return Polished(fit.model.heads, fit, parameter_error(fit))
+
+
+def _cut_again(model: Deep) -> Deep:
+    """The stack at the ranks that its heads show now: float32 had left none to be seen in the star."""
+    heads = model.heads
+    joined = np.concatenate([heads.W, heads.c[:, :, None]], axis=2)
+    r, s = min(ranks(joined), heads.A.shape[2]), min(ranks(heads.P), heads.V.shape[1])
+    if (r, s) == (heads.A.shape[2], heads.V.shape[1]):
+        return model
+    return replace(model, heads=factored(heads.W, heads.c, heads.P, r, s))
 
 
 def parameter_error(fit: Fit[Any]) -> float:
