@@ -270,3 +270,38 @@ def test_a_torch_encoder(stock, seed) -> None:
     recovery = us.recover(us.adapters.torch_module(encoder, 32), AttentionStack())
     assert recovery.model.heads == (4, 4, 4)
     assert us.models.distance(recovery.model, from_encoder(encoder)) < 5e-8
+
+
+def test_one_layer_below_a_network() -> None:
+    target = stack(layers=1, network=12, head_dim=4)
+    assert us.models.distance(recovered(target).model, target) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"network": 9, "norm": "rms"},
+        pytest.param({"network": 8, "layers": 3, "activation": "silu", "causal": True}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_a_whole_encoder(kind) -> None:
+    """Networks too: what is learned is called on ordinary sequences."""
+    target = stack(9, head_dim=4, **kind)
+    recovery = recovered(target, networks=True)
+    model = recovery.model
+    assert [len(net.b) for net in model.networks] == [kind["network"]] * len(target.layers)
+    assert us.models.distance(model, target) <= min(1e-12, recovery.certificate.stated_error)
+    assert model.causal == target.causal
+    X = np.random.default_rng(0).standard_normal((20, 7, 9))
+    np.testing.assert_allclose(model(X), target(X), atol=1e-12)
+    assert "ordinary sequences" in [claim.name for claim in recovery.certificate.claims]
+
+
+@pytest.mark.parametrize("kind", [{"head_dim": 4, "activation": "relu"}, {"head_dim": 2}], ids=str)
+def test_networks_that_do_not_come_apart_stay_unknown(kind) -> None:
+    """Slopes of a ReLU tell no scale; heads that write into few directions do not show the rest of a Jacobian."""
+    target = stack(9, network=8, **kind)
+    model = recovered(target, networks=True).model
+    assert model.networks == "unknown"
+    assert us.models.distance(model, target) < 1e-9

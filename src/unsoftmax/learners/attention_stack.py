@@ -18,6 +18,7 @@ from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
+from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
 from unsoftmax.learners.stack.polish import LARGEST, Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
@@ -54,6 +55,8 @@ class AttentionStack:
     Stacks without any norm are learned where attention is hard, by the paths that tokens take through the heads.
     layers and heads (per layer), where given, are held against what is found. polish=False, or more than some thousand
     parameters, leaves the heads as they were read: seven digits, and a stack that cannot be called.
+    networks=True also looks for feed-forward networks with a smooth activation, neuron by neuron, at some ten times the
+    queries: where they are found the encoder is whole and can be called.
     """
 
     layers: int | None = None
@@ -61,6 +64,7 @@ class AttentionStack:
     norm: Literal["auto", "layer", "rms"] | None = "auto"
     final_norm: Literal["auto"] | bool = "auto"
     polish: bool = True
+    networks: bool = False
 
     accepts = ("vectors",)
 
@@ -106,6 +110,8 @@ class AttentionStack:
         polished = replace(polished, heads=spread(polished.heads, layers))
         self._compare([len(layer) for layer in layers])
         causal = (yield from find_causal(frame, rng)) if len(layers) > 1 and not far.places else False
+        if self.networks and far.networks and not far.places and frame.final is None and frame.dtype == "float64":
+            polished = (yield from learn_networks(far, polished.heads, layers, rng, seed)) or polished
         if deep:
             polished = yield from polish_deep(far, polished.heads, layers, rng, seed)
         return outcome(far, polished, layers, order, causal, spec)

@@ -68,7 +68,7 @@ def separate(Y: Array, k: Array, n: int, rng: np.random.Generator) -> Separation
     whiten = Vt[:n].T / sizes[:n] * np.sqrt(len(flat))
     Z = Y @ whiten
     space, isolation = _solutions(Z, k, n)
-    C = _eigenvectors(space, rng)
+    C = eigenvectors(space, rng)
     if C is None:
         return None
     weights = Z @ C
@@ -108,7 +108,7 @@ def _right_singular(M: Array) -> tuple[Array, Array]:
     return s, Nt
 
 
-def _eigenvectors(space: Array, rng: np.random.Generator) -> Array | None:
+def eigenvectors(space: Array, rng: np.random.Generator) -> Array | None:
     """Common eigenvectors C (n, n) of the pencils of a space of symmetric matrices (n, n, n)."""
     n = len(space)
     best, found = -np.inf, None

@@ -30,6 +30,9 @@ _PART = 2**24
 _DAMPING = 1e-12
 """Added to normal equations with a unit diagonal: directions without information stay at zero."""
 
+_HEARD = 1e-3
+"""Share of the 1/lambda term below which what is left for o to explain is rounding: one layer leaves nothing."""
+
 _UNLIKE = 0.25
 """Distance of entries from those of L equal layers, over the distance to those of L + 1, that is still theirs."""
 
@@ -166,8 +169,9 @@ def find_order(
     M, y = M.reshape(y.size, -1), y.ravel()
     length = np.linalg.norm(M, axis=0) + 1e-300
     solution = _least_squares(M / length, y)
-    residual = np.linalg.norm(M / length @ solution - y) / max(float(np.linalg.norm(y)), 1e-300)
-    return Order((solution / length)[: n * n].reshape(n, n), float(residual))
+    heard = max(float(np.linalg.norm(y)), _HEARD * float(np.linalg.norm(term)), 1e-300)
+    residual = float(np.linalg.norm(M / length @ solution - y)) / heard
+    return Order((solution / length)[: n * n].reshape(n, n), residual)
 
 
 def _columns(heads: Heads, T: Array, contexts: Contexts, E: Array) -> tuple[Array, Array]:

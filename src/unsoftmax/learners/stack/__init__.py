@@ -8,6 +8,7 @@ spread    heads that will not be polished once more, at displacements in all dir
 confined  the same behind a final norm, which hides what is written along the last token
 order     which head feeds which: layers
 polish    Gauss-Newton on what was asked, and on the stack itself
+networks  the networks between the heads, where they are asked for
 assembly  from what was read to the model, its notes and its claims
 hard      without norms: paths, where tokens are so long that every head picks one
 soft      without norms: scores, at tokens of ordinary length

@@ -16,9 +16,12 @@ from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.polish import Polished
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
+from unsoftmax.models.feed_forward import FeedForward
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.layer_order import Order
+from unsoftmax.solvers.neurons_apart import Neurons
+from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.spec import OracleSpec
@@ -33,7 +36,11 @@ def outcome(
     """The stack in the oracle's number format."""
     fit = polished.fit.model
     sizes = [len(layer) for layer in layers]
-    if isinstance(fit, Deep):
+    known: tuple[FeedForward, ...] | None = None
+    if isinstance(fit, Encoder):
+        heads, constants, eps = fit.heads, fit.constants[::2], fit.eps
+        known = tuple(_network(net, fit, l) for l, net in enumerate(fit.networks))
+    elif isinstance(fit, Deep):
         heads, constants, eps = fit.heads, fit.constants, fit.eps
     else:
         heads = polished.heads.take([h for layer in layers for h in layer])
@@ -44,10 +51,17 @@ def outcome(
         own = replace(own, O=np.einsum("de,hes->hds", far.frame.basis, own.O))
         parts.append(_layer(own, constant, far.frame.T))
         start += size
-    networks: Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
+    networks: tuple[FeedForward, ...] | Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
+    networks = known or networks
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
     model = model.astype(spec.dtype)
     return Outcome(model, (_found(model, heads, far),), (_order(order),), Allowance(_error(polished)))
+
+
+def _network(net: Neurons, fit: Encoder, l: int) -> FeedForward:
+    """One network on normalised tokens."""
+    activation: Any = fit.activation
+    return FeedForward(net.A @ fit.T.T, net.b, net.C, fit.constants[2 * l + 1], activation)
 
 
 def _on_top(frame: Frame) -> dict[str, Any]:
@@ -77,6 +91,9 @@ def _order(order: Order) -> Claim:
 def _found(model: AttentionStack, heads: Heads, far: Far) -> str:
     norm = {"layer": "LayerNorm", "rms": "RMSNorm", None: "no norm"}[model.norm]
     between = f"nothing but constants between them, eps {model.eps:.3g}"
+    if isinstance(model.networks, tuple):
+        widths = ", ".join(str(len(net.b)) for net in model.networks)
+        between = f"networks of {widths} neurons ({model.networks[0].activation}) behind each, eps {model.eps:.3g}"
     if model.networks == "unknown":
         unread = "feed-forward networks" if far.networks else "constants"
         unread = "positions that are added to tokens, and what stands" if far.places else unread

@@ -154,7 +154,7 @@ def polish_deep(
     data = Contexts(q, others, np.log(counts), y, scale)
     start = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
     # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
-    model: Wide | Deep = start
+    model: Deep = start
     for longest in (4.0, 2.0, 1.0):
         rows = np.flatnonzero(scale >= longest)
         model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model

@@ -1,0 +1,155 @@
+"""The networks between the heads: their Jacobians at chosen q, their neurons, and Gauss-Newton on the whole encoder.
+
+At fixed q the 1/lambda term is linear in every network's Jacobian, heads and order being known. The points q lie across
+a subspace U: along U all their Jacobians are seen, and neurons come apart there.
+
+Theory: docs/theory/stacks.md, "The networks between the heads".
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.far import Far, random_contexts
+from unsoftmax.learners.stack.order import TOKENS
+from unsoftmax.learners.stack.polish import DRAWS, Polished, parameter_error, told_per_query, unknown_numbers
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array
+from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.activations import ACTIVATIONS
+from unsoftmax.solvers.layer_order import first_order
+from unsoftmax.solvers.neurons_apart import Neurons, count_terms, fit_neurons, rank_one_terms
+from unsoftmax.solvers.stack_encoder import Encoder
+from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
+from unsoftmax.solvers.stack_newton import gauss_newton
+
+_LENGTHS = (2.0**9, 2.0**10, 2.0**11, 2.0**12)
+"""lambda where the 1/lambda term is read: four leave six digits of it."""
+
+_OVER = 1.5
+"""Equations over unknowns of a point's Jacobians."""
+
+_FIRST = 16
+"""Points that are asked at once, until they are more than a network has neurons."""
+
+_MOST = 12
+"""Rounds of points: networks of more than 190 neurons are left unknown, and those of more than rank-one terms that d
+outputs and half of the directions can tell apart."""
+
+_ROUGH = 0.05
+"""Misfit of a neuron's slopes, relative, with which it is still a start for Gauss-Newton."""
+
+_OVER_DEEP = 1.4
+"""Numbers asked over unknowns of the whole encoder."""
+
+_SHORT = 6
+"""Queries with a short last token, which shows eps."""
+
+_SHORT_LENGTH = 2.0**-6
+"""Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
+
+
+def learn_networks(
+    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int
+) -> Asking[Polished | None]:
+    """The whole encoder, phases "networks" and "polish"; None where its networks do not come apart or do not fit."""
+    frame = far.frame
+    sizes = tuple(len(layer) for layer in layers)
+    ordered = heads.take([h for layer in layers for h in layer])
+    found = yield from _neurons(far, ordered, sizes, rng)
+    if found is None:
+        return None
+    networks, activation = found
+    L = len(sizes)
+    start = Encoder(ordered, sizes, networks, activation, np.zeros((2 * L, frame.d)), 1e-5, frame.T)
+    unknown = unknown_numbers(ordered, frame.d) + sum(n.A.size + n.b.size + n.C.size for n in networks)
+    m = int(np.ceil(_OVER_DEEP * (unknown + 2 * L * frame.d + 1) / told_per_query(heads, frame.d)))
+    q = frame.radius * sphere(rng, (m + _SHORT, frame.D))
+    others, counts = random_contexts(frame, len(q), TOKENS, rng)
+    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    y = yield from far.ask(q, others, counts, scale, "polish")
+    data = Contexts(q, others, np.log(counts), y, scale)
+    model = start
+    for longest in (4.0, 2.0, 1.0):
+        rows = np.flatnonzero(scale >= longest)
+        model = gauss_newton(model, [data.take(rows)], last=2 * L * frame.d + 1).model
+    first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
+    fit = gauss_newton(first.model, [data], steps=25, noise=4 * 2.0**-53, draws=DRAWS, seed=seed)
+    if fit.residual > far.exact:
+        return None
+    return Polished(fit.model.heads, fit, parameter_error(fit))
+
+
+def _neurons(
+    far: Far, heads: Heads, sizes: tuple[int, ...], rng: np.random.Generator
+) -> Asking[tuple[tuple[Neurons, ...], str] | None]:
+    """Networks lowest first and their activation, from as many points as the widest of them takes."""
+    D, L = far.frame.D, len(sizes)
+    basis = orthonormal(rng, D, D).T
+    U, rest = basis[:, : D // 2], basis[:, D // 2 :]
+    if sizes[0] * heads.V.shape[1] < D - 1:
+        # Jacobians show along what heads below write: some directions nobody writes.
+        return None
+    p = U.shape[1]
+    most = int(np.sqrt(far.frame.d * (far.frame.d - 1) * p * (p - 1) / 2))
+    points: list[Array] = []
+    tangents: list[Array] = []
+    jacobians: list[Array] = []
+    for _ in range(min(_MOST, -(-(most + 2) // _FIRST))):
+        for _ in range(_FIRST):
+            q = far.frame.radius * rest @ sphere(rng, (rest.shape[1],))
+            E = np.linalg.qr(np.column_stack([q, U, rest]))[0][:, 1:D]
+            E[:, : U.shape[1]] = U
+            jacobians.append((yield from _jacobians(far, heads, sizes, q, E, rng)))
+            points.append(q)
+            tangents.append(E)
+        J = np.array(jacobians)
+        counts = [count_terms(J[:, l, :, : U.shape[1]]) for l in range(L)]
+        if all(m is not None for m in counts):
+            break
+    else:
+        return None
+    terms = [rank_one_terms(J[:, l, :, : U.shape[1]], m, rng) for l, m in enumerate(counts) if m is not None]
+    if any(t is None for t in terms):
+        return None
+    tries = {
+        name: tuple(
+            fit_neurons(J[:, l], np.array(tangents), np.array(points), *t, name)
+            for l, t in enumerate(terms)
+            if t is not None
+        )
+        for name in ACTIVATIONS
+    }
+    best = min(tries, key=lambda name: max(net.misfit for net in tries[name]))
+    return (tries[best], best) if max(net.misfit for net in tries[best]) <= _ROUGH else None
+
+
+def _jacobians(
+    far: Far, heads: Heads, sizes: tuple[int, ...], q: Array, E: Array, rng: np.random.Generator
+) -> Asking[Array]:
+    """Jacobians (L, d, D - 1) of all networks at q (D,) along tangents E (D, D - 1), lowest first."""
+    frame, L = far.frame, len(sizes)
+    d, D = frame.d, frame.D
+    m = int(np.ceil(_OVER * (L * D + L * D * d) / d)) + 10
+    last = np.tile(q, (m, 1))
+    others, counts = random_contexts(frame, m, TOKENS + 1, rng)
+    y = []
+    for length in _LENGTHS:
+        y.append((yield from far.ask(last, others, counts, length, "networks")))
+    term = first_order(y, np.array(_LENGTHS))
+    at = at_work(heads, last, Contexts(last, others, np.log(counts), np.zeros((m, d)), np.full(m, np.inf)))
+    written = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ frame.T @ E
+    by_own = at.by_own_of_each() @ E
+    ends = np.cumsum([0, *sizes])
+    moved = [by_own[:, a:b].sum(axis=1) for a, b in pairwise(ends)]
+    below = [written[:, :end].sum(axis=1) for end in ends]
+    known = sum(np.einsum("bef,bf->be", moved[l], below[l]) for l in range(1, L)) if L > 1 else np.zeros_like(term)
+    turned = np.concatenate([*moved[1:], np.zeros((m, d, 0))], axis=2)
+    reached = np.einsum("bk,ef->befk", np.concatenate(below[1:], axis=1), np.eye(d)).reshape(m, d, -1)
+    M = np.concatenate([turned, reached], axis=2)
+    right = term - (known - np.mean(known, axis=0))
+    solution = np.linalg.lstsq((M - M.mean(axis=0)).reshape(m * d, -1), right.ravel(), rcond=None)[0]
+    return solution[turned.shape[2] :].reshape(d, L, D - 1).transpose(1, 0, 2)

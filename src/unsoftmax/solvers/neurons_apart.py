@@ -1,0 +1,113 @@
+"""Neurons of a network from its Jacobians at several points: J_k = sum_i s_ik a_i w_i', m terms of rank one.
+
+The Jacobians span the m terms. An element of the span with coefficients c has rank one where all its 2 x 2 minors are
+0: linear in cc', so the terms span the solutions and two random elements of that space have the c_i as their common
+eigenvectors, as heads do. s_ik = a factor times act'(scale w_i.q_k + b_i) then gives each neuron by itself.
+
+Theory: docs/theory/stacks.md, "The networks between the heads".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.activations import ACTIVATIONS
+from unsoftmax.solvers.head_separation import eigenvectors
+
+_MINORS = 3
+"""Random minors over the unknowns cc': twice as many as are needed, and some are alike."""
+
+_NONE = 1e-4
+"""Relative singular value below which a direction of Jacobians may be noise: four to six digits of them are known."""
+
+_GAP = 30.0
+"""Least ratio of the weakest term to the strongest noise: a smaller one leaves the number of neurons open."""
+
+_SCALES = np.geomspace(0.02, 8.0, 14)
+"""Lengths of a neuron's argument over the points that are tried first."""
+
+_OFFSETS = np.linspace(-3.0, 3.0, 13)
+"""Offsets of that argument that are tried first."""
+
+_STARTS = 6
+"""Of those the best few are refined: the nearest is not always in the right valley."""
+
+
+@dataclass(frozen=True, eq=False)
+class Neurons:
+    """x -> C act(A x + b): A (m, D), b (m,), C (d, m), and the worst misfit of a neuron's slopes, relative."""
+
+    A: Array
+    b: Array
+    C: Array
+    misfit: float
+
+
+def count_terms(J: Array) -> int | None:
+    """Number m of rank-one terms that Jacobians (K, d, p) span off their mean; None if K are too few to tell."""
+    sizes = np.linalg.svd((J - J.mean(axis=0)).reshape(len(J), -1), compute_uv=False)
+    # Off their mean the last is none.
+    relative = sizes[:-1] / max(float(sizes[0]), 1e-300)
+    gaps = np.where(relative[1:] < _NONE, relative[:-1] / np.maximum(relative[1:], 1e-16), 0.0)
+    return int(np.argmax(gaps)) + 1 if gaps.size and gaps.max() > _GAP else None
+
+
+def rank_one_terms(J: Array, m: int, rng: np.random.Generator) -> tuple[Array, Array] | None:
+    """Unit vectors a (m, d) and u (m, p) with J_k in the span of the a_i u_i'; None if these do not come apart."""
+    K, d, p = J.shape
+    span = np.linalg.svd((J - J.mean(axis=0)).reshape(K, -1), full_matrices=False)[2][:m].reshape(m, d, p)
+    first, second = np.triu_indices(m)
+    n = _MINORS * len(first) + 100
+    i, k = rng.integers(0, d, n), rng.integers(0, d - 1, n)
+    j, n_ = rng.integers(0, p, n), rng.integers(0, p - 1, n)
+    k, n_ = k + (k >= i), n_ + (n_ >= j)
+    A, B, E, F = span[:, i, j], span[:, k, n_], span[:, i, n_], span[:, k, j]
+    minors = A[first] * B[second] + A[second] * B[first] - E[first] * F[second] - E[second] * F[first]
+    minors = minors.T * np.where(first == second, 0.5, 1.0)
+    null = np.linalg.svd(np.linalg.qr(minors, mode="r"))[2][-m:]
+    X = np.zeros((m, m, m))
+    X[:, first, second] = null
+    X[:, second, first] = null
+    C = eigenvectors(X, rng)
+    if C is None:
+        return None
+    U, _, Vt = np.linalg.svd(np.einsum("im,ide->mde", C, span))
+    return U[:, :, 0], Vt[:, 0]
+
+
+def fit_neurons(J: Array, tangents: Array, q: Array, a: Array, u: Array, activation: str) -> Neurons:
+    """Neurons with Jacobians J (K, d, D - 1) along `tangents` (K, D, D - 1) at q (K, D).
+
+    a (m, d), u (m, p): terms of what J is along the first p tangents, which all points share.
+    """
+    K, m, D = len(J), len(a), q.shape[1]
+    terms = np.einsum("id,ie->ide", a, u).reshape(m, -1)
+    slopes = np.linalg.lstsq(terms.T, J[:, :, : u.shape[1]].reshape(K, -1).T, rcond=None)[0]
+    G = np.einsum("ik,ie,kfj->kejif", slopes, a, tangents, optimize=True).reshape(-1, m * D)
+    w = np.linalg.lstsq(G, J.ravel(), rcond=None)[0].reshape(m, D)
+    fits = [_one(slopes[i], q @ w[i], activation) for i in range(m)]
+    factor, scale, b, misfit = np.array(fits).T
+    return Neurons(scale[:, None] * w, b, (a * (factor / scale)[:, None]).T, float(misfit.max()))
+
+
+def _one(slopes: Array, x: Array, activation: str) -> tuple[float, float, float, float]:
+    """factor, scale, b and the relative misfit of slopes (K,) = factor act'(scale x + b)."""
+    slope = ACTIVATIONS[activation][1]
+    size = float(np.linalg.norm(slopes))
+    sides = np.concatenate([-_SCALES, _SCALES]) * 2 / np.abs(x).max()
+    scale, b = (grid.ravel() for grid in np.meshgrid(sides, _OFFSETS))
+    tried = slope(scale[:, None] * x + b[:, None])
+    factor = tried @ slopes / np.maximum((tried * tried).sum(axis=1), 1e-300)
+    left = np.linalg.norm(slopes - factor[:, None] * tried, axis=1)
+    best: tuple[float, float, float, float] = (0.0, 1.0, 0.0, np.inf)
+    for i in np.argsort(left)[:_STARTS]:
+        start = [factor[i], scale[i], b[i]]
+        end = least_squares(lambda v: (v[0] * slope(v[1] * x + v[2]) - slopes) / size, start, xtol=1e-14, ftol=1e-14)
+        misfit = float(np.sqrt(2 * end.cost))
+        if misfit < best[3]:
+            best = (float(end.x[0]), float(end.x[1]), float(end.x[2]), misfit)
+    return best
