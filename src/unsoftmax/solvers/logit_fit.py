@@ -82,11 +82,11 @@ def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> 
 
 
 def _solve(A: Array, b: Array) -> Array:
-    """A is positive definite but for rounding."""
+    """A is positive definite but for rounding, and singular where two heads attend alike."""
     try:
         return np.asarray(cho_solve(cho_factor(A, check_finite=False), b))
     except np.linalg.LinAlgError:
-        return np.asarray(np.linalg.solve(A, b))
+        return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0])
 
 
 def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, Array, Array]:
