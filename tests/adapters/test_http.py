@@ -119,7 +119,7 @@ def test_nan_is_asked_again_only_a_few_times(server):
         oracle = us.adapters.http(proxy.url, "model", concurrency=1, **FAST)
         with pytest.raises(OracleError, match="not finite"):
             us.recover(oracle, LEARNER)
-        assert proxy.faults["nan"] == 4
+        assert proxy.faults["nan"] == 6
 
 
 def test_retry_after_is_honoured(server):

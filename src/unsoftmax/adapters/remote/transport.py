@@ -39,8 +39,9 @@ _LONGEST_WAIT = 120.0
 LARGEST_ANSWER = 2**28
 """Bytes of an answer, unpacked: 256 log-probabilities of 50,000 tokens are 250 MB as text."""
 
-_ODD_ANSWERS = 3
-"""How often a complete but impossible answer (NaN, wrong shape) is asked again: it may be the target's own."""
+_ODD_ANSWERS = 5
+"""How often a complete but impossible answer (NaN, wrong shape) is asked again: it may be the target's own. Where one
+request in twelve comes back so, four in a row ended a run of 10,000; six in a row are one run in 400."""
 
 
 class Unanswered(Exception):
