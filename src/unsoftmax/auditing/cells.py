@@ -35,7 +35,7 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.access import RECORDED
 from unsoftmax.results.audit import CLOSE, OWN_LIMIT, Cell, leak_of
-from unsoftmax.results.recovery import Recovery, Status, Usage
+from unsoftmax.results.recovery import Recovery, Status, Usage, asked
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.run.recovery import recover
@@ -91,7 +91,8 @@ def attempt(case: Case, scenario: Scenario, stop: threading.Event | None = None)
             name = "none" if isinstance(learner, Automatic) else type(learner).__name__
             recovery = in_turn(*_ways(case, scenario, defended, learner, watch))
         # What was asked stands in the certificate, and is the same for all cells but for their limits.
-        notes = [note for note in recovery.notes if not note.startswith("asked: ")]
+        scope = recovery.certificate.scope
+        notes = [note for note in recovery.notes if scope is None or note != asked(scope)]
         reason = " ".join(note if note.endswith(".") else f"{note}." for note in notes)
     except BudgetExceeded as refusal:
         recovery, limited = refusal.recovery, _own_limit(case, scenario, refusal)
