@@ -27,7 +27,7 @@ def few_entries(state: Evidence, delta: Array) -> Finding | None:
     if state.heads.stored is None:
         return None
     size = np.abs(delta)
-    order = np.argsort(size, axis=None)[::-1][:_AT_MOST]
+    order = np.argsort(size, axis=None, kind="stable")[::-1][:_AT_MOST]
     rest = float(np.linalg.norm(delta)) ** 2 - np.cumsum(delta.flat[order] ** 2)
     allowed = _LEFT_EXACT if state.plan.noise.arithmetic == "float64" else _LEFT
     enough = np.flatnonzero(rest <= (allowed * float(np.linalg.norm(delta))) ** 2)

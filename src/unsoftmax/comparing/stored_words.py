@@ -188,7 +188,7 @@ def _base(name: str) -> str:
 
 def _largest(change: Array, count: int) -> Array:
     """Places (count, axes) of the largest entries, in order."""
-    order = np.sort(np.argsort(np.abs(change), axis=None)[::-1][:count])
+    order = np.sort(np.argsort(np.abs(change), axis=None, kind="stable")[::-1][:count])
     return np.stack(np.unravel_index(order, change.shape), axis=1)
 
 

@@ -96,8 +96,8 @@ def attempt(
 
 
 def said(refusal: Refusal | None) -> str:
-    """A refusal for people."""
-    return "" if refusal is None else f"{type(refusal).__name__}: {refusal}"
+    """A refusal for people, who need not know the name of its class."""
+    return "" if refusal is None else str(refusal)
 
 
 def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, noise: float = 0.0) -> Asking[Sketch]:

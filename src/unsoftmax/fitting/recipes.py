@@ -144,7 +144,7 @@ def smaller(wider: Search, x: Array, search: Search) -> tuple[Array, float]:
 
 def _fewer(W: Array, P: Array) -> Iterator[tuple[list[int], Array]]:
     heads = range(len(W))
-    for weak in np.argsort(np.linalg.norm(P, axis=(1, 2)))[:2]:
+    for weak in np.argsort(np.linalg.norm(P, axis=(1, 2)), kind="stable")[:2]:
         keep = [h for h in heads if h != weak]
         yield keep, P[keep]
     a, b = min(combinations(heads, 2), key=lambda pair: float(np.linalg.norm(W[pair[0]] - W[pair[1]])))

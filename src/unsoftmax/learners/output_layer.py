@@ -84,7 +84,7 @@ class OutputLayer:
         else:
             table = Table(spec, rng)
             width = yield from grow(table)
-            width = replace(width, rows=width.rows[:, np.argsort(table.tokens)])
+            width = replace(width, rows=width.rows[:, np.argsort(table.tokens, kind="stable")])
         _, s, Vt = np.linalg.svd(width.rows, full_matrices=False)
         layer = Layer(Vt[: width.found.rank], width.centred, width.softcap, s, tokens=tokens)
         allows = Allowance(row_space=_angle(width))

@@ -111,7 +111,7 @@ def as_network(found: Peeled, bias: bool) -> tuple[Network, str]:
     net = found.net
     U, s, lin = _merged(found)
     size = np.linalg.norm(U, axis=1)
-    order = np.argsort(-size)
+    order = np.argsort(-size, kind="stable")
     U, s = U[order], s[order]
     d = U.shape[1] - 1 if bias else U.shape[1]
     tolerance = max(1e-7, 1e3 * net.error / max(float(size.max(initial=0.0)), 1e-300))

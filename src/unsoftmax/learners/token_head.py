@@ -186,7 +186,7 @@ def _pilot(
     Returns the rounding unit the answers show, the largest difference that order makes and the error of answers with
     few decimals; ModelMismatch if order makes more difference than noise.
     """
-    order = np.argsort(values)
+    order = np.argsort(values, kind="stable")
     ends = max(1, len(ids) // 8)
     a, b = rng.choice(order[:ends], _SWAPS), rng.choice(order[-ends:], _SWAPS)
     a[::2], b[1::2] = order[0], order[-1]

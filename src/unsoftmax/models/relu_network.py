@@ -105,7 +105,7 @@ def _merged(kinks: Array, weights: Array, linear: Array, tolerance: float) -> Ca
     if not len(kinks):
         return CanonicalNetwork(linear, kinks, weights)
     probe = np.random.default_rng(0).standard_normal(kinks.shape[1])
-    order = np.argsort(kinks @ probe)
+    order = np.argsort(kinks @ probe, kind="stable")
     kinks, weights = kinks[order], weights[order]
     same = np.linalg.norm(np.diff(kinks, axis=0), axis=1) <= tolerance
     group = np.concatenate([[0], np.cumsum(~same)])

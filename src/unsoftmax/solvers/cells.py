@@ -137,7 +137,7 @@ def _poor(net: CellNetwork) -> tuple[Array, Array, Array]:
     size = np.linalg.norm(net.U, axis=1)
     blur = net.neuron_noise / size
     poor = np.flatnonzero(blur > _SHARP)
-    poor = poor[np.argsort(blur[poor])]
+    poor = poor[np.argsort(blur[poor], kind="stable")]
     return poor, net.U[poor] / size[poor, None], _CLEAR * blur[poor]
 
 

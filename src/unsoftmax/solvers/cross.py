@@ -73,7 +73,7 @@ def outside(U: Array, x: Array) -> Array:
 
 
 def _any_direction(U: Array) -> Array:
-    candidates = np.eye(len(U))[np.argsort(np.einsum("ij,ij->i", U, U))[:1]]
+    candidates = np.eye(len(U))[np.argsort(np.einsum("ij,ij->i", U, U), kind="stable")[:1]]
     u = outside(U, candidates[0])
     return np.asarray(u / np.linalg.norm(u))
 

@@ -61,7 +61,7 @@ def first_weight(X: Array, tau: Array, nu: Array) -> tuple[float, Array, Array]:
     cost = np.array([np.linalg.norm(problem.solved(problem.least + A)[2]) for A in _GRID])
     around = np.concatenate([[np.inf], cost, [np.inf]])
     dips = np.flatnonzero((cost <= around[:-2]) & (cost <= around[2:]))
-    dips = dips[np.argsort(cost[dips])][:_DIPS]
+    dips = dips[np.argsort(cost[dips], kind="stable")][:_DIPS]
     ends = [descend(problem, np.log(_GRID[[i]]), _HOW) for i in dips]
     A = problem.least + float(np.exp(min(ends, key=lambda end: end.cost).x[0]))
     found = _Weight(X, tau, nu, problem.least).solved(A)[0]

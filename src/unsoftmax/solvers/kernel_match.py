@@ -37,7 +37,7 @@ def match(
 
     `catalogue` maps a name to the log ratio for a parameter; those in `capped` have one, which is found as well.
     """
-    order = np.argsort(np.abs(x))
+    order = np.argsort(np.abs(x), kind="stable")
     near = order[: max(6, len(x) // 6)]
     slope = float(np.polynomial.polynomial.polyfit(x[near], g[near], 3)[1])
     found = [_fit(name, x, g, slope, catalogue[name], name in capped) for name in catalogue]

@@ -32,7 +32,7 @@ def distinct(net: CellNetwork, share: float = 1.0) -> tuple[Array, Array, Array]
     cosine = unit @ unit.T
     taken = np.zeros(len(s), dtype=bool)
     rows, signs = [], []
-    for i in np.argsort(spread):
+    for i in np.argsort(spread, kind="stable"):
         if taken[i]:
             continue
         near = np.flatnonzero(~taken & (np.abs(cosine[i]) > 0.99))

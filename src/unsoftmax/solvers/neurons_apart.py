@@ -104,7 +104,7 @@ def _one(slopes: Array, x: Array, activation: str) -> tuple[float, float, float,
     factor = tried @ slopes / np.maximum((tried * tried).sum(axis=1), 1e-300)
     left = np.linalg.norm(slopes - factor[:, None] * tried, axis=1)
     best: tuple[float, float, float, float] = (0.0, 1.0, 0.0, np.inf)
-    for i in np.argsort(left)[:_STARTS]:
+    for i in np.argsort(left, kind="stable")[:_STARTS]:
         start = [factor[i], scale[i], b[i]]
         end = least_squares(lambda v: (v[0] * slope(v[1] * x + v[2]) - slopes) / size, start, xtol=1e-14, ftol=1e-14)
         misfit = float(np.sqrt(2 * end.cost))

@@ -35,7 +35,7 @@ def ratios(number: int, longest: int) -> Array:
     wanted = np.linspace(logs[0], logs[-1], number)
     chosen: list[int] = []
     for w in wanted:
-        free = [i for i in np.argsort(np.abs(logs - w)) if i not in chosen]
+        free = [i for i in np.argsort(np.abs(logs - w), kind="stable") if i not in chosen]
         chosen.append(int(free[0]))
     return np.asarray(pairs[np.sort(chosen)])
 
@@ -81,7 +81,7 @@ def refined(k: Array, F: Array, t: Array, steps: int = 12) -> Poles:
         t = t + np.clip(step, -0.5, 0.5)
         if np.abs(step).max() < 1e-15:
             break
-    order = np.argsort(t)
+    order = np.argsort(t, kind="stable")
     share = 1 / (1 + k[:, None] * np.exp(-t))
     q = np.linalg.lstsq(share, F, rcond=None)[0]
     gap = float(np.abs(F - share @ q).max()) / max(float(np.abs(F).max()), 1e-300)

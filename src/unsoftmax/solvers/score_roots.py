@@ -62,7 +62,7 @@ def _root(E: Array, share: Array, outside: Array) -> tuple[float, float]:
     dips = np.flatnonzero(below)
     best = (np.inf, 0.0)
     # A curve can come close to the space more than once.
-    for i in dips[np.argsort(r[dips])][:_DIPS]:
+    for i in dips[np.argsort(r[dips], kind="stable")][:_DIPS]:
         s = np.log(_GRID[i])
         for _ in range(_STEPS):
             alpha = np.exp(s) / (np.exp(s) + E)

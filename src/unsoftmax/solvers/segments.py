@@ -47,7 +47,7 @@ def segments(g: Kinked, base: Array, a: Array) -> tuple[Array, Array]:
     inside = (at > 0) & (at < 1)
     first = a @ g.lin + np.where((start > 0) | ((start == 0) & (rate > 0)), rate, 0) @ g.w
     jumps, at = np.where(inside, np.abs(rate) * g.w, 0.0), np.where(inside, at, 1.0)
-    order = np.argsort(at, axis=1)
+    order = np.argsort(at, axis=1, kind="stable")
     at, jumps = np.take_along_axis(at, order, 1), np.take_along_axis(jumps, order, 1)
     slopes = first[:, None] + np.hstack([np.zeros((len(a), 1)), np.cumsum(jumps, axis=1)])
     return np.hstack([np.zeros((len(a), 1)), at, np.ones((len(a), 1))]), slopes

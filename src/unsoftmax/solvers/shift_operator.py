@@ -47,7 +47,7 @@ def shift_operator(Y0: Array, Y1: Array, rank: int, still: float) -> Turns:
 def _canonical(T: Array, still: float) -> tuple[Array, Array, Array]:
     """theta (n,), basis with T basis = basis R(theta), and the eigenvalues."""
     values, vectors = np.linalg.eig(T)
-    order = np.argsort(-np.abs(np.angle(values)))
+    order = np.argsort(-np.abs(np.angle(values)), kind="stable")
     unrotated = int((np.abs(values - 1) < still).sum()) // 2 * 2
     turning = [i for i in order if values[i].imag > 0][: (len(values) - unrotated) // 2]
     theta = [float(np.angle(values[i])) for i in turning]

@@ -69,7 +69,7 @@ def extend_units(
     H = len(units.v)
     T, V = z @ units.w.T - shift[:, None], z @ units.v.T
     typical = float(np.abs(units.w).mean())
-    order = np.argsort(np.abs(further))
+    order = np.argsort(np.abs(further), kind="stable")
     best, cost = np.zeros((2, H)), np.inf
     for start in range(starts):
         found = rng.standard_normal((2, H)) * (typical if start else 0.0)

@@ -70,5 +70,5 @@ def support(responses: Array, coefficients: Array, floor: float) -> tuple[Array,
         return None
     inside = coefficients @ Vt[:rank].T
     residual = np.linalg.norm(coefficients - inside @ Vt[:rank], axis=1) / np.linalg.norm(coefficients, axis=1)
-    order = np.argsort(residual)
+    order = np.argsort(residual, kind="stable")
     return np.sort(order[:rank]), float(residual[order[rank - 1]]), float(residual[order[rank]])

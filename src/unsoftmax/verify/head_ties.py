@@ -30,7 +30,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     offset = 0.0 if model.c is None else model.c[h]
     q = sphere(rng, (4 * number, spec.dim))
     readable = np.linalg.norm(q @ model.W[h].T, axis=1)
-    q = q[np.argsort(readable)[-number:]]
+    q = q[np.argsort(readable, kind="stable")[-number:]]
     rate = np.linalg.norm(q @ model.W[h].T, axis=1, keepdims=True)
     norm = np.clip(np.where(rate > 0, np.maximum(rate, 1e-300) ** -0.5, 1.0), 1e-6, 1e6)
     q = q * np.minimum(norm, 0.3 * spec.domain.norm_limit)

@@ -53,7 +53,7 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     # Both signs: no neuron is off along a ray and along the opposite one. Where all are off, nothing grows.
     directions = np.concatenate([half, -half])
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
-    best = np.argsort(-np.abs(c))[: _DIRECTIONS // 2]
+    best = np.argsort(-np.abs(c), kind="stable")[: _DIRECTIONS // 2]
     best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
     bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, allows.relative_error), 0.1)
     lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]

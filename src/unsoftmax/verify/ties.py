@@ -48,7 +48,7 @@ def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) 
     q = sphere(rng, (2 * NEAR_TIES, spec.dim))
     directions = model.key_directions(q)
     size = np.linalg.norm(directions, axis=-1).min(axis=0) if len(directions) else np.arange(len(q))
-    return np.asarray(q[np.argsort(size)[NEAR_TIES:]] * typical_norm(model, spec, rng))
+    return np.asarray(q[np.argsort(size, kind="stable")[NEAR_TIES:]] * typical_norm(model, spec, rng))
 
 
 def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:

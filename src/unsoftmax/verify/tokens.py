@@ -177,7 +177,7 @@ def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Gen
     visible = np.where(level > -1, rng.random(level.shape), -np.inf)
     target = np.take_along_axis(level, np.argmax(visible, axis=1)[:, None], axis=1)
     target = np.where(np.isfinite(visible).any(axis=1, keepdims=True), target, 0.0)
-    order = np.argsort(np.abs(level - target), axis=1)[:, : length - 1]
+    order = np.argsort(np.abs(level - target), axis=1, kind="stable")[:, : length - 1]
     keys, level = np.take_along_axis(pool, order, axis=1), np.take_along_axis(level, order, axis=1)
     tokens = np.hstack([keys, last[:, None]])
     room = (spec.domain.length_limit - 1) // max(1, length - 1)
@@ -209,7 +209,7 @@ def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     beside = last if length == 2 else strongest
     distance = np.abs(head.values[pool] - head.values[beside]).reshape(_TIES, -1)
     wanted = rng.uniform(_FAINTEST, _FAINTEST / 4, (_TIES, 1))
-    near = np.argsort(np.abs(below.reshape(_TIES, -1) - wanted), axis=1)[:, :_FAR]
+    near = np.argsort(np.abs(below.reshape(_TIES, -1) - wanted), axis=1, kind="stable")[:, :_FAR]
     chosen = np.take_along_axis(near, np.argmax(np.take_along_axis(distance, near, axis=1), axis=1)[:, None], axis=1)
     parts = (pool, last) if length == 2 else (pool, strongest, last)
     flat = [np.broadcast_to(part, pool.shape).reshape(_TIES, -1) for part in parts]

@@ -94,7 +94,7 @@ def _regions(g: ReluNetwork, W: Array, rng: np.random.Generator) -> list[Region]
         length = np.sqrt(_LOGIT * math.sqrt(d) / (np.maximum(margin / length, 1e-4) * rate))
     hidden = (x * length[:, None]) @ g.A + bias
     margin = (np.abs(hidden) / sizes).min(axis=1)
-    roomy = np.argsort(-margin / length)[: max(8 * (m + 1), number // 6)]
+    roomy = np.argsort(-margin / length, kind="stable")[: max(8 * (m + 1), number // 6)]
     patterns = np.column_stack([np.ones(len(roomy)), (hidden[roomy] > 0) * g.w_o])
     weighted = patterns * np.sqrt(margin[roomy] / length[roomy])[:, None]
     order = pivot_rows(weighted)

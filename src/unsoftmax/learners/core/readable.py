@@ -1,7 +1,8 @@
 """What can be read: the scale at which answers show scores, and entries that are asked again until they do.
 
-Attention shows a score through a sigmoid: too large it is saturated, too small it is invisible. Every reader that looks
-for a token length is an instance of `find_scale`, every one that asks saturated entries again of `until_readable`.
+Attention shows a score through a sigmoid: too large it is saturated, too small it is invisible. Readers that look for
+a token length are instances of `find_scale`, those that ask saturated entries again with shorter tokens of
+`until_readable`.
 
 Apart stay readers for which shorter is not the remedy: labels are bisected (labels/), circles are followed from jump to
 jump (heads/discovery), token ids have no length and are asked beside other ids (tokens/gaps), and pairs under noise are

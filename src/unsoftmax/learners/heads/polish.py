@@ -63,7 +63,7 @@ def _placed(
     A = rows(tokens, copies)
     for _ in range(_GENERATIONS):
         gain = np.where(np.isfinite(A).all(axis=1), gains(A, P), -1.0)
-        best = np.argsort(-gain)[:_POOL]
+        best = np.argsort(-gain, kind="stable")[:_POOL]
         tokens, copies, A = tokens[best], copies[best], A[best]
         new = _inside(*_varied(tokens[: _POOL // 2], copies[: _POOL // 2], room, rng), room, spec)
         tokens, copies = np.concatenate([tokens, new[0]]), np.concatenate([copies, new[1]])

@@ -223,7 +223,7 @@ def _first_guess(z: Array, values: Array, U: Array, answers: Array, members: lis
     ends = np.cumsum([len(s.y) for s in members])
     strength = [float(np.linalg.norm(s.head.v)) for s in members]
     rest = answers
-    for i in np.argsort(strength)[::-1]:
+    for i in np.argsort(strength, kind="stable")[::-1]:
         h, s, k = active[i], members[i], slice(ends[i] - len(members[i].y), ends[i])
         A1, A2, e2 = values[k, 0, h], values[k, 1, h], np.exp(np.clip(z[k, 1] @ U[h], -30, 30))
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -201,7 +201,7 @@ def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
 def _pruned(z: Array, shift: Array, F: Array, units: Units, tolerance: float, rng: np.random.Generator) -> Units:
     """The same without heads that the fit does not need."""
     while len(units.v) > 1:
-        for h in np.argsort(np.linalg.norm(units.v, axis=1)):
+        for h in np.argsort(np.linalg.norm(units.v, axis=1), kind="stable"):
             first = np.delete(units.w, h, axis=0)
             fewer = fit_units(z, shift, F, len(first), tolerance, rng, starts=1, first=first)
             if fewer.rms <= tolerance:

@@ -99,7 +99,7 @@ def _span(reader: Reader, a: Array, b: Array) -> Asking[float]:
 
 
 def _tabulated(x: Array, g: Array, span: float, whole: bool, nearest: Matched) -> Known:
-    order = np.argsort(x)
+    order = np.argsort(x, kind="stable")
     rising = np.diff(g[order]) * np.sign(g[order][-1] - g[order][0]) > 0
     if not rising.all():
         raise ModelMismatch("the kernel is not monotone along a line of scores, so a weight does not tell its score.")

@@ -185,7 +185,7 @@ def _culprits(cells: _Cells, bad: Array, count: int, attempt: int) -> Array:
     """
     sides = np.concatenate([bad - 1, bad])
     sides = np.unique(sides[(sides >= 0) & (sides < count - 1)])
-    chosen = sides[np.argsort(cells.flatness[sides])][: -(-len(bad) // 8)]
+    chosen = sides[np.argsort(cells.flatness[sides], kind="stable")][: -(-len(bad) // 8)]
     # Of the two cells beside it the wider one is enough: the other one's stray steps lie on that cell's function.
     width = np.abs(np.sin(cells.middle[[chosen, chosen + 1]] - cells.theta[chosen])) * np.isin(
         [chosen, chosen + 1], bad

@@ -220,7 +220,7 @@ def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Arr
         own = [design.key(g, last) for g in range(len(K))]
         add = [np.stack([R @ xi for R in design.R]) - xi for xi in own]
         cost = [max(np.linalg.cond(a + b) for a, b in zip(rows, add, strict=True)) for _, _, rows in blocks]
-        for c, best in enumerate(np.argsort(cost)[: design.repeats]):
+        for c, best in enumerate(np.argsort(cost, kind="stable")[: design.repeats]):
             z[j, c, :m], z[j, c, m] = last + blocks[best][1], last
     over = np.linalg.norm(z, axis=3).max() / (0.97 * reader.scene.radius)
     return z / over if over > 1 and reader.scene.eps is not None else z
