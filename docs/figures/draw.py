@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 from scipy.special import expit
 
 import unsoftmax as us
+from unsoftmax.report.matrix import result, shade
 
 FOLDER = Path(__file__).parent
 BLUE, RED, GREY = "#2458a6", "#c0392b", "#777777"
@@ -111,7 +112,7 @@ def noise(folder: Path) -> None:
     save(figure, "noise", folder)
 
 
-COLOURS = {"exact": RED, "close": "#d68910", "rough": GREY, "none": "#1e8449"}
+COLOURS = {"exact": RED, "close": "#d68910", "rough": GREY, "proved": "#1e8449", "held": "#2e86c1"}
 SHOWN = {
     "no defence": "none",
     "2 decimals": "rounding to 2 decimals",
@@ -125,7 +126,8 @@ SHOWN = {
 def ladder(folder: Path) -> None:
     """What an audit finds: rows are what an attacker sees, columns what the owner puts in front of it."""
     head = us.models.SingleHead.random(12, norm=2.0, seed=0)
-    cells = {(cell.access, cell.defence): cell for cell in us.audit(us.oracle(head), head).cells}
+    audit = us.audit(us.oracle(head), head)
+    cells = {(cell.access, cell.defence): cell for cell in audit.cells}
     rows = ("labels only", "probabilities", "values", "attention maps", "recorded traffic")
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -134,9 +136,10 @@ def ladder(folder: Path) -> None:
             cell = cells.get((access, defence))
             if cell is None:
                 continue
-            axes.add_patch(Rectangle((x + 0.03, y + 0.05), 0.94, 0.9, color=COLOURS[cell.leak], lw=0))
+            axes.add_patch(Rectangle((x + 0.03, y + 0.05), 0.94, 0.9, color=COLOURS[shade(audit, cell)], lw=0))
             unit = "records" if access == "recorded traffic" else "queries"
-            words = f"{cell.verdict}\n{cell.queries:,} {unit}" if cell.queries else "no copy:\nno attack begins"
+            spent = f"{cell.queries:,} {unit}" if cell.queries else "no attack begins"
+            words = f"{result(audit, cell)}\n{spent}"
             axes.text(x + 0.5, y + 0.5, words, ha="center", va="center", color="white", fontsize=10)
     axes.set(xlim=(0, len(SHOWN)), ylim=(len(rows), 0))
     axes.set_xticks([x + 0.5 for x in range(len(SHOWN))], list(SHOWN))

@@ -157,7 +157,7 @@ def test_colours_stand_out_on_both_backgrounds() -> None:
         assert min(contrast(colour, "#ffffff"), contrast(colour, "#111827")) >= 3
     light, dark = STYLE.split("@media screen and (prefers-color-scheme: dark)")
     for part, paper in ((light, "#ffffff"), (dark.split("* {")[0], "#111827")):
-        for name in ("ink", "soft", "exact", "close", "rough", "none"):
+        for name in ("ink", "soft", "exact", "close", "rough", "held", "proved"):
             colour = re.search(rf"--{name}: (#[0-9a-f]{{6}})", part).group(1)
             assert contrast(colour, paper) >= 4.5, (name, colour)
 

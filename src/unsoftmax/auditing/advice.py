@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from unsoftmax.results.access import EXPLAINED, RECORDED
-from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of
+from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of, proof_of
 
 NOT_WITHIN = "not within the budget you set"
 """How a cell is told of that the user's own limit ended."""
@@ -22,7 +22,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
     if cells and cells[0].leak == "unknown":
         yield from _out_of_scope(cells[0], currency)
         return
-    own = cells[0].access if cells else ""
+    own, learner = (cells[0].access, cells[0].learner) if cells else ("", "")
     read = [c for c in cells if c.access == RECORDED]
     explained = [c for c in cells if not c.offered and c.leak != "none"]
     cells = [c for c in cells if c.access != RECORDED and c.offered]
@@ -52,13 +52,17 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
         yield f"{which}, the copy stays {base.leak} for about as many queries: {_subjects(useless, own)}."
     yield from (_effect(c, base, currency, own) for c in leaking if c not in useless)
-    stopping = [c for c in cells if c.leak in ("none", "unknown") and c not in limited]
+    proved = [c for c in cells if proof_of(c, learner)]
+    limited = [c for c in limited if c not in proved]
+    stopping = [c for c in cells if c.leak in ("none", "unknown") and c not in limited and c not in proved]
+    if proved:
+        yield f"No method gets a copy behind, by proof: {_subjects(proved, own)}."
     if limited:
         yield f"Behind these the attack was {NOT_WITHIN}, which says nothing about them: {_subjects(limited, own)}."
     if stopping:
         names = _subjects(stopping, own)
         yield f"No learner of this version got a usable copy behind: {names}. {_NO_PROOF}"
-    elif not limited:
+    elif not limited and not proved:
         yield (
             "No defence of the ladder stopped the leak; combine a query budget with coarse labels, "
             "or do not expose the layer."

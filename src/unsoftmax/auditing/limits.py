@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from unsoftmax import theory
 from unsoftmax.auditing.terms import Terms
 from unsoftmax.results.access import EXPLAINED, RECORDED
-from unsoftmax.results.audit import CLOSE, Cell, Limit
+from unsoftmax.results.audit import CLOSE, Cell, Limit, rounded_up
 
 
 def limits(cells: Sequence[Cell], terms: Terms, unknowns: int, outputs: int | None) -> Iterator[Limit]:
@@ -54,7 +54,7 @@ def sentence(limit: Limit, terms: Terms) -> str:
     asked = f"{limit.queries:,} queries are measured, and {limit.fewest:,} answers are the fewest that any method needs"
     if limit.monthly is None:
         return f"A copy by {limit.access} costs {floor} or more as it is: {limit.price:,.2f} {unit} of queries."
-    price = f"a query would have to cost {limit.query_price:,.2f} {unit}"
+    price = f"a query would have to cost {rounded_up(limit.query_price)} {unit}"
     if terms.price_per_principal <= 0:
         return (
             f"To keep a copy by {limit.access} above {floor}, {price}; a limit per principal delays, and makes it "

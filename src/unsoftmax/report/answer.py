@@ -6,10 +6,7 @@ from html import escape
 
 from unsoftmax.report.matrix import kind_of
 from unsoftmax.results.access import RECORDED
-from unsoftmax.results.audit import Audit, Cell, duration
-
-_ONE_TOKEN = ("SingleHead", "LowRank", "Approximate", "MultiHead", "Membership")
-"""Learners of heads whose answer to one token is that of its value: W does not enter, whatever the method."""
+from unsoftmax.results.audit import OWN_LIMIT, Audit, Cell, duration, proof_of, rounded_up
 
 
 def answer(audit: Audit) -> str:
@@ -58,24 +55,17 @@ def _costs(audit: Audit) -> tuple[str, str]:
 def _closes(audit: Audit) -> tuple[str, str]:
     if not audit.in_scope:
         return "not known", "no defence was tried"
+    learner = audit.cells[0].learner
     stopping = [c for c in _offered(audit) if c.leak == "none"]
-    proved = list(dict.fromkeys(words for c in stopping if (words := _proof(c, audit))))
-    held = [c for c in stopping if _proof(c, audit) is None and kind_of(c.defence) != "no defence"]
+    proved = list(dict.fromkeys(words for c in stopping if (words := proof_of(c, learner))))
+    unproved = [c for c in stopping if proof_of(c, learner) is None and c.status != OWN_LIMIT]
+    held = [c for c in unproved if kind_of(c.defence) != "no defence"]
     own = audit.cells[0].access
     also = list(dict.fromkeys(c.defence if c.access == own else f"{c.access}, {c.defence}" for c in held))
     today = f"not passed today, without proof: {'; '.join(also)}" if also else "everything else that was tried leaks"
     if not proved:
         return "nothing is proved to", today
     return "; ".join(proved), today
-
-
-def _proof(cell: Cell, audit: Audit) -> str | None:
-    """What a defence that no method passes is called, None if only today's learners do not."""
-    if kind_of(cell.defence) == "query budget":
-        return "a query budget below the unknowns"
-    if cell.defence == "sequences of 1 token" and audit.cells[0].learner in _ONE_TOKEN:
-        return "one token a sequence"
-    return None
 
 
 def _limit(audit: Audit) -> list[tuple[str, str, str]]:
@@ -90,7 +80,9 @@ def _limit(audit: Audit) -> list[tuple[str, str, str]]:
     tight = min(needed, key=lambda limit: limit.monthly or 0)
     if not tight.monthly:
         least = max(limit.query_price for limit in needed)
-        return [("Limit to set", f"{least:,.2f} {audit.currency} a query", f"{kept}; no limit per principal does")]
+        return [
+            ("Limit to set", f"{rounded_up(least)} {audit.currency} a query", f"{kept}; no limit per principal does")
+        ]
     each = f"{terms.get('price_per_principal', 0):,.2f} {audit.currency} a principal and month"
     return [
         ("Limit to set", f"{tight.monthly:,} queries per principal and month", f"{kept} at {each} ({tight.access})")

@@ -6,10 +6,18 @@ import math
 from typing import Any
 
 from unsoftmax.report.charts import INK, ROW, Chart, axis_of_errors, chart, number
-from unsoftmax.results.audit import CLOSE, EXACT, Audit, error_of
+from unsoftmax.report.matrix import NO_COPY, shade
+from unsoftmax.results.audit import CLOSE, EXACT, Audit, Cell, error_of
 
-LEAK_COLOURS = {"exact": "#dc2626", "close": "#d97706", "rough": "#6b7280", "none": "#15803d", "unknown": "#7c3aed"}
-_WORDS = {"none": "no copy", "unknown": "out of scope"}
+LEAK_COLOURS = {
+    "exact": "#dc2626",
+    "close": "#d97706",
+    "rough": "#6b7280",
+    NO_COPY["held"]: "#2563eb",
+    NO_COPY["proved"]: "#15803d",
+    "unknown": "#7c3aed",
+}
+_WORDS = {"unknown": "out of scope"}
 _UNASKED = {"unknown": "out of scope, not tried"}
 
 
@@ -24,15 +32,20 @@ def _by_copy(audit: Audit) -> Chart:
     }
 
 
+def _copy_of(audit: Audit, cell: Cell) -> str:
+    name = shade(audit, cell)
+    return NO_COPY.get(name, name)
+
+
 def ladder_chart(audit: Audit) -> Chart:
     """Queries per cell, coloured by what leaked; a cell that was refused before a query has no bar."""
     values = [
         {
             "cell": c.title.removeprefix(f"{audit.cells[0].access}, "),
             "queries": c.queries or None,
-            "copy": c.leak,
+            "copy": _copy_of(audit, c),
             "error": number(error_of(c)),
-            "words": f"{c.queries:,} · {_WORDS.get(c.leak, c.leak)}" if c.queries else "",
+            "words": f"{c.queries:,} · {_WORDS.get(c.leak, _copy_of(audit, c))}" if c.queries else "",
             "refused": "" if c.queries else _UNASKED.get(c.leak, "refused before the first query"),
         }
         for c in audit.cells
@@ -93,7 +106,7 @@ def frontier_chart(audit: Audit) -> Chart:
             "cell": c.title,
             "queries": c.queries,
             "error": max(error_of(c), 1e-16),
-            "copy": c.leak,
+            "copy": _copy_of(audit, c),
         }
         for c in audit.cells
         if c.queries > 0 and math.isfinite(error_of(c))

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID, uuid5
 
+from unsoftmax.report.matrix import result
 from unsoftmax.results.audit import Audit, Cell, error_of
 from unsoftmax.results.comparison import Comparison
 from unsoftmax.results.references import DRIFT, EXTRACTION, Reference, lines_of
@@ -26,7 +27,7 @@ def audit_attestation(audit: Audit) -> str:
     """The audit as an attestation: one claim for each way in that was tried, its numbers as evidence."""
     claims, evidence = [], []
     for number, cell in enumerate(audit.cells):
-        claims.append(_claim(number, _predicate(cell), cell.reason))
+        claims.append(_claim(number, _predicate(audit, cell), cell.reason))
         evidence.append(_evidence(number, "unsoftmax:cell", cell.title, asdict(cell)))
     rationale = audit.recommendations[0] if audit.recommendations else ""
     requirement = ("audited", "The model was audited for copies of its weights that its answers give away", EXTRACTION)
@@ -58,9 +59,9 @@ def comparison_attestation(result: Comparison) -> str:
     return _document(result.provenance, parts, requirement, claims, evidence, score, result.sentence)
 
 
-def _predicate(cell: Cell) -> str:
+def _predicate(audit: Audit, cell: Cell) -> str:
     if cell.leak in ("none", "unknown"):
-        return f"{cell.title}: {cell.verdict}"
+        return f"{cell.title}: {result(audit, cell)}"
     return f"{cell.title}: {cell.verdict} from {cell.queries:,} queries (relative error {error_of(cell):.1e})"
 
 

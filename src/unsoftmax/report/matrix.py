@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from unsoftmax.results.access import EXPLANATIONS, RECORDED, place_of
-from unsoftmax.results.audit import Audit, Cell, duration, error_of
+from unsoftmax.results.audit import OWN_LIMIT, Audit, Cell, duration, error_of, proof_of
 
 _KINDS = (
     ("query budget", "query budget"),
@@ -22,7 +22,10 @@ _KINDS = (
 _ORDER = ("no defence", "fewer digits", "noise", "short tokens", "short sequences", "rate limit", "query budget")
 """Columns from left to right; others follow in the order of the ladder."""
 
-_PROTECTS = {"exact": 0, "close": 1, "rough": 2, "unknown": 3, "none": 4}
+_PROTECTS = {"exact": 0, "close": 1, "rough": 2, "unknown": 3, "held": 4, "proved": 5}
+
+NO_COPY = {"proved": "closed by proof", "held": "no copy, no proof"}
+"""What a cell without a copy is called: closed to every method, or only not passed by the learners of this version."""
 
 
 def kind_of(defence: str) -> str:
@@ -32,9 +35,23 @@ def kind_of(defence: str) -> str:
     return next((kind for word, kind in _KINDS if word in defence), defence)
 
 
-def best_defended(cells: Sequence[Cell]) -> Cell:
-    """The cell that leaves the attacker least: the worst copy, then the longest way to it."""
-    return max(cells, key=lambda c: (_PROTECTS[c.leak], c.hours, min(error_of(c), 1e300)))
+def shade(audit: Audit, cell: Cell) -> str:
+    """Colour of a cell: its copy; without one, "proved" where no method has one, "held" where ours have not."""
+    if cell.leak != "none":
+        return cell.leak
+    return "proved" if proof_of(cell, audit.cells[0].learner) else "held"
+
+
+def result(audit: Audit, cell: Cell) -> str:
+    """What the attacker has in the end, in words that do not say more than is known."""
+    if cell.status == OWN_LIMIT and not proof_of(cell, audit.cells[0].learner):
+        return "beyond your budget"
+    return NO_COPY.get(shade(audit, cell), cell.verdict)
+
+
+def best_defended(audit: Audit, cells: Sequence[Cell]) -> Cell:
+    """The cell that leaves the attacker least: a proof, no copy, the worst copy, then the longest way to it."""
+    return max(cells, key=lambda c: (_PROTECTS[shade(audit, c)], c.hours, min(error_of(c), 1e300)))
 
 
 def matrix(audit: Audit) -> str:
@@ -54,8 +71,22 @@ def matrix(audit: Audit) -> str:
     )
     caption = "What an attacker has in the end. Each cell is the defence of its kind that helped most."
     return (
-        f'<table class="matrix"><caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>'
+        f'<table class="matrix"><caption>{caption}{_legend(audit)}</caption><thead><tr><td></td>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _legend(audit: Audit) -> str:
+    """What the two kinds of cells without a copy mean, as far as the audit has them."""
+    seen = {shade(audit, cell) for cell in audit.cells}
+    words = {
+        "proved": "no method has a copy",
+        "held": "the learners of this version found none, which shows their limits, not yours",
+    }
+    return "".join(
+        f' <span class="{name}"><b>{escape(NO_COPY[name])}</b>: {escape(told)}.</span>'
+        for name, told in words.items()
+        if name in seen
     )
 
 
@@ -66,7 +97,7 @@ def _unoffered(access: str) -> str:
 def _cell(audit: Audit, column: str, cells: Sequence[Cell]) -> str:
     if not cells:
         return '<td class="empty"></td>'
-    cell = best_defended(cells)
+    cell = best_defended(audit, cells)
     words = []
     if cell.queries and cell.access == RECORDED:
         words = [f"{cell.queries:,} records"]
@@ -75,6 +106,5 @@ def _cell(audit: Audit, column: str, cells: Sequence[Cell]) -> str:
         words += [f"{cell.price:,.2f} {audit.currency}"] if cell.price else []
     else:
         words = ["the attack cannot begin"] if cell.verdict == "refused" else []
-    verdict = "no copy" if cell.verdict == "refused" else cell.verdict
-    lines = f"<b>{escape(verdict)}</b>" + "".join(f"<span>{escape(w)}</span>" for w in words)
-    return f'<td class="{cell.leak}" data-label="{escape(column)}" title="{escape(cell.title)}">{lines}</td>'
+    lines = f"<b>{escape(result(audit, cell))}</b>" + "".join(f"<span>{escape(w)}</span>" for w in words)
+    return f'<td class="{shade(audit, cell)}" data-label="{escape(column)}" title="{escape(cell.title)}">{lines}</td>'

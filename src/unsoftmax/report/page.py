@@ -13,9 +13,9 @@ from unsoftmax.report import audit_charts, charts
 from unsoftmax.report.answer import answer
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
-from unsoftmax.report.matrix import matrix
+from unsoftmax.report.matrix import matrix, result, shade
 from unsoftmax.report.spectrum import spectrum_chart
-from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of
+from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of, rounded_up
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery
 from unsoftmax.results.references import EXTRACTION, lines_of
@@ -131,7 +131,7 @@ def _limits(audit: Audit) -> Iterator[str]:
                 limit.access,
                 f"{limit.queries:,}",
                 f"{limit.fewest:,}",
-                f"{limit.query_price:,.2f} {audit.currency}",
+                f"{rounded_up(limit.query_price)} {audit.currency}",
                 _monthly(limit.monthly),
                 _monthly(limit.monthly_any),
             ],
@@ -160,14 +160,14 @@ def _ladder_table(audit: Audit) -> str:
     heads = [("way in", "wide title"), ("result", "verdict"), ("queries", "number"), ("time", "number")]
     heads += [("price", "number")] if _priced(audit) else []
     heads += [("error", "number"), ("details", "wide labelled")]
-    rows = [(cell.leak, _ladder_row(cell, audit)) for cell in audit.cells]
+    rows = [(shade(audit, cell), _ladder_row(cell, audit)) for cell in audit.cells]
     words = "Every way in: access, defence, and what the attacker has in the end"
     return table(f"{words} (error relative to the true {'weights' if audit.truth_given else 'answers'}).", heads, rows)
 
 
 def _ladder_row(cell: Cell, audit: Audit) -> list[str]:
     asked = cell.queries > 0
-    row = [cell.title, cell.verdict, f"{cell.queries:,}" if asked else "", duration(cell.hours) if asked else ""]
+    row = [cell.title, result(audit, cell), f"{cell.queries:,}" if asked else "", duration(cell.hours) if asked else ""]
     if _priced(audit):
         row.append(f"{cell.price:,.2f} {audit.currency}" if asked else "")
     error = error_of(cell)

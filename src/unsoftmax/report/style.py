@@ -2,10 +2,10 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2937; --soft: #4b5563; --paper: #ffffff; --faint: #f3f4f6; --line: #d1d5db;
-  --exact: #b42318; --close: #b45309; --rough: #4b5563; --none: #15803d; --unknown: #6d28d9; }
+  --exact: #b42318; --close: #b45309; --rough: #4b5563; --proved: #15803d; --held: #1d4ed8; --unknown: #6d28d9; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e5e7eb; --soft: #b6bdc9; --paper: #111827; --faint: #1f2937; --line: #374151;
-    --exact: #fca5a5; --close: #fcd34d; --rough: #cbd5e1; --none: #86efac; --unknown: #c4b5fd; }
+    --exact: #fca5a5; --close: #fcd34d; --rough: #cbd5e1; --proved: #86efac; --held: #93c5fd; --unknown: #c4b5fd; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
@@ -43,7 +43,8 @@ td.title { min-width: 14rem; }
 .close .verdict { color: var(--close); }
 .rough .verdict { color: var(--rough); }
 .unknown .verdict { color: var(--unknown); }
-.none .verdict, .holds .verdict { color: var(--none); }
+.proved .verdict, .holds .verdict { color: var(--proved); }
+.held .verdict { color: var(--held); }
 .matrix { table-layout: fixed; margin: 1rem 0; }
 .matrix th { font-weight: 600; }
 .matrix td { border: 2px solid var(--paper); background: var(--faint); border-radius: .4rem; min-width: 0; }
@@ -54,7 +55,8 @@ td.title { min-width: 14rem; }
 .matrix td.exact { border-top-color: var(--exact); } .matrix .exact b { color: var(--exact); }
 .matrix td.close { border-top-color: var(--close); } .matrix .close b { color: var(--close); }
 .matrix td.rough { border-top-color: var(--rough); } .matrix .rough b { color: var(--rough); }
-.matrix td.none { border-top-color: var(--none); } .matrix .none b { color: var(--none); }
+.matrix td.proved { border-top-color: var(--proved); } .matrix .proved b { color: var(--proved); }
+.matrix td.held { border-top: 2px dashed var(--held); background: none; } .matrix .held b { color: var(--held); }
 .matrix td.unknown { border-top-color: var(--unknown); } .matrix .unknown b { color: var(--unknown); }
 pre { background: var(--faint); padding: .75rem 1rem; border-radius: .5rem; overflow-x: auto; font-size: .85rem;
   white-space: pre-wrap; }

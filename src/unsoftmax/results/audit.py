@@ -178,6 +178,28 @@ def duration(hours: float) -> str:
     return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:,.1f} days"
 
 
+_ONE_TOKEN = ("SingleHead", "LowRank", "Approximate", "MultiHead", "Membership")
+"""Learners of heads whose answer to one token is that of its value: W does not enter, whatever the method."""
+
+
+def proof_of(cell: Cell, learner: str) -> str | None:
+    """What a defence that no method passes is called, None if only today's learners do not.
+
+    `learner` is that of the undefended target: it says what the class of the target is.
+    """
+    if cell.leak != "none":
+        return None
+    if "query budget" in cell.defence:
+        return "a query budget below the unknowns"
+    return "one token a sequence" if cell.defence == "sequences of 1 token" and learner in _ONE_TOKEN else None
+
+
+def rounded_up(price: float) -> str:
+    """A price to ask: two decimals, three digits where it is below 1; never less than what was computed."""
+    digits = 2 if price >= 1 or price <= 0 else 2 - math.floor(math.log10(price))
+    return f"{math.ceil(round(price * 10**digits, 6)) / 10**digits:,.{digits}f}"
+
+
 def _finite(value: Any) -> Any:
     """JSON has no infinity: such numbers become null."""
     if isinstance(value, dict):
