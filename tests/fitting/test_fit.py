@@ -106,6 +106,16 @@ def test_repeated_records_show_the_noise() -> None:
     assert r.provenance["found"]["noise"] == "repeated records"
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_copies_of_records_neither_determine_unknowns_nor_hold_out(noise) -> None:
+    rng = np.random.default_rng(1)
+    X = np.concatenate([tokens(45, dim=6, seed=13)[:, [*rng.permutation(7), 7]] for _ in range(7)])
+    y = np.sin(3 * X[..., 0].sum(axis=1).round(9)) + noise * rng.standard_normal(len(X))  # no head at all
+    with pytest.raises(us.errors.NotIdentifiable, match="38 numbers to fit and the model 42"):
+        us.fit(us.Log(X, y, tolerance=noise))
+    assert us.fit(us.Log(X[:, :, :5], y, tolerance=noise), starts=3).status is SURROGATE
+
+
 def test_noise_that_nobody_declared_is_no_recovery() -> None:
     true, rng = head(seed=6), np.random.default_rng(0)
     X = tokens(200, seed=12)

@@ -47,19 +47,19 @@ def shapes(log: Log, model: str, heads: int | None, rank: int | None) -> list[Sh
     return [replace(base, heads=H) for H in ([heads] if heads is not None else range(1, _MOST_HEADS + 1))]
 
 
-def affordable(wanted: list[Shape], span: Spans, blocks: Blocks) -> list[Shape]:
-    """Those with at most one unknown per fitted number; raises if there is none."""
+def affordable(wanted: list[Shape], span: Spans, given: int) -> list[Shape]:
+    """Those with at most one unknown for each of the different numbers given; raises if there is none."""
     if span.differences == 0:
         raise NotIdentifiable(
             "no sequence of the log has two different tokens: attention does not show, only the values are determined."
         )
-    given = blocks.y.size
     fitting = [shape for shape in wanted if span.unknowns(shape) <= given]
     if not fitting:
         needed = span.unknowns(wanted[0])
         raise NotIdentifiable(
             f"the log has {given} numbers to fit and the model {needed} unknowns that its tokens can show; one number "
-            f"per unknown is the least, and {1.5 * needed:.0f} are wise: record more, or fit a smaller class."
+            f"per unknown is the least (equal sequences count once), and {1.5 * needed:.0f} are wise: record more, or "
+            "fit a smaller class."
         )
     return fitting
 

@@ -13,6 +13,7 @@ from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
+from unsoftmax.fitting.copies import distinct
 from unsoftmax.fitting.curve import learning_curve
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.log import Log
@@ -60,14 +61,14 @@ def fit(
     began = time.perf_counter()
     _check(log, model, holdout, {"seed": seed}, {"heads": heads, "rank": rank, "starts": starts})
     rng = np.random.default_rng([seed, 0xF17])
-    train, held = _parts(log, holdout, rng)
+    train, held, given = _parts(log, holdout, rng)
     whole_span, noise = spans(Blocks(log, train)), noise_of(log)
     narrow = narrowed(log, whole_span)
     within = narrow.log(log)
     blocks, rest = Blocks(within, train), Blocks(within, held)
     span = whole_span if within is log else spans(blocks)
     shapes(log, model, heads, rank)  # refuses what does not go together in all dimensions
-    wanted = affordable(shapes(within, model, heads, rank and min(rank, within.dim)), span, blocks)
+    wanted = affordable(shapes(within, model, heads, rank and min(rank, within.dim)), span, given)
     with watching(progress) as watch:
         best = chosen(wanted, blocks, noise, starts, rng, watch)
     judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
@@ -104,17 +105,22 @@ def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1:
             whole(name, number)
 
 
-def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Records to fit and records to hold out, drawn at random."""
-    n = len(log)
+def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, Array, int]:
+    """Records to fit, records to hold out, drawn at random, and how many different numbers there are to fit.
+
+    Copies of a sequence stay on one side, and of those held out one counts: a copy agrees with any fit of its twin.
+    """
+    first, number = distinct(log)
+    n = len(first)
     kept = round(holdout * n)
     if kept < 2 or kept * (log.outputs or 1) < _FEWEST or n - kept < 1:
         raise InvalidArgument(
             f"`holdout` must leave at least 2 records and {_FEWEST} numbers for the verdict, and a record to fit (got "
-            f"{kept} of {n} records); pass more records."
+            f"{kept} of {n} different records); pass more records."
         )
     order = rng.permutation(n)
-    return np.sort(order[kept:]), np.sort(order[:kept])
+    fitted = np.isin(number, order[kept:])
+    return np.flatnonzero(fitted), np.sort(first[order[:kept]]), (n - kept) * (log.outputs or 1)
 
 
 def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, seed: int) -> tuple[Judged, Array, Seen]:
