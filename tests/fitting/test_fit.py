@@ -194,6 +194,7 @@ def test_a_tolerance_does_not_hide_another_class() -> None:
     [
         (us.Log(tokens(60), head()(tokens(60))), {}, us.errors.NotIdentifiable, "51 numbers to fit and the model 72"),
         (us.Log(tokens(99, length=1), np.ones(99)), {}, us.errors.NotIdentifiable, "attention does not show"),
+        (us.Log(tokens(99), np.zeros(99)), {}, us.errors.NotIdentifiable, "every answer of the log is 0"),
         (us.Log(tokens(10), np.ones(10)), {}, us.errors.InvalidArgument, "holdout"),
         (us.Log(tokens(99), np.ones(99)), {"model": "layer"}, us.errors.InvalidArgument, "vector answers"),
         (us.Log(tokens(99), np.ones((99, 2))), {}, us.errors.InvalidArgument, "scalar answers"),

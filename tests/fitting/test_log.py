@@ -66,7 +66,12 @@ def test_blocks_hold_every_record_once_with_its_own_tokens() -> None:
         ({"table": X[0]}, "integer ids"),
         ({"tokens": [[0], [1], [7]], "table": X[0]}, "ids must lie in 0..3"),
         ({"tolerance": -1.0}, "tolerance"),
+        ({"tolerance": np.inf}, "tolerance"),
         ({"dtype": "int8"}, "dtype"),
+        ({"dtype": np.ones(3)}, "dtype"),
+        ({"tokens": np.ma.array(X, mask=X > 1)}, "masked"),
+        ({"tokens": [[0], [1], [2]], "lengths": None, "table": None}, "sequence in `tokens`"),
+        ({"tokens": np.zeros((3, 4), dtype=int)}, "table"),
     ],
     ids=str,
 )
@@ -115,6 +120,22 @@ def test_files_that_hold_no_log_are_refused(tmp_path, name, text) -> None:
         us.Log.read(tmp_path / name)
     with pytest.raises(us.errors.FileFormatError):
         us.Log.read(tmp_path / "missing.npz")
+
+
+def test_archives_that_were_cut_or_changed_are_refused(tmp_path) -> None:
+    path = tmp_path / "log.npz"
+    np.savez_compressed(path, tokens=X, answers=Y)
+    whole = path.read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    encrypted, packed = bytearray(whole), bytearray(whole)
+    encrypted[6] |= 1
+    encrypted[directory + 8] |= 1
+    packed[8] = packed[directory + 10] = 99
+    changed = whole[:80] + bytes(20) + whole[100:]
+    for junk in (whole[: len(whole) // 2], whole[:-30], changed, bytes(encrypted), bytes(packed)):
+        path.write_bytes(junk)
+        with pytest.raises(us.errors.FileFormatError, match="log"):
+            us.Log.read(path)
 
 
 def test_a_log_is_no_oracle() -> None:

@@ -72,7 +72,7 @@ def fit(
                 "model": type(found.model).__name__,
                 "found": found.provenance["found"],
                 "records": found.usage.phases,
-                "undetermined": 0 if found.undetermined is None else len(found.undetermined),
+                "undetermined": found.provenance["found"].get("undetermined", 0),
                 "claims": [{**asdict(c), "holds": c.holds} for c in found.certificate.claims],
                 "notes": found.notes,
             }

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from unsoftmax.arguments import real, whole
-from unsoftmax.errors import InvalidArgument
+from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
 from unsoftmax.fitting.copies import distinct
@@ -97,6 +97,8 @@ def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1:
         raise InvalidArgument(f"`log` must be a us.Log (got {type(log).__name__}); oracles are for us.recover.")
     if model not in get_args(Class):
         raise InvalidArgument(f"`model` must be one of {', '.join(map(repr, get_args(Class)))} (got {model!r}).")
+    if not log.answers.any():
+        raise NotIdentifiable("every answer of the log is 0: values of 0 give them, whatever is attended to.")
     real("holdout", holdout, high=1.0)
     for name, value in from_0.items():
         whole(name, value, 0)

@@ -38,10 +38,12 @@ class Log:
     """(n,): the row of `tokens` where each sequence begins."""
 
     def __post_init__(self) -> None:
-        if self.dtype not in _FORMATS:
+        if not isinstance(self.dtype, str) or self.dtype not in _FORMATS:
             raise InvalidArgument(f"`dtype` must be 'float64', 'float32' or 'float16' (got {self.dtype!r}).")
         if self.tolerance is not None:
             real("tolerance", self.tolerance, closed=True)
+            if not np.isfinite(self.tolerance):
+                raise InvalidArgument("`tolerance` must be finite (got inf); leave it out if the noise is not known.")
         answers = _numbers("answers", self.answers)
         if answers.ndim not in (1, 2) or not answers.size:
             raise InvalidArgument(f"`answers` must have shape (n,) or (n, outputs), n >= 1 (got {answers.shape}).")
@@ -104,6 +106,8 @@ class Log:
 
 
 def _numbers(name: str, value: Any) -> Array:
+    if np.ma.is_masked(value):
+        raise InvalidArgument(f"`{name}` must not be masked; leave such records out.")
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -131,7 +135,9 @@ def _flat(tokens: Any, lengths: Any, ids: bool) -> tuple[Array, Array]:
         shapes = "(n, N) or (total,) ids" if ids else "(n, N, d) or (total, d) numbers"
         raise InvalidArgument(f"`tokens` must be {shapes}, or a list of sequences (got shape {rows.shape}).")
     if rows.ndim == flat and lengths is None:
-        raise InvalidArgument("`lengths` (n,) are needed to cut rows that stand one after the other.")
+        raise InvalidArgument(
+            "`lengths` (n,) are needed to cut rows that stand one after the other; ids (n, N) need a `table` (V, d)."
+        )
     if lengths is None:
         return rows.reshape(-1, *rows.shape[2:]), np.full(len(rows), rows.shape[1], dtype=np.int64)
     return _cut(rows, lengths, flat)

@@ -9,14 +9,20 @@ Parquet   one row per record: column tokens (list of lists of numbers) or ids (l
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from unsoftmax.errors import FileFormatError, UnsoftmaxError
 from unsoftmax.oracles.ledger import Ledger
+
+_JUNK = (ValueError, KeyError, TypeError, EOFError, MemoryError, RuntimeError, BadZipFile, zlib.error)
+"""What bytes that are no log raise: cut or changed archives, members that are encrypted or packed in another way
+(RuntimeError, of which deep nesting is one, too)."""
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def read(path: str | Path) -> dict[str, Any]:
                 )
     except OSError as error:
         raise FileFormatError(f"{path} cannot be read ({error.strerror or error}); check the path.") from error
-    except (ValueError, KeyError, TypeError, EOFError, RecursionError, MemoryError) as error:
+    except _JUNK as error:
         raise FileFormatError(f"{path} does not hold a log ({error}).") from error
 
 
@@ -90,7 +96,7 @@ def _ledger(path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for line in file:
             if line.strip():
                 yield json.loads(line)

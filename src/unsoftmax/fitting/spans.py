@@ -51,7 +51,7 @@ class Spans:
             said.append(f"its tokens span {self.tokens} of {self.dim} dimensions")
         if self.differences < self.tokens:
             said.append(f"tokens of one sequence differ along {self.differences} of {self.dim} dimensions only")
-        if self.queries == 1:
+        if self.queries == 1 < self.tokens:
             said.append("it never varies the query token")
         elif self.queries < self.tokens:
             said.append(f"it never varies the query token along {self.dim - self.queries} of {self.dim} dimensions")

@@ -119,7 +119,7 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
         if math.isfinite(noise.freedom):
             quantile = f.ppf(1 - _CHANCE, freedom, noise.freedom)
         largest = noise.allowed * float(np.sqrt(quantile))
-    ratio = float((z**2).mean()) / max(fit.spread, 1e-300) ** 2
+    ratio = float((z**2).mean()) / max(fit.spread**2, 1e-300)
     above = float(f.ppf(1 - _CHANCE, len(z), freedom))
     claims = (
         Claim("residual over the noise", largest, fit.spread, statement=f"noise: {noise.source}"),
