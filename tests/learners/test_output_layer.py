@@ -147,8 +147,60 @@ def test_without_a_norm_there_is_no_ellipsoid() -> None:
 
 def test_a_width_that_the_vocabulary_does_not_exceed_is_refused() -> None:
     model = Practice(60, 64)
-    with pytest.raises(us.errors.NotIdentifiable, match="no width shows"):
+    with pytest.raises(us.errors.NotIdentifiable, match="vocabulary") as refused:
         us.recover(us.logit_oracle(model, 64), us.learners.OutputLayer())
+    # The logits span 60 dimensions, not as many as there are prompts: the refusal must not say so.
+    assert "independent" not in str(refused.value)
+
+
+@pytest.mark.parametrize("shows", ["logits", "log-probabilities"])
+@pytest.mark.parametrize("low", [-7.0, -9999.0, float(np.finfo(np.float32).min)])
+def test_answers_that_are_cut_off_below_are_refused(low: float, shows: str) -> None:
+    """Servers write the logarithm of an underflow as the lowest float32, or as -9999; a rank would count the cuts."""
+    model = Practice(24, 200)
+
+    def cut(ids: np.ndarray) -> np.ndarray:
+        y = model.log_probabilities(ids)
+        return np.where(y < -6.5, low, y)
+
+    with pytest.raises(us.errors.NotIdentifiable, match="not shown"):
+        us.recover(us.logit_oracle(cut, 200, shows=shows), us.learners.OutputLayer())
+
+
+def test_one_underflow_among_many_numbers_is_refused() -> None:
+    model, low = Practice(24, 200), float(np.finfo(np.float32).min)
+
+    def cut(ids: np.ndarray) -> np.ndarray:
+        y = model.log_probabilities(ids)
+        y[-1, 3] = low
+        return y
+
+    with pytest.raises(us.errors.NotIdentifiable, match="not shown"):
+        us.recover(us.logit_oracle(cut, 200, shows="log-probabilities"), us.learners.OutputLayer())
+
+
+def test_tokens_whose_logit_is_always_zero_are_no_floor() -> None:
+    rng = np.random.default_rng(0)
+    E, U = rng.random((90, 8)), rng.random((8, 90))
+    U[:, 80:] = 0.0
+    recovery = us.recover(us.logit_oracle(lambda ids: E[ids].mean(axis=1) @ U, 90), us.learners.OutputLayer())
+    assert recovery.model.width == 8
+
+
+@pytest.mark.parametrize("shows", ["logits", "log-probabilities"])
+@pytest.mark.parametrize("row", [np.zeros(80), np.linspace(-3.0, 0.0, 80)])
+def test_answers_that_do_not_depend_on_the_prompt_are_refused(row: np.ndarray, shows: str) -> None:
+    def same(ids: np.ndarray) -> np.ndarray:
+        return np.tile(row - (np.logaddexp.reduce(row) if shows != "logits" else 0.0), (len(ids), 1))
+
+    with pytest.raises(us.errors.NotIdentifiable, match="do not depend on the prompt"):
+        us.recover(us.logit_oracle(same, 80, shows=shows), us.learners.OutputLayer())
+
+
+def test_no_cap_is_claimed_where_all_tokens_are_alike() -> None:
+    model = Practice(4, 60)
+    alike = us.logit_oracle(lambda ids: np.repeat(model(ids)[:, :1], 60, axis=1), 60)
+    assert us.recover(alike, us.learners.OutputLayer()).model.softcap is None
 
 
 def test_a_mixture_of_softmaxes_has_no_width() -> None:
