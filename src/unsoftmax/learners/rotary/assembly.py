@@ -32,10 +32,22 @@ _OUTSIDE = 30.0
 class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
 
 
+_BENT = 3.0
+"""Bound of a cap over its estimate: few scores are read for it, and those that bend most count."""
+
+
 def outcome(
-    reader: Reader, turns: Turns, keys: Keys, queries: Queries, kind: Kind, cap: float | None, spec: OracleSpec
+    reader: Reader,
+    turns: Turns,
+    keys: Keys,
+    queries: Queries,
+    kind: Kind,
+    cap: float | None,
+    spec: OracleSpec,
+    spread: float = 1.0,
 ) -> Outcome:
-    """The layer in the oracle's number format, heads that share keys beside each other."""
+    """The layer in the oracle's number format, heads that share keys beside each other; `spread` is that of the scores
+    a cap was read from."""
     scene, values = reader.scene, reader.values
     order = np.lexsort((values.group, turns.group))
     group = turns.group[order]
@@ -58,7 +70,9 @@ def outcome(
         features=None if folded else found,
         weighing=Weighing(cap, None if reader.sinks is None else reader.sinks[order], kind.window),
     ).astype(spec.dtype)
-    return Outcome(model, (_found(model),), allows=Allowance(_precision(reader, keys, queries)))
+    # A cap shows by s^3 / 3 c^2: an error e of scores of size s is 3/2 e (c / s)^2 of the cap.
+    bend = 0.0 if cap is None else 1.5 * (cap / spread) ** 2
+    return Outcome(model, (_found(model),), allows=Allowance(_precision(reader, keys, queries, bend)))
 
 
 def _positions(reader: Reader, turns: Turns, order: Array) -> Positions | None:
@@ -74,7 +88,7 @@ def _features(keys: Keys, queries: Queries, group: Array, order: Array) -> Featu
     return Features(keys.bias[group], queries.bias[order], *forms)
 
 
-def _precision(reader: Reader, keys: Keys, queries: Queries) -> Claim:
+def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Claim:
     """What the noise of the answers leaves in the model: the reads' own gain, times how the fits raise it."""
     weights, logs = np.sqrt(np.mean(np.square(reader.gain), axis=0))
     noise = reader.scene.noise * float(logs) * queries.condition * keys.condition
@@ -86,7 +100,7 @@ def _precision(reader: Reader, keys: Keys, queries: Queries) -> Claim:
             f"{max(noise, written):.1g}: scores are nearly, and not quite, those of tokens and their distance (a small "
             "bias per distance, frequencies that differ by head, or another law)."
         )
-    bound = _SLACK * max(noise, written, keys.misfit)
+    bound = max(_SLACK, _BENT * bend) * max(noise, written, keys.misfit)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 
 

@@ -16,6 +16,9 @@ from unsoftmax.learners.rotary.weights import Reader
 _AFFINE = 1e-6
 """Bend of the logs, relative to their spread, that the noise of exact answers may leave."""
 
+_WEIGHT = 1e-8
+"""Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left 2e-9."""
+
 _AFFINE_ROUNDED = 3e-2
 """The same for rounded answers; a cap or a norm that bends less is not told from none."""
 
@@ -34,8 +37,10 @@ def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     # What a slope per step of distance adds is the same in all three.
     whole, half, quarter = logs[..., 1:] - logs[..., :1]
     spread = max(float(np.abs(whole - quarter).max()), 1e-300)
-    bend = float(np.abs(whole - 3 * half + 2 * quarter).max())
+    bend = np.abs(whole - 3 * half + 2 * quarter)
     size = float(np.abs(whole).max())
-    if bend <= (_AFFINE if reader.scene.exact else _AFFINE_ROUNDED) * max(spread, size):
+    lost = _WEIGHT / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
+    allowed = _AFFINE * max(spread, size) + lost if reader.scene.exact else _AFFINE_ROUNDED * max(spread, size)
+    if np.all(bend <= allowed):
         return "linear" if spread > _NORMED * size or size == 0 else "normed"
     return "normed" if float(np.abs(whole - half).max()) <= _NORMED * size else "capped"

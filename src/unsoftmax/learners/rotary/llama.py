@@ -119,7 +119,7 @@ def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.ra
         cap = yield from find_cap(reader, begun)
     turns, keys = yield from _keys(reader, begun, plan, turning, cap, rng)
     queries = yield from read_queries(reader, turns, keys, plan, rng, cap)
-    return outcome(reader, turns, keys, queries, kind, cap, spec)
+    return outcome(reader, turns, keys, queries, kind, cap, spec, float(np.ptp(np.log(begun.weights))))
 
 
 def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int) -> Asking[Written]:

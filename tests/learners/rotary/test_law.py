@@ -1,0 +1,54 @@
+"""Which law scores follow, and what a weak cap leaves uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.learners.core.base import RELATIVE_ERROR
+from unsoftmax.learners.rotary import law
+from unsoftmax.models import Rope
+
+SCORES = np.array([[0.0, 0.3, -0.7, 2.0, -5.5], [0.0, -1.0, 0.4, 0.9, 1.5]])
+"""Scores of two heads, of which one gives a token the weight 3e-4."""
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, bent: Any, error: float) -> str:
+    """The law found from weights of SCORES and of their half and quarter, the smallest of them off by `error`."""
+    s = np.stack([bent(scale * SCORES) for scale in (1.0, 0.5, 0.25)])
+    weights = np.exp(s) / np.exp(s).sum(axis=-1, keepdims=True)
+    weights[0, 0, 4] += error
+
+    def shorter(*_: object) -> Generator[None, None, np.ndarray]:
+        yield
+        return weights[1:]
+
+    monkeypatch.setattr(law, "weights_before", shorter)
+    begun = SimpleNamespace(block=np.zeros((4, 3)), q=np.zeros((1, 3)), weights=weights[:1])
+    found = law.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True)), begun)  # type: ignore[arg-type]
+    next(found)
+    with pytest.raises(StopIteration) as ended:
+        found.send(weights)
+    return str(ended.value.value)
+
+
+def test_an_error_of_a_small_weight_is_no_bend(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(monkeypatch, lambda s: s, 3e-9) == "linear"
+
+
+@pytest.mark.parametrize("cap", [20.0, 300.0])
+def test_a_cap_is_seen_beside_it(monkeypatch: pytest.MonkeyPatch, cap: float) -> None:
+    assert judged(monkeypatch, lambda s: cap * np.tanh(s / cap), 3e-9) == "capped"
+
+
+def test_a_cap_far_beyond_the_scores_is_stated_with_its_own_error() -> None:
+    rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "softcap": 300.0}
+    layer = us.models.AttentionLayer.random(32, 4, 8, kv_groups=1, positions=Rope.ladder(8), seed=5, **rest)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer("lean"), seed=3)
+    (bound,) = (claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, layer) <= bound < 1e-4
