@@ -59,7 +59,6 @@ def test_heads_that_fill_the_space(rest):
 
 REFUSED = {
     "heads share values and fill the space": lambda: layer(d=16, H=4, G=2, dh=8),
-    "fill the space without positions": lambda: small(kv_groups=4),
     "sinks beside a query bias": lambda: small(ROPE, sinks=True, bias=True),
     "a key bias behind a soft cap": lambda: small(ROPE, softcap=5.0, bias=True),
 }
