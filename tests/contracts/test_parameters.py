@@ -21,7 +21,7 @@ JUNK = {
 KINDS = {
     "whole": {"rank", "heads", "layers", "measurements", "length"},
     "real": {"W_bound", "margin", "accuracy", "flip_probability", "delta", "eps_v"},
-    "switch": {"affine", "polish", "bias", "fixed_flips"},
+    "switch": {"affine", "polish", "bias", "fixed_flips", "networks"},
     "choice": {"method", "probes", "preset", "norm", "positions", "network", "gauge", "kernel", "final_norm"},
     "array": {"bases", "embeddings"},
 }

@@ -38,8 +38,10 @@ def test_only_public_learners_are_chosen() -> None:
 
 def test_another_access_takes_another_learner() -> None:
     assert isinstance(through(us.learners.LowRank(), ORACLES["labels"].spec, labels=1e-6), us.learners.Membership)
+    several = through(us.learners.MultiHead(), ORACLES["labels"].spec, labels=1e-6)
+    assert several == us.learners.Membership(accuracy=1e-6, heads=None)
     with pytest.raises(us.errors.InvalidArgument, match="labels"):
-        through(us.learners.MultiHead(), ORACLES["labels"].spec, labels=1e-6)
+        through(us.learners.Transformer(), ORACLES["labels"].spec, labels=1e-6)
     assert in_noise(us.learners.SingleHead()) == us.learners.Approximate()
     assert in_noise(us.learners.LowRank()) == us.learners.LowRank()
     assert in_logs(us.learners.Approximate()) == "single head"

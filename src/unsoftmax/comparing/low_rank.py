@@ -113,9 +113,12 @@ class Search:
         basis = np.linalg.qr(np.column_stack([uh, vp, self.state.rng.standard_normal((d, d - 2))]))[0][:, 2:].T
         A = np.vstack([R * (basis + vp) / np.sqrt(2), R * vp[None], R * vp[None] + uh[None] / length])
         read = yield from self.ask(A, np.tile(b, (d, 1)))
+        readable = np.isfinite(read.sd)
+        if not readable.any():
+            raise np.linalg.LinAlgError("no answer of this column says anything")
         inverse = np.linalg.inv(read.a)
-        self.columns.append(inverse @ np.where(np.isfinite(read.sd), read.D, 0.0))
-        self.errors.append(inverse * np.where(np.isfinite(read.sd), read.sd, 1e6 * np.nanmin(read.sd))[None, :])
+        self.columns.append(inverse @ np.where(readable, read.D, 0.0))
+        self.errors.append(inverse * np.where(readable, read.sd, 1e6 * read.sd[readable].min())[None, :])
         self.at.append(read.b[0])
         # Of the bases of a range last digits choose one.
         (self.U,) = yield from settle("range", np.linalg.svd(np.array(self.columns).T, full_matrices=False)[0])

@@ -16,7 +16,11 @@ import numpy as np
 from unsoftmax.probes.base import Array
 
 _STALE = 2
-"""Answers alike after which the end that stood is doubted: a wrong one before them matters, and later ones hide it."""
+"""Last answers alike after which the end that stood is doubted: a wrong one before them matters."""
+
+_LONG = 6
+"""Answers alike after which it is doubted though another came later, which a second wrong one may have been. What a
+shorter run hides is 2^7 of the last bits at most; a run of 6 stands in one of six right numbers, one of 2 in all."""
 
 
 class Search(Protocol):
@@ -56,8 +60,8 @@ class Brackets:
 
     An open bracket asks 0 first, then +-`first`, then doubles: unbounded, and a quarter of a bit above the entropy if
     the numbers are Gaussian with standard deviation `first` / 0.7. `run` (n,) counts the last answers that were alike:
-    positive if they moved `lo`, negative if `hi`. `stood` (n,) is the end that stood in the latest run of several: 1
-    for `hi`, -1 for `lo`, 0 if there was none.
+    positive if they moved `lo`, negative if `hi`. `stood` (n,) is the end that stood in the latest long run: 1 for
+    `hi`, -1 for `lo`, 0 if there was none.
     """
 
     lo: Array
@@ -109,17 +113,19 @@ class Brackets:
         run = np.where(up & ~down, np.maximum(self.run, 0) + 1, self.run)
         run = np.where(down & ~up, np.minimum(self.run, 0) - 1, run)
         run = np.where(up & down, 0, run)
-        stood = np.where(np.abs(run) >= _STALE, np.sign(run), self.stood)
+        stood = np.where(np.abs(run) >= _LONG, np.sign(run), self.stood)
         return replace(self, lo=lo, hi=hi, run=run, stood=stood)
 
     def stale(self) -> tuple[Array, Array]:
         """Numbers (m,) one of whose ends has stood for several answers, and that end (m,), 1 for `hi` and -1 for `lo`.
 
         An answer that is wrong moves one end past the number, and all later ones move the other: the wrong end stands.
-        A second wrong answer moves it once more and ends the run: therefore the latest run counts, not only the last.
+        A second wrong answer moves it once more and ends the run: therefore the latest long run counts, not only the
+        last.
         """
-        index = np.flatnonzero(self.stood)
-        return index, self.stood[index]
+        end = np.where(np.abs(self.run) >= _STALE, np.sign(self.run), self.stood)
+        index = np.flatnonzero(end)
+        return index, end[index]
 
     def unmet(self, target: float, weights: Array | float = 1.0) -> Array:
         """The widest first, and no more of them than halving needs; none that is far below its share already."""
