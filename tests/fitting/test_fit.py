@@ -97,6 +97,17 @@ def test_noise_is_stated_in_error_bars(kind) -> None:
     assert 0.6 < np.sqrt((z**2).mean()) < 1.5
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_tolerance_that_is_a_mere_bound_keeps_the_error_bars(seed) -> None:
+    rng = np.random.default_rng(seed)
+    true = us.models.SingleHead(rng.standard_normal((5, 5)) * 0.4, rng.standard_normal(5))
+    X = rng.standard_normal((200, 6, 5))
+    r = us.fit(us.Log(X, true(X) + 0.001 * rng.standard_normal(200), tolerance=1.0))
+    assert r.status is CONSISTENT
+    assert r.undetermined is None
+    assert np.abs((r.model.W - true.W) / r.errors["W"]).max() < 5
+
+
 def test_repeated_records_show_the_noise() -> None:
     true, rng = head(seed=6), np.random.default_rng(0)
     X = tokens(200, seed=12)
