@@ -10,8 +10,9 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.auditing import Terms, ladder
+from unsoftmax.auditing.limits import limits, sentence
 from unsoftmax.report import AUDIT_SCHEMA, audit_page
-from unsoftmax.results.audit import load_audit
+from unsoftmax.results.audit import Cell, load_audit
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
 
@@ -78,3 +79,13 @@ def test_what_costs_enough_needs_no_limit() -> None:
     result = audited(keep_above=1.0)
     assert all(limit.monthly is None for limit in result.limits)
     assert "none is needed" in audit_page(result)
+
+
+def test_an_answer_of_log_probabilities_shows_as_many_numbers_as_one_of_logits() -> None:
+    rows = ("all logits", "all log-probabilities", "top 5 with a bias", "labels only")
+    cells = [Cell(row, "none", "OutputLayer", "recovered", "exact", 900, 1, 1.0, 9.0, None, 0.0, "") for row in rows]
+    terms = Terms(price_per_query=0.01, keep_above=10_000, price_per_principal=20)
+    found = {limit.access: limit for limit in limits(cells, terms, unknowns=1056, outputs=100)}
+    assert [found[row].fewest for row in rows] == [11, 11, 212, 900]
+    assert found["all logits"].monthly == 1
+    assert "at most 1 query per principal" in sentence(found["all logits"], terms)

@@ -39,7 +39,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
     base = min(open_cells, key=lambda c: c.queries)
     yield (
         f"Undefended, the target leaks: {base.queries:,} queries{_money(base, currency)} give {_copy(base)}, "
-        f"in about {duration(base.hours)} at the assumed rate."
+        f"in {duration(base.hours)} at the assumed rate."
     )
     yield from (_reader(c) for c in read)
     for cell in explained:

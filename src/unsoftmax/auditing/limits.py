@@ -20,7 +20,7 @@ def limits(cells: Sequence[Cell], terms: Terms, unknowns: int, outputs: int | No
     usable = [c for c in cells if c.offered and c.access != RECORDED and c.leak in ("exact", "close")]
     for access in dict.fromkeys(c.access for c in usable):
         cell = min((c for c in usable if c.access == access), key=lambda c: c.queries)
-        fewest = min(cell.queries, _fewest(access, unknowns, outputs if access == cells[0].access else None))
+        fewest = min(cell.queries, _fewest(access, unknowns, outputs))
         each = cell.price / cell.queries
         yield Limit(
             access=access,
@@ -63,7 +63,8 @@ def sentence(limit: Limit, terms: Terms) -> str:
     each = f"{terms.price_per_principal:,.2f} {unit} a principal and month"
     if limit.monthly == 0:
         return f"No limit keeps a copy by {limit.access} above {floor} at {each}: {asked}; {price}."
+    most = f"{limit.monthly:,} {'query' if limit.monthly == 1 else 'queries'}"
     return (
-        f"To keep a copy by {limit.access} above {floor} at {each}, allow at most {limit.monthly:,} queries per "
-        f"principal and month, {limit.monthly_any or 0:,} against any method: {asked}."
+        f"To keep a copy by {limit.access} above {floor} at {each}, allow at most {most} per principal and month, "
+        f"{limit.monthly_any or 0:,} against any method: {asked}."
     )

@@ -45,9 +45,10 @@ td.title { min-width: 14rem; }
 .unknown .verdict { color: var(--unknown); }
 .proved .verdict, .holds .verdict { color: var(--proved); }
 .held .verdict { color: var(--held); }
-.matrix { table-layout: fixed; margin: 1rem 0; }
+.matrix { table-layout: fixed; margin: 1rem 0; border-collapse: separate; border-spacing: 2px; }
 .matrix th { font-weight: 600; }
-.matrix td { border: 2px solid var(--paper); background: var(--faint); border-radius: .4rem; min-width: 0; }
+.matrix td { border: 0; border-top: 2px solid transparent; background: var(--faint); border-radius: .4rem;
+  min-width: 0; }
 .matrix td:last-child { min-width: 0; }
 .matrix td.empty, .matrix thead td { background: none; }
 .matrix td span, .matrix th span { display: block; font-size: .8rem; font-weight: 400; color: var(--soft); }
