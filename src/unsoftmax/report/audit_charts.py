@@ -28,7 +28,7 @@ def _by_copy(audit: Audit) -> Chart:
         "field": "copy",
         "type": "nominal",
         "scale": {"domain": list(named), "range": list(named.values())},
-        "legend": {"title": "copy", "orient": "top", "direction": "horizontal"},
+        "legend": {"title": "copy", "orient": "top", "direction": "horizontal", "columns": 3},
     }
 
 
