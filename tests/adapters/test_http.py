@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import pickle
+import time
+from email.utils import formatdate
 
 import numpy as np
 import pytest
@@ -234,3 +236,17 @@ def test_a_long_wait_is_said_while_it_lasts(server, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="unsoftmax"):
         assert model(np.zeros((2, 1, 16))).shape == (2,)
     assert any("7 s (Retry-After)" in record.getMessage() for record in caplog.records)
+
+
+def test_retry_after_may_be_a_date():
+    ahead = formatdate(time.time() + 60.0, usegmt=True)
+    assert 50.0 <= remote._seconds(ahead) <= 60.0
+    assert remote._seconds(formatdate(time.time() - 60.0, usegmt=True)) == 0.0
+    assert remote._seconds("soon") is None
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9?key=sesame", "http://127.0.0.1:9/v1#sesame"])
+def test_what_follows_the_path_of_an_address_is_refused_and_not_repeated(url):
+    with pytest.raises(InvalidArgument, match="must end with its path") as refused:
+        remote.transport(url)
+    assert "sesame" not in str(refused.value)

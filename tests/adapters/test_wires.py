@@ -16,6 +16,8 @@ import pytest
 import unsoftmax as us
 from tests.servers.faults import ALIKE, fault_proxy
 from tests.servers.language_model import language_server
+from unsoftmax.adapters.remote.transport import transport
+from unsoftmax.adapters.remote.wire import Wire
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import of_source
 from unsoftmax.probes import Probes
@@ -321,6 +323,17 @@ def test_the_width_of_a_served_model_through_every_way_of_showing_it(url: str) -
 def test_arguments_are_checked_before_anything_is_sent(arguments: dict, words_: str) -> None:
     with pytest.raises(InvalidArgument, match=words_):
         us.adapters.openai("http://127.0.0.1:9/v1", "model", **arguments)
+
+
+def test_chosen_tokens_that_are_sent_again_are_billed_again(monkeypatch) -> None:
+    carrier = transport("http://127.0.0.1:9")
+    billed: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        type(carrier), "insist", lambda self, exchange, queries, tokens: billed.append((queries, tokens))
+    )
+    wire = Wire(carrier, "model", "completions", lambda ids, chosen: {}, lambda said, rows: [])
+    wire.items(np.zeros((1, 8), dtype=int), np.zeros((1, 5), dtype=int))
+    assert billed == [(1, 8 + 5)]
 
 
 def test_tokens_named_by_text_need_names(url: str) -> None:

@@ -71,6 +71,16 @@ def test_a_bias_that_does_not_act_on_what_is_shown_is_no_door() -> None:
         assert "logit bias" not in names(us.exposure(url, rate=math.inf))
 
 
+@pytest.mark.parametrize("raw_logits", [True, False])
+def test_a_model_that_is_certain_by_itself_shows_no_bias(raw_logits: bool) -> None:
+    class Certain(LanguageService):
+        def _shown(self, logits, bias=None):
+            return super()._shown(logits * 1e4)
+
+    with language_server(Certain(MODEL, raw_logits=raw_logits)) as url:
+        assert "logit bias" not in names(us.exposure(url, rate=math.inf))
+
+
 def test_closed_doors_are_not() -> None:
     with language_server(LanguageService(MODEL, doors=frozenset())) as url:
         found = us.exposure(url, rate=math.inf)

@@ -18,6 +18,7 @@ class Door:
     path is below the server's root. A server may answer an open door with what is wrong with what came through it: a
     request that is answered without the field `adds` and refused with it was read, unless the refusal has one of the
     words `shut`, by which servers say that they do not take the field at all.
+    changes the field of the body without which the answer must be another one: its likeliest token, or by `_CHANGED`.
     count   the field of the body that says how many numbers to show: how many it will show at most is then looked for.
     tells   what is worth repeating of an answer, such as a version.
     text    the answer is plain text, not JSON.
@@ -32,6 +33,7 @@ class Door:
     closes: str
     adds: str = ""
     shut: tuple[str, ...] = ()
+    changes: str = ""
     count: str = ""
     tells: Callable[[Any], str] | None = None
     text: bool = False
@@ -43,12 +45,28 @@ class Door:
     @property
     def without(self) -> dict[str, Any]:
         """The body without the field that it adds."""
-        return {name: value for name, value in (self.body or {}).items() if name != self.adds}
+        return {name: value for name, value in (self.body or {}).items() if name not in (self.adds, self.changes)}
 
     def read_and_refused(self, status: int | None, words: str) -> bool:
         """Whether a refusal shows that what the field holds was looked at."""
         said = words.lower()
         return bool(self.adds) and status in (400, 422, 500) and not any(word in said for word in self.shut)
+
+
+_CHANGED = 0.1
+"""Least difference of the largest number with a field and without: batches move log-probabilities by a thousandth."""
+
+
+def changed(said: Any, plain: Any) -> bool:
+    """Whether another token is the likeliest than in a plain answer, or its number another one."""
+    (word, high), (before, low) = _likeliest(said), _likeliest(plain)
+    return word != before or abs(high - low) > _CHANGED
+
+
+def _likeliest(said: Any) -> tuple[str, float]:
+    shown = said["choices"][0]["logprobs"]["top_logprobs"][0]
+    word = max(shown, key=lambda name: float(shown[name]))
+    return word, float(shown[word])
 
 
 def _values(said: Any) -> list[float]:
@@ -137,6 +155,7 @@ def _completions(ask: dict[str, Any]) -> tuple[Door, ...]:
             f"{_WIDTH}, k - 1 tokens a request",
             'OutputLayer, shows="chosen"',
             "log-probabilities before the bias (vLLM: --logprobs-mode raw_logprobs)",
+            changes="logit_bias",
         ),
     )
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from unsoftmax.adapters.remote.transport import LOOPBACK, Transport, Unanswered, transport
 from unsoftmax.errors import InvalidArgument, OracleError
-from unsoftmax.exposure.doors import Door, doors
+from unsoftmax.exposure.doors import Door, changed, doors
 
 _MANY = 1000
 """Numbers asked for at once: no service shows so many by default, and one that does shows all."""
@@ -115,6 +115,11 @@ class Visitor:
             answer = self.carrier.send(method, door.path, body, headers)
             said = answer.content.decode(errors="replace") if door.text else json.loads(answer.content)
             seen = door.read(said)
+            if seen and door.changes:
+                self.knocks += 1
+                self.carrier.pace.wait(1)
+                plain = self.carrier.send(method, door.path, json.dumps(door.without).encode(), headers)
+                seen = changed(said, json.loads(plain.content))
             told = " ".join(door.tells(said).split())[:80] if door.tells else ""
         except Unanswered as error:
             if error.absent:

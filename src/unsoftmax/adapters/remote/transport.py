@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("unsoftmax")
 
-_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""States of a server that may pass."""
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+"""States of a server, or of the proxy before it (52x), that may pass."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts to which a token may travel in the open: this machine."""
@@ -256,6 +257,8 @@ def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
         raise wrong
     if parts.username or parts.password:
         raise InvalidArgument("`url` must not hold a password: ledgers and reports name it; use token_variable=.")
+    if parts.query or parts.fragment:
+        raise InvalidArgument("`url` must end with its path: what follows ? or # is not sent, and may be a key.")
     exposed = parts.scheme == "http" or not verify_tls
     if os.environ.get(token_variable) and exposed and parts.hostname not in LOOPBACK:
         raise InvalidArgument(
@@ -265,9 +268,12 @@ def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds, if it is a number of them; bounded, so that a server cannot stop the run for good."""
+    """Seconds that Retry-After (a number or a date) asks for, bounded so that a server cannot stop the run for good."""
     try:
         seconds = float(retry_after or "nan")
     except ValueError:
-        return None
+        try:
+            seconds = max(0.0, parsedate_to_datetime(retry_after or "").timestamp() - time.time())
+        except (ValueError, TypeError, OverflowError):
+            return None
     return min(seconds, _LONGEST_WAIT) if seconds >= 0 else None

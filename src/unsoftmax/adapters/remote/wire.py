@@ -71,9 +71,9 @@ class Wire:
 
     def items(self, rows: Array, chosen: Array | None = None, numbers: Callable[[list[Any]], Any] | None = None) -> Any:
         """What the server says of each row; `numbers` turns it into arrays inside the attempt, so that it may fail."""
-        return self.transport.insist(
-            lambda: self._exchange(rows, chosen, numbers), len(rows), int(rows.shape[0] * rows.shape[1])
-        )
+        # Chosen tokens are billed as on the first attempt: they were sent.
+        tokens = rows.shape[0] * rows.shape[1] + (0 if chosen is None else chosen.size)
+        return self.transport.insist(lambda: self._exchange(rows, chosen, numbers), len(rows), int(tokens))
 
     def _exchange(self, rows: Array, chosen: Array | None, numbers: Callable[[list[Any]], Any] | None) -> Any:
         body = json.dumps(self.ask(rows, chosen)).encode()
