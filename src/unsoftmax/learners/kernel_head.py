@@ -81,7 +81,7 @@ class KernelHead:
             )
         d = spec.dim
         table = d + NODES + 2
-        pilot = LOOKS + 2 + _PILOT
+        pilot = 2 + 2 + _PILOT
         repairs = _PILOT * _ROUNDS + 64 + d * d // 10
         if power is None and self.kernel is not None:
             return Forecast(

@@ -1,4 +1,4 @@
-"""Is the kernel 0 at a score of 0? Two sequences tell, whatever the kernel, and none of them divides 0 by 0.
+"""Is the kernel 0 at a score of 0? Two sequences tell, whatever the kernel, none of them divides 0 by 0.
 
 Theory: docs/theory/kernels.md, "First look".
 """
@@ -17,8 +17,9 @@ FOLDS = (3.0, 0.5)
 """k of [x ; -k x ; q]: of the two tokens beside q one has a positive score, so weights never add up to 0; positive
 kernels answer 1 - k, which differ by -4, and no power of the score does."""
 
-LOOKS = 2
-"""Queries of the first look."""
+LOOKS = 4
+"""Queries of the first look, at most: two with short tokens, and two with long ones where these do not show a positive
+kernel."""
 
 _POSITIVE = -4.0
 """(1 - 3) / (1 - 1/2): the ratio of the two answers where all scores count as 0 and weights are equal."""
@@ -34,19 +35,35 @@ _SHORTER = 2.0**-44
 one draw of 10^5; at 2^-12 it was one in sixty. Scores of 2^-64 have squares within float32, or answers of 0."""
 
 
+_LONG = 2.0**30
+"""Factor of x where short tokens show no positive kernel: answers of a few decimals are 0 or steps there. The query
+token is shortened by as much, so that scores stay as they are."""
+
+
 def zero_at_zero(spec: OracleSpec, rng: np.random.Generator, phase: str = "pilot") -> Asking[bool]:
     """Whether the kernel vanishes at a score of 0: such weights are powers of the score, if anything."""
     x, q = sphere(rng, (2, spec.dim))
     shorten = min(1.0, 0.3 * spec.domain.norm_limit)
-    y = yield Probes(folded(_SHORT * shorten * x[None], _SHORTER * shorten * q), phase=phase)
-    if not y.any():
-        # Sums of powers of tiny scores may end below the smallest number; positive kernels show v.
-        return True
-    if spec.tolerance > 0 and float(np.abs(y).max()) <= spec.tolerance:
+    short, shorter = _SHORT * shorten, _SHORTER * shorten
+    y = yield Probes(folded(short * x[None], shorter * q), phase=phase)
+    if _positive(y, spec):
+        return False
+    longer = min(_LONG, 0.1 * spec.domain.norm_limit / short)
+    y = yield Probes(folded(short * longer * x[None], shorter / longer * q), phase=phase)
+    if y.any() and float(np.abs(y).max()) <= spec.tolerance:
         raise NotIdentifiable(
-            f"short tokens are answered within the tolerance of {spec.tolerance:g}: the kernel at 0 does not show."
+            f"tokens of length {short * longer:.2g} are answered within the tolerance of {spec.tolerance:g}: the "
+            "kernel at 0 does not show."
         )
-    return abs(float(y[0] / y[1]) - _POSITIVE) > _NEAR if y[1] != 0 else True
+    # Sums of powers of tiny scores may end below the smallest number; positive kernels show v.
+    return not _positive(y, spec)
+
+
+def _positive(y: Array, spec: OracleSpec) -> bool:
+    """Whether two answers, beyond the tolerance, are as 1 - k."""
+    if y[1] == 0 or float(np.abs(y).max()) <= spec.tolerance:
+        return False
+    return abs(float(y[0] / y[1]) - _POSITIVE) <= _NEAR
 
 
 def folded(x: Array, q: Array) -> Array:

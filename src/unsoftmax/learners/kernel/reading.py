@@ -5,15 +5,14 @@ Theory: docs/theory/kernels.md, "Other kernels than the exponential", method.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import rounding_unit
+from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _TINY = 2.0**-26
@@ -23,12 +22,18 @@ _LEAST_ROOM = 1e4
 """Least norm limit: e = 1e-3 then leaves a score of 1e-6 to the second token, which is taken into account."""
 
 _LINEAR = 1e-6
-"""Part of an answer by which one token of twice the length may miss twice the answer before a kernel is said to act."""
+"""Gap from 2 or 4/3 by which a token asked twice beside a query token without weight may be answered."""
+
+_UNSEEN = 2.0**-52
+"""Score of a token of length 1/e beside the query token that shows v, over |W|: the rounding of float64."""
+
+_UNDECLARED = 1e-8
+"""Decimals over |v| that need no tolerance: gaps of this share are allowed to fresh answers anyway."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """v (as kappa(0) v where weights are not normalised), the rounding of the answers, and e."""
+    """v (as kappa(0) v where weights are not normalised), the rounding of the answers, e, and all answers so far."""
 
     spec: OracleSpec
     v: Array
@@ -36,11 +41,14 @@ class Reader:
     unit: float
     noise: float
     e: float
+    seen: list[Array] = field(default_factory=list)
 
     def ask(self, a: Array, b: Array, phase: str) -> Asking[tuple[Array, Array]]:
         """log kappa(a'Wb) / kappa(0) (n,) for rows a, b (n, d), and the error of each; NaN where it cannot be read."""
         X = np.stack([a / self.e + self.e * b, self.e * b], axis=1)
         y = yield Probes(X, phase=phase)
+        self.seen.append(y)
+        noise = self._noise()
         av = (X[:, 0] - X[:, 1]) @ self.v
         second = X[:, 1] @ self.v
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -51,8 +59,22 @@ class Reader:
             else:
                 ratio = (y - second) / (X[:, 0] @ self.v)
                 value, gain = np.where(ratio > 0, np.log(ratio), np.nan), 1 / np.abs(ratio)
-            size = np.abs(av) * self.unit * np.sqrt(self.spec.dim) + self.noise
+            size = np.abs(av) * self.unit * np.sqrt(self.spec.dim) + noise
             return np.asarray(value), np.asarray(np.where(np.isnan(value), np.inf, gain * size / np.abs(av)))
+
+    def _noise(self) -> float:
+        """The tolerance declared; decimals that show in a dozen answers and were not declared are refused.
+
+        Long tokens read through them, but fresh queries of ordinary length could not be told from another target's.
+        """
+        decimals = decimal_error(np.concatenate(self.seen))
+        exact = self.unit <= float(np.finfo(np.float64).eps)
+        if exact and decimals > max(1.01 * self.noise, _UNDECLARED * float(np.linalg.norm(self.v))):
+            raise NotIdentifiable(
+                f"answers are rounded to decimals, by up to {decimals:.0e}, which leaves nothing for fresh queries to "
+                f"confirm at full precision; declare tolerance={decimals:.0e} and the head is learned to that."
+            )
+        return self.noise
 
 
 def start(spec: OracleSpec) -> Asking[Reader]:
@@ -64,26 +86,23 @@ def start(spec: OracleSpec) -> Asking[Reader]:
             f"and max_norm is {room:g}; with a known exponential kernel use SingleHead."
         )
     d = spec.dim
-    # An error of the answer is an error of v over e.
-    e = max(_TINY, 30.0 / room, min(math.sqrt(spec.tolerance), 0.1))
-    tokens = np.eye(d) * e
-    y = yield one_row(tokens)
-    twice = np.concatenate([np.stack([tokens[0], tokens[0]])[None], np.stack([tokens[-1], tokens[-1]])[None]])
-    both = yield Probes(twice, phase="pilot")
-    size = float(np.abs(y).max())
-    if size == 0 or not np.isfinite(y).all():
-        raise NotIdentifiable(
-            "short tokens are answered with 0: v = 0, or a kernel that is 0 at a score of 0 (linear, quadratic, ReLU "
-            "and its powers), which is not learned."
-        )
+    e = max(_TINY, 30.0 / room)
+    # Long tokens beside a query token without a score: answers of few decimals show v as well as exact ones.
+    tokens, q = np.eye(d) / e, np.full(d, _UNSEEN * e / np.sqrt(d))
+    once = np.stack([tokens, np.broadcast_to(q, (d, d))], axis=1)
+    y = yield Probes(once, phase="values")
+    both = yield Probes(once[[0, -1]][:, [0, 0, 1]], phase="pilot")
+    size, noise = float(np.abs(y).max()), spec.tolerance
+    if size <= noise or size == 0 or not np.isfinite(y).all():
+        raise NotIdentifiable(f"tokens of length {1 / e:.2g} are answered with 0, or within the tolerance: v = 0.")
     unit = max(spec.eps, rounding_unit(np.concatenate([y, both])))
-    noise = spec.tolerance
-    parts = both / np.where(np.abs(y[[0, -1]]) > 0, y[[0, -1]], np.nan)
-    share = float(np.nanmedian(parts)) if np.isfinite(parts).any() else 1.0
-    allowed = _LINEAR + 1e3 * (unit + noise / size)
-    if abs(share - 1) > allowed and abs(share - 2) > allowed:
+    ends = y[[0, -1]]
+    share = float(both @ ends) / max(float(ends @ ends), 1e-300)
+    allowed = _LINEAR + 1e3 * (unit + noise / max(float(np.abs(ends).max()), 1e-300))
+    normalised = abs(share - 4 / 3) < abs(share - 2)
+    if not abs(share - (4 / 3 if normalised else 2)) <= min(allowed, 0.3):
         raise ModelMismatch(
-            f"a token asked twice is answered {share:.4g} times as large: neither normalised weights (1) nor their "
+            f"a token asked twice is answered {share:.4g} times as large: neither normalised weights (4/3) nor their "
             "plain sum (2); a sink, a network or a constant stands beside."
         )
-    return Reader(spec, y / e, abs(share - 1) <= allowed, unit, noise, e)
+    return Reader(spec, y * e * (2 if normalised else 1), normalised, unit, noise, e, [y, both])
