@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.report.examples import HOSTILE, an_audit, recovered
 from unsoftmax.report import audit_page, recovery_page, write
+from unsoftmax.results.audit import Limit
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None or shutil.which("chromedriver") is None,
@@ -115,3 +117,22 @@ def requests_of(browser) -> list[str]:
 
 def test_the_page_is_small_enough(pages) -> None:
     assert (pages / "audit.html").stat().st_size <= 3 * 2**20
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+def test_limits_to_set_fit_the_page(tmp_path: Path, width: int) -> None:
+    terms = {"keep_above": 10_000.0, "price_per_principal": 20.0}
+    limits = (
+        Limit("labels only", 8202, 951, 82.02, 1.22, 24, 1),
+        Limit("probabilities", 284, 84, 2.84, 35.22, None, None),
+        Limit("values", 225, 84, 2.25, 44.45, 0, 0),
+    )
+    audit = an_audit()
+    audit = replace(audit, limits=limits, provenance=audit.provenance | {"terms": terms})
+    write(audit_page(audit), tmp_path / "audit.html")
+    browser = open_browser(width, False)
+    try:
+        browser.get((tmp_path / "audit.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.quit()

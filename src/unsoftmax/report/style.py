@@ -34,7 +34,8 @@ table { border-collapse: collapse; font-size: .88rem; width: 100%; }
 caption { text-align: left; color: var(--soft); padding-bottom: .4rem; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid var(--line);
   overflow-wrap: normal; }
-th.number, td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 td:last-child { overflow-wrap: anywhere; min-width: 11rem; }
 .facts td:first-child { white-space: nowrap; color: var(--soft); width: 14rem; }
 td.title { min-width: 14rem; }
