@@ -133,7 +133,8 @@ def test_retry_after_is_honoured(server):
         assert np.diff(proxy.arrivals).min() >= 0.1
     assert remote._seconds("7") == 7
     assert remote._seconds("1e9") == 120
-    assert [remote._seconds(text) for text in (None, "", "-3", "nan", "Wed, 21 Oct 2026 07:28:00 GMT")] == [None] * 5
+    assert remote._seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert [remote._seconds(text) for text in (None, "", "-3", "nan", "next week")] == [None] * 5
 
 
 def test_the_pace_spreads_queries(monkeypatch):
