@@ -51,6 +51,29 @@ def test_scores_are_roots():
     assert np.allclose(found.columns, columns, atol=1e-9)
 
 
+def test_a_root_beside_a_mere_dip_is_found():
+    """The fifth head's curve comes within 1e-8 of the space at s = -0.048 and meets it 0.008 further on."""
+    E = np.array(
+        [
+            [36.6961, 23.1229, 38.7001, 23.6642, 45.6026, 23.8046, 26.0271, 26.6091, 23.764],
+            [2.075, 10.6902, 6.6233, 5.8883, 2.3654, 7.8484, 6.0595, 2.8614, 6.2446],
+            [6.1832, 14.5621, 10.8039, 10.3238, 9.2555, 10.3428, 11.3149, 8.3668, 9.0525],
+            [9.5128, 7.6239, 9.2652, 12.3471, 8.828, 7.3402, 9.166, 10.2098, 11.0198],
+            [2.9676, 2.5923, 2.7054, 2.575, 3.1164, 3.0344, 2.7433, 2.7114, 3.049],
+            [14.8867, 14.6494, 14.5702, 15.0657, 14.9414, 14.3829, 15.212, 14.7215, 15.2897],
+            [5.9044, 8.1672, 6.7654, 7.6043, 5.7884, 7.0331, 6.6625, 5.5009, 7.6317],
+            [26.6638, 53.7367, 33.3128, 36.6047, 29.6693, 33.1493, 47.1718, 27.6052, 35.5838],
+        ]
+    )
+    exps = np.array([3.9687, 0.351, 0.1863, 0.4901, 0.96, 2.1089, 0.3449, 0.3983])
+    shares = np.array([0.3945, 0.3519, 0.3248, 0.3778, 0.2309, 0.189, 0.2565, 0.2359])
+    columns = np.random.default_rng(0).standard_normal((12, 8))
+    alpha = exps[:, None] / (exps[:, None] + E)
+    found = score_roots((columns @ alpha).T, columns @ shares, E, shares[:, None])
+    assert np.allclose(found.exps, exps, rtol=1e-8)
+    assert np.allclose(found.columns, columns, atol=1e-7)
+
+
 @pytest.mark.parametrize("still", [0, 2])
 def test_turns_are_eigenvalues(still):
     rng = np.random.default_rng(2)

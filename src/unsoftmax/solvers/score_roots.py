@@ -15,15 +15,19 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 
-_GRID = np.exp(np.linspace(-14, 14, 1121))
-"""Scores looked at first: e^s from 1e-6 to 1e6 in steps of 0.025, finer than any dip of a curve is wide."""
+_GRID = np.linspace(-14, 14, 1121)
+"""Scores looked at first: e^s from 1e-6 to 1e6 in steps of 0.025, a third of what most dips of a curve are wide."""
+
+_FINE = 64
+"""Scores looked at next, on either side of a dip as far as its neighbours: a curve that nearly touches the space has a
+root and a mere dip within 0.005 of each other, which one step of the grid hides (measured)."""
 
 _DIPS = 8
 """Dips of the curve that a root is looked for in, deepest first: a curve comes close to the space more than once, but
 rarely often."""
 
 _STEPS = 30
-"""Gauss-Newton steps at most, of 0.2 in the score at most each: a dip starts within 0.025 of its root, and most end
+"""Gauss-Newton steps at most, of 0.2 in the score at most each: a dip starts within 0.0004 of its root, and most end
 after a few."""
 
 
@@ -56,21 +60,44 @@ def score_roots(Y: Array, whole: Array | None, E: Array, shares: Array) -> Writt
 
 def _root(E: Array, share: Array, outside: Array) -> tuple[float, float]:
     """e^s at which the curve comes closest to the row space, and how close."""
-    curve = np.column_stack([_GRID[:, None] / (_GRID[:, None] + E), np.tile(share, (len(_GRID), 1))])
+    best = (np.inf, 0.0)
+    width = _GRID[1] - _GRID[0]
+    # A curve can come close to the space more than once.
+    for dip in _dips(_GRID, E, share, outside):
+        for s in _dips(np.linspace(dip - width, dip + width, 2 * _FINE + 1), E, share, outside):
+            best = min(best, _descended(float(s), E, share, outside))
+    return float(np.exp(best[1])), best[0]
+
+
+def _dips(scores: Array, E: Array, share: Array, outside: Array) -> Array:
+    """Scores at which the curve comes closer to the row space than at their neighbours, the closest first."""
+    odds = np.exp(scores)[:, None]
+    curve = np.column_stack([odds / (odds + E), np.tile(share, (len(scores), 1))])
     r = np.linalg.norm(curve @ outside, axis=1) / np.linalg.norm(curve, axis=1)
     below = np.concatenate([[True], r[1:] <= r[:-1]]) & np.concatenate([r[:-1] <= r[1:], [True]])
     dips = np.flatnonzero(below)
-    best = (np.inf, 0.0)
-    # A curve can come close to the space more than once.
-    for i in dips[np.argsort(r[dips], kind="stable")][:_DIPS]:
-        s = np.log(_GRID[i])
-        for _ in range(_STEPS):
-            alpha = np.exp(s) / (np.exp(s) + E)
-            v, dv = np.append(alpha, share) @ outside, np.append(alpha * (1 - alpha), 0 * share) @ outside
-            step = float(np.clip(-(v @ dv) / (dv @ dv), -0.2, 0.2))
-            s += step
-            if abs(step) < 1e-15:
-                break
-        point = np.append(np.exp(s) / (np.exp(s) + E), share)
-        best = min(best, (float(np.linalg.norm(point @ outside) / np.linalg.norm(point)), float(s)))
-    return float(np.exp(best[1])), best[0]
+    return np.asarray(scores[dips[np.argsort(r[dips], kind="stable")][:_DIPS]])
+
+
+def _descended(s: float, E: Array, share: Array, outside: Array) -> tuple[float, float]:
+    """Gauss-Newton from s: how close the curve comes to the row space, and the score at which it does."""
+    alpha, miss = _miss(s, E, share, outside)
+    step = np.inf
+    for _ in range(_STEPS):
+        if abs(step) < 1e-15:
+            break
+        slope = np.append(alpha * (1 - alpha), 0 * share) @ outside
+        step = float(np.clip(-(miss @ slope) / (slope @ slope), -0.2, 0.2))
+        nearer = _miss(s + step, E, share, outside)
+        # Where the curve nearly touches the space, a whole step leaps across the root, back and forth.
+        while np.linalg.norm(nearer[1]) > np.linalg.norm(miss) and abs(step) >= 1e-15:
+            step /= 2
+            nearer = _miss(s + step, E, share, outside)
+        s, (alpha, miss) = s + step, nearer
+    return float(np.linalg.norm(miss) / np.linalg.norm(np.append(alpha, share))), s
+
+
+def _miss(s: float, E: Array, share: Array, outside: Array) -> tuple[Array, Array]:
+    """Weights at the score s, and what of the curve lies outside the row space."""
+    alpha = np.exp(s) / (np.exp(s) + E)
+    return alpha, np.append(alpha, share) @ outside
