@@ -44,7 +44,7 @@ def test_a_changed_model_ends_with_11_and_leaves_files(folder: Path) -> None:
     files = {name: folder / f"out.{name}" for name in ("report", "sarif", "output")}
     options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     code, text = run(folder, "changed.safetensors", *options)
-    assert code == exits.DIFFERS == 11
+    assert code == exits.Exit.DIFFERS == 11
     assert text.startswith("sparse: 1 entry changed: W[2, 3] by 0.01.")
     assert "change of W" in files["report"].read_text()
     assert json.loads(files["sarif"].read_text())["runs"][0]["results"]
@@ -56,7 +56,7 @@ def test_a_changed_model_ends_with_11_and_leaves_files(folder: Path) -> None:
 
 def test_json_and_undecided(folder: Path) -> None:
     code, text = run(folder, "shipped.safetensors", "--json", "--budget", "10")
-    assert code == exits.UNDECIDED == 12
+    assert code == exits.Exit.UNDECIDED == 12
     assert json.loads(text)["verdict"] == "undecided"
     code, text = run(folder, "float32.safetensors", "--json", "--smallest", "1e-12")
     assert (code, json.loads(text)["differs"]) == (12, None)
@@ -73,7 +73,7 @@ def test_the_monitor_adds_up_and_alarms(folder: Path) -> None:
 
 def test_wrong_usage_is_a_sentence(folder: Path) -> None:
     code, _ = run(folder, "shipped.safetensors", "--alpha", "0.9")
-    assert code == exits.USAGE
+    assert code == exits.Exit.USAGE
 
 
 def test_the_file_of_a_recovery_is_held_to_the_error_it_states(tmp_path: Path) -> None:

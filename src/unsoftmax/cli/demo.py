@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags, settings
 from unsoftmax.cli.exits import one_sentence
 
 PAGE = Path("out/demo.html")
@@ -21,7 +21,7 @@ def demo(
         Path | None, typer.Option(help=f"Where the page of the small audit goes (default {PAGE}).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit of the small head as JSON.")] = False,
-    debug: settings.Debug = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Recover a random single head from its answers alone, audit a small one, and find what changed in a served one.
 

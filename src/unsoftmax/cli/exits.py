@@ -6,52 +6,55 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 
 import typer
 
 from unsoftmax import errors
 
-USAGE = 2
-"""Exit code of a call or a file that cannot be used; argument parsers use 2 too, 0 is success and 1 is left to
-crashes."""
 
-NOT_RECOVERED = 3
-"""Exit code of a target that is outside the class, not identifiable, or not reachable inside its domain."""
+class Exit(IntEnum):
+    """Exit codes; 0 is success, 1 is left to crashes."""
 
-BUDGET = 4
-"""Exit code of a budget of queries that ran out."""
+    USAGE = 2
+    """A call or a file that cannot be used; argument parsers use 2 too."""
 
-TARGET = 5
-"""Exit code of a target that failed to answer."""
+    NOT_RECOVERED = 3
+    """A target that is outside the class, not identifiable, or not reachable inside its domain."""
 
-TOO_CHEAP = 10
-"""Exit code of an audit that found a close copy below the price required. Codes from 10 to 13 are verdicts, not
-errors."""
+    BUDGET = 4
+    """A budget of queries that ran out."""
 
-DIFFERS = 11
-"""Exit code of a comparison that found another model than the reference."""
+    TARGET = 5
+    """A target that failed to answer."""
 
-UNDECIDED = 12
-"""Exit code of a comparison whose budget did not decide."""
+    TOO_CHEAP = 10
+    """An audit that found a close copy below the price required. Codes from 10 to 13 are verdicts, not errors."""
 
-FALLEN = 13
-"""Exit code of experiments of which a claim does not hold."""
+    DIFFERS = 11
+    """A comparison that found another model than the reference."""
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C: 128 and the number of the signal, 2, as shells report it."""
+    UNDECIDED = 12
+    """A comparison whose budget did not decide."""
+
+    FALLEN = 13
+    """Experiments of which a claim does not hold."""
+
+    INTERRUPTED = 130
+    """Ctrl-C: 128 and the number of the signal, 2, as shells report it."""
 
 
-def code_of(error: errors.UnsoftmaxError) -> int:
+def code_of(error: errors.UnsoftmaxError) -> Exit:
     """Exit code of a typed error."""
     match error:
         case errors.BudgetExceeded():
-            return BUDGET
+            return Exit.BUDGET
         case errors.OracleError():
-            return TARGET
+            return Exit.TARGET
         case errors.NotIdentifiable() | errors.ModelMismatch() | errors.DomainError():
-            return NOT_RECOVERED
+            return Exit.NOT_RECOVERED
         case _:
-            return USAGE
+            return Exit.USAGE
 
 
 @contextmanager
@@ -66,13 +69,13 @@ def one_sentence(debug: bool = False, as_json: bool = False) -> Iterator[None]:
         raise typer.Exit(code_of(error)) from None
     except KeyboardInterrupt:
         typer.echo("interrupted; a run with --ledger (an audit with --folder) continues where it stopped.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
     except OSError as error:
         if debug:
             raise
         what = "an address" if error.filename is None else str(error.filename)
         say(errors.InvalidArgument(f"{what} cannot be used ({error.strerror or error})."), as_json)
-        raise typer.Exit(USAGE) from None
+        raise typer.Exit(Exit.USAGE) from None
 
 
 def say(error: errors.UnsoftmaxError, as_json: bool) -> None:

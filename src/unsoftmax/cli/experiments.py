@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unsoftmax.cli import exits, settings
+from unsoftmax.cli import exits, flags
 from unsoftmax.errors import InvalidArgument
 
 
@@ -17,9 +17,9 @@ def experiments(
     quick: Annotated[bool, typer.Option("--quick/--full", help="Minutes instead of hours.")] = True,
     output: Annotated[Path, typer.Option(help="Folder for CSV, figures and claims.")] = Path("out/experiments"),
     workers: Annotated[int, typer.Option(help="Processes to measure rows in.", min=1)] = 1,
-    as_json: settings.Json = False,
+    as_json: flags.Json = False,
     show: Annotated[bool, typer.Option("--list", help="Name the experiments and stop.")] = False,
-    debug: settings.Debug = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Run experiments, each a sweep with a claim that the data bear out or not.
 
@@ -50,7 +50,7 @@ def experiments(
         fallen = [str(row["name"]) for row in rows if not row["holds"]]
         if fallen:
             typer.echo(f"does not hold: {', '.join(fallen)}", err=True)
-            raise typer.Exit(exits.FALLEN)
+            raise typer.Exit(exits.Exit.FALLEN)
 
 
 def _run(chosen: dict[str, Any], output: Path, quick: bool, workers: int, console: Any) -> list[dict[str, object]]:

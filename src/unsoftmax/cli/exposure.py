@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags
 from unsoftmax.cli.exits import one_sentence, plain
 
 
@@ -18,9 +18,9 @@ def exposure(
         bool, typer.Option("--i-may-test-this", help="I own this server or am permitted to test it.")
     ] = False,
     rate: Annotated[float, typer.Option(help="Requests per second at most.", min=0.001)] = 5.0,
-    token_env: settings.TokenEnv = None,
-    as_json: settings.Json = False,
-    debug: settings.Debug = False,
+    token_env: flags.TokenEnv = None,
+    as_json: flags.Json = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Say which doors of a server are open, what each gives away and what closes it: some 20 to 60 read-only requests.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unsoftmax.cli import settings
-from unsoftmax.cli.exits import NOT_RECOVERED, one_sentence, plain
+from unsoftmax.cli import flags, settings
+from unsoftmax.cli.exits import Exit, one_sentence, plain
 
 
 def fit(
@@ -23,11 +23,11 @@ def fit(
     dtype: Annotated[str | None, typer.Option(help="Number format the answers were computed in.")] = None,
     holdout: Annotated[float, typer.Option(help="Share of records kept for the verdict.")] = 0.15,
     starts: Annotated[int, typer.Option(help="Most starts tried per shape.", min=1)] = 120,
-    seed: settings.Seed = None,
-    output: Annotated[Path | None, typer.Option(help="Save the Recovery here (.safetensors).")] = None,
+    seed: flags.Seed = None,
+    output: flags.RecoveryFile = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here, with the curve.")] = None,
-    as_json: settings.Json = False,
-    debug: settings.Debug = False,
+    as_json: flags.Json = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Find the model behind the records in LOG; nothing is asked. Only for models you own or may test.
 
@@ -60,27 +60,13 @@ def fit(
         )  # fmt: skip
         command = settings.command("fit", str(log), options)
         found = replace(found, provenance=found.provenance | {"command": command})
-        if output:
-            found.save(output)
-        if report:
-            from unsoftmax.report import recovery_page, write
-
-            write(recovery_page(found), report)
+        settings.write_files(found, options, report=settings.page_of)
         if as_json:
-            data = {
-                "status": found.status.value,
-                "model": type(found.model).__name__,
-                "found": found.provenance["found"],
-                "records": found.usage.phases,
-                "undetermined": found.provenance["found"].get("undetermined", 0),
-                "claims": [{**asdict(c), "holds": c.holds} for c in found.certificate.claims],
-                "notes": found.notes,
-            }
-            typer.echo(json.dumps(data))
+            shapes = found.provenance["found"]
+            data = {"found": shapes, "records": found.usage.phases, "undetermined": shapes.get("undetermined", 0)}
+            typer.echo(json.dumps(settings.facts(found) | data | {"notes": found.notes}))
         else:
             typer.echo(plain(repr(found)))
-            for name in ("output", "report"):
-                if options[name]:
-                    typer.echo(f"{name}: {options[name]}")
+            settings.say_files(options)
     if found.status is us.Status.SURROGATE:
-        raise typer.Exit(NOT_RECOVERED)
+        raise typer.Exit(Exit.NOT_RECOVERED)

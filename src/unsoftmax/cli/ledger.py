@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags, settings
 from unsoftmax.cli.exits import one_sentence, plain
 from unsoftmax.errors import InvalidArgument
 
@@ -34,7 +34,7 @@ def _opened(path: Path, debug: bool, as_json: bool) -> Iterator[Ledger]:
 
 
 @app.command("show")
-def show(path: LedgerPath, as_json: settings.Json = False, debug: settings.Debug = False) -> None:
+def show(path: LedgerPath, as_json: flags.Json = False, debug: flags.Debug = False) -> None:
     """Show to what a ledger is bound, how many answers it holds by phase, and whether it is whole.
 
     Example: unsoftmax ledger show run.db
@@ -73,8 +73,8 @@ def show(path: LedgerPath, as_json: settings.Json = False, debug: settings.Debug
 def export(
     path: LedgerPath,
     output: Annotated[Path, typer.Argument(help="File to write: .csv, or .parquet if pyarrow is installed.")],
-    as_json: settings.Json = False,
-    debug: settings.Debug = False,
+    as_json: flags.Json = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Write every answer with its phase and content address, in the order they were paid.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags
 from unsoftmax.cli.exits import one_sentence
 
 
@@ -22,8 +22,8 @@ def report(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace pages that exist and differ.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of saved audits and stop.")] = False,
-    as_json: settings.Json = False,
-    debug: settings.Debug = False,
+    as_json: flags.Json = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Write an HTML page for each saved result; the target is not asked anything.
 

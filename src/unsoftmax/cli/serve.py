@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags
 from unsoftmax.cli.exits import one_sentence
 from unsoftmax.errors import InvalidArgument
 
@@ -34,7 +34,7 @@ def serve(
     vocabulary: Annotated[int, typer.Option(help="Tokens of that language model.", min=2)] = 512,
     layers: Annotated[int, typer.Option(help="Layers of that language model.", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print where it listens as one line of JSON.")] = False,
-    debug: settings.Debug = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Serve a model on loopback, so that extraction can be practised offline.
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the TOML file that can hold them all (flags override it)."""
+"""What options mean: the oracle, the learner, the budget and the files that they ask for, and the command again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import re
 import shlex
 import tomllib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -15,141 +19,7 @@ from unsoftmax import learners
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.oracles.metering import Budget
 
-Seed = Annotated[int | None, typer.Option(help="Seed of the learner and of the verification (default 0).", min=0)]
-BudgetOption = Annotated[
-    int | None, typer.Option("--budget", help="Most queries that may be billed, all included.", min=0)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-Config = Annotated[Path | None, typer.Option(help="TOML file with any of these options; flags override it.")]
-Ledger = Annotated[Path | None, typer.Option(help="Keep every answer in this file; the same command then resumes.")]
-Workers = Annotated[int | None, typer.Option(help="Threads that ask the target at the same time (default 1).", min=1)]
-Price = Annotated[float | None, typer.Option(help="Price of one query, for cost budgets and reports.", min=0)]
-MaxNorm = Annotated[float | None, typer.Option(help="Largest token norm the target accepts.")]
-MaxLength = Annotated[int | None, typer.Option(help="Longest sequence the target accepts.", min=1)]
-MaxBatch = Annotated[int | None, typer.Option(help="Most sequences per call.", min=1)]
-Tolerance = Annotated[float | None, typer.Option(help="Answers are within this of the model's value.", min=0)]
-Dim = Annotated[int | None, typer.Option(help="Token dimension, where the target does not say it.", min=1)]
-Rate = Annotated[
-    float | None, typer.Option("--rate", help="Queries per second sent to a server at most (default 1000).", min=0)
-]
-TokenEnv = Annotated[
-    str | None,
-    typer.Option(
-        "--token-env",
-        help="Name of the environment variable with the server's bearer token, never the token itself "
-        "(default UNSOFTMAX_TOKEN).",
-    ),
-]
-MaxCost = Annotated[float | None, typer.Option("--max-cost", help="Most the queries may cost at --price.", min=0)]
-Part = Annotated[
-    str | None,
-    typer.Option(
-        "--part",
-        help="Part of the target that answers: a module inside it (attention or block of a Transformer layer), an "
-        "output of an ONNX file or a server, an entry of what a callable returns. Default: the target itself.",
-    ),
-]
-Position = Annotated[
-    str | None,
-    typer.Option(
-        "--position", help="Position that answers, where the query token is put: first, last or an index from 0 or -1."
-    ),
-]
-LinkOption = Annotated[
-    str | None, typer.Option("--link", help="The answers are this function of the value: sigmoid, exp, log or tanh.")
-]
-Api = Annotated[
-    str | None,
-    typer.Option(
-        "--api",
-        help="What the server at TARGET speaks: oip (default), openai, chat, embeddings, llama.cpp, sglang or tei.",
-    ),
-]
-ModelName = Annotated[str | None, typer.Option("--model", help="Name of the model on that server.")]
-WireOption = Annotated[
-    list[str] | None,
-    typer.Option("--wire", help="Argument of that wire, NAME=VALUE (vocabulary=512, shows=top, top=20); repeatable."),
-]
-KindOption = Annotated[str | None, typer.Option("--kind", help="value, approximate or membership.")]
-
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("seed", "budget", "workers", "dim", "max_length", "max_batch"), int),
-    **dict.fromkeys(
-        (
-            *("price", "max_cost", "principal_price", "keep_above", "fail_if_cost_below"),
-            *("rate", "send_rate", "tolerance", "max_norm", "alpha", "smallest"),
-        ),
-        (int, float),
-    ),
-    **dict.fromkeys(
-        (
-            "learner",
-            "kind",
-            "ledger",
-            "output",
-            "report",
-            "folder",
-            "sarif",
-            "cyclonedx",
-            "token_env",
-            "truth",
-            "part",
-            "link",
-            "arithmetic",
-            "monitor",
-            "api",
-            "model",
-        ),
-        str,
-    ),
-    "position": (int, str),
-    "verify": bool,
-    "explain": bool,
-    **dict.fromkeys(("set", "wire"), (dict, list)),
-}
-_POSITIVE = ("workers", "max_batch", "max_length", "dim", "rate", "send_rate", "keep_above")
-_NAMES = {
-    int: "a whole number", bool: "true or false", str: "text", (int, float): "a number",
-    (int, str): "an index, first or last",
-}  # fmt: skip
-
 ORACLE_OPTIONS = ("dim", "kind", "tolerance", "max_norm", "max_length", "max_batch", "part", "position", "link")
-
-
-def merged(config: Path | None, **flags: Any) -> dict[str, Any]:
-    """Options from the TOML file, overridden by flags that were given (None means not given)."""
-    found: dict[str, Any] = {}
-    if config is not None:
-        try:
-            found = tomllib.loads(config.read_text())
-        except OSError as error:
-            raise InvalidArgument(f"{config} cannot be read ({error.strerror or error}).") from error
-        except RecursionError as error:
-            raise InvalidArgument(f"{config} nests tables or lists too deeply.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{config} is not TOML ({error}).") from error
-        found = {name.replace("-", "_"): value for name, value in found.items()}
-        unknown = set(found) - set(flags)
-        if unknown:
-            raise InvalidArgument(
-                f"{config} has unknown options {', '.join(sorted(unknown))}; known are {', '.join(flags)}."
-            )
-        for name, value in found.items():
-            _check(config, name, value)
-    return {name: found.get(name) if value is None else value for name, value in flags.items()}
-
-
-def _check(config: Path, name: str, value: Any) -> None:
-    """An option of the TOML file has the kind that its flag takes."""
-    kind: Any = _KINDS[name]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        words = _NAMES.get(kind, "a table or a list of NAME=VALUE")
-        raise InvalidArgument(f"{config}: `{name}` must be {words} (got {value!r}).")
-    if name in _POSITIVE and not value > 0:
-        raise InvalidArgument(f"{config}: `{name}` must be positive (got {value!r}).")
-    if name in ("price", "max_cost", "budget", "principal_price") and not value >= 0:
-        raise InvalidArgument(f"{config}: `{name}` must not be negative (got {value!r}).")
 
 
 def oracle_options(options: dict[str, Any], rate: str = "rate") -> dict[str, Any]:
@@ -185,7 +55,18 @@ def budget_of(options: dict[str, Any]) -> int | Budget | None:
     return Budget(queries=options["budget"], cost=options["max_cost"], price_per_query=options["price"])
 
 
-_SILENT = ("output", "sarif", "cyclonedx", "folder", "ledger", "workers", "fail_if_cost_below", "monitor", "report")
+_SILENT = (
+    "keep_tokens",
+    "output",
+    "sarif",
+    "cyclonedx",
+    "folder",
+    "ledger",
+    "workers",
+    "fail_if_cost_below",
+    "monitor",
+    "report",
+)
 """Options that do not change the result; `report` comes last."""
 
 
@@ -264,3 +145,44 @@ def parameters_from(pairs: list[str] | dict[str, Any] | None, flag: str = "--set
         except tomllib.TOMLDecodeError:
             parameters[name] = value
     return parameters
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[Executor | None]:
+    """An executor of so many threads; None for one."""
+    if count is None or count == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(count) as executor:
+        yield executor
+
+
+def write_files(result: Any, options: dict[str, Any], **makers: Callable[[Any], str]) -> None:
+    """Save a result as `--output` says, and write what each maker makes of it as the option of its name does."""
+    if options["output"]:
+        result.save(options["output"])
+    for name, make in makers.items():
+        if options[name]:
+            from unsoftmax.report import write
+
+            write(make(result), options[name])
+
+
+def say_files(options: dict[str, Any]) -> None:
+    """Where the files are that were written."""
+    for name in ("output", "report", "sarif", "cyclonedx"):
+        if options.get(name):
+            typer.echo(f"{name}: {options[name]}")
+
+
+def page_of(recovery: Any, truth: Any = None) -> str:
+    """The page of a recovery, which is imported where one is asked for: charts take a while to load."""
+    from unsoftmax.report import recovery_page
+
+    return recovery_page(recovery, truth)
+
+
+def facts(recovery: Any) -> dict[str, Any]:
+    """What every command that recovers prints as JSON."""
+    claims = [{**asdict(claim), "holds": claim.holds} for claim in recovery.certificate.claims]
+    return {"status": recovery.status.value, "model": type(recovery.model).__name__, "claims": claims}

@@ -9,15 +9,15 @@ from typing import Annotated
 
 import typer
 
-from unsoftmax.cli import settings
+from unsoftmax.cli import flags, settings
 from unsoftmax.cli.exits import one_sentence
 
 
 def theory(
     name: Annotated[str | None, typer.Argument(help="Which closed form; all are listed if none is named.")] = None,
     arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments, NAME=VALUE, e.g. d=64.")] = None,
-    as_json: settings.Json = False,
-    debug: settings.Debug = False,
+    as_json: flags.Json = False,
+    debug: flags.Debug = False,
 ) -> None:
     """Evaluate the closed forms: query counts, unknowns, tolerances.
 
