@@ -24,6 +24,18 @@ def test_a_neighbour_is_enough() -> None:
     np.testing.assert_allclose(fit.R, R, atol=1e-11)
 
 
+def test_heads_one_by_one_come_near(monkeypatch) -> None:
+    """Steps by blocks do most of the work: one set of equations of all heads is formed at the end."""
+    from unsoftmax.solvers.logit_fit import _Logits
+
+    formed, normal = [], _Logits.normal
+    monkeypatch.setattr(_Logits, "normal", lambda self, x: formed.append(1) or normal(self, x))
+    theta, _, F, log_k, Y = drawn(m=48, features=10, n=12, d=16)
+    fit = fit_logits(theta + 0.05, F, log_k, Y)
+    np.testing.assert_allclose(fit.theta, theta, atol=1e-9)
+    assert len(formed) <= 2
+
+
 def test_spoiled_answers_are_left_out() -> None:
     theta, R, F, log_k, Y = drawn()
     Y[[3, 11]] += 1e-4 * np.random.default_rng(1).standard_normal((2, 8))

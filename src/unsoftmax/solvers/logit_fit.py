@@ -7,19 +7,24 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.chord import Descent, settle
 
-_STEPS = 30
-"""Steps of Levenberg-Marquardt: quadratic convergence from a neighbour takes five to ten."""
+_DESCENT = Descent(1e-8, factor=10.0, least=1e-15, tries=8, steps=30, near=0.0, arrived=0.3, stalled=1e-3)
+"""Neighbours are near, so hardly any damping at first, and eight tries reach 0.1, where a step is a descent by small
+parts; five to ten steps converge."""
 
-_STALLED = 1e-3
-"""Relative gain of a step below which the fit has arrived, or is stuck."""
+_NEAR = 1e-6
+"""Relative misfit below which steps converge quadratically."""
+
+_APPROACH = 0.5
+"""Share of the misfit that a step head by head must take away to be followed by another one."""
 
 _TRIMS = 3
 """Rounds in which spoiled answers are left out: each shows smaller ones."""
@@ -40,28 +45,11 @@ class LogitFit:
 def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
     """From theta (n, features): F (m, features), log_k (m,), answers Y (m, d)."""
     size = max(float(np.linalg.norm(Y)), 1e-300)
-    S, R, rest = _projected(theta, F, log_k, Y)
-    cost, damping = float(np.linalg.norm(rest)), 1e-8
-    for _ in range(_STEPS):
-        G, b = _normal(S, R, rest, F)
-        scale = np.sqrt(np.diag(G)) + 1e-300
-        for _ in range(8):
-            A = G / scale[:, None] / scale
-            A[np.diag_indices_from(A)] += damping
-            trial = theta + (_solve(A, b / scale) / scale).reshape(theta.shape)
-            S2, R2, rest2 = _projected(trial, F, log_k, Y)
-            new = float(np.linalg.norm(rest2))
-            if np.isfinite(new) and new < cost:
-                break
-            damping *= 10
-        else:
-            break
-        damping = max(damping / 10, 1e-15)
-        gain = 1 - new / cost
-        theta, S, R, rest, cost = trial, S2, R2, rest2, new
-        if gain < _STALLED:
-            break
-    return LogitFit(theta, R.T, cost / size)
+    how = replace(_DESCENT, near=_NEAR * size)
+    problem = _Logits(theta.shape, F, log_k, Y)
+    found = settle(problem, problem.approached(theta.ravel()), how)
+    theta = found.x.reshape(theta.shape)
+    return LogitFit(theta, _projected(theta, F, log_k, Y)[1].T, found.cost / size)
 
 
 def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> LogitFit:
@@ -81,14 +69,6 @@ def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> 
     return fit
 
 
-def _solve(A: Array, b: Array) -> Array:
-    """A is positive definite but for rounding, and singular where two heads attend alike."""
-    try:
-        return np.asarray(cho_solve(cho_factor(A, check_finite=False), b))
-    except np.linalg.LinAlgError:
-        return np.asarray(np.linalg.lstsq(A, b, rcond=None)[0])
-
-
 def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, Array, Array]:
     # A step too long may saturate everything; its misfit is then large or no number, and it is taken back.
     with np.errstate(all="ignore"):
@@ -97,12 +77,50 @@ def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, A
         return S, R, np.clip(Y - S @ R, -1e100, 1e100)
 
 
-def _normal(S: Array, R: Array, rest: Array, F: Array) -> tuple[Array, Array]:
-    """Normal matrix and right-hand side for theta, the residues projected out."""
-    n, features = S.shape[1], F.shape[1]
-    Q = np.linalg.qr(S)[0]
-    moved = ((S * (1 - S))[:, :, None] * F[:, None, :]).reshape(len(S), -1)
-    moved -= Q @ (Q.T @ moved)
-    G = (moved.T @ moved) * np.kron(R @ R.T, np.ones((features, features)))
-    b = np.einsum("ihf,ih->hf", moved.reshape(-1, n, features), rest @ R.T).ravel()
-    return G, b
+@dataclass(frozen=True, eq=False)
+class _Logits:
+    """The fit as a problem in theta alone, residues projected out."""
+
+    shape: tuple[int, ...]
+    F: Array
+    log_k: Array
+    Y: Array
+
+    def _at(self, x: Array) -> tuple[Array, Array, Array]:
+        return _projected(x.reshape(self.shape), self.F, self.log_k, self.Y)
+
+    def cost(self, x: Array) -> float:
+        cost = float(np.linalg.norm(self._at(x)[2]))
+        return cost if np.isfinite(cost) else np.inf
+
+    def normal(self, x: Array) -> tuple[Array, Array]:
+        S, R, rest = self._at(x)
+        Q, features = np.linalg.qr(S)[0], self.shape[1]
+        moved = ((S * (1 - S))[:, :, None] * self.F[:, None, :]).reshape(len(S), -1)
+        moved -= Q @ (Q.T @ moved)
+        G = dsyrk(1.0, moved.T, lower=1) * np.kron(R @ R.T, np.ones((features, features)))
+        return G, self._gradient(S, R, rest)
+
+    def approached(self, x: Array) -> Array:
+        """Nearer to the solution by steps that take heads one by one: misfits are read in coordinates in which today's
+        residues are unit vectors, where J'J falls into blocks."""
+        cost, gain = self.cost(x), 1.0
+        while gain >= _APPROACH:
+            S, R, rest = self._at(x)
+            Q, own = np.linalg.qr(S)[0], np.linalg.lstsq(R.T, rest.T, rcond=None)[0]
+            moved = (S * (1 - S)).T[:, :, None] * self.F
+            moved -= Q @ (Q.T @ moved)
+            moved, length = moved / (scale := np.linalg.norm(moved, axis=1, keepdims=True) + 1e-300), scale[:, 0]
+            G = moved.transpose(0, 2, 1) @ moved + _DESCENT.damping * np.eye(self.shape[1])
+            step = np.linalg.solve(G, np.einsum("hmf,hm->hf", moved, own)[:, :, None])[:, :, 0] / length
+            new = self.cost(trial := x + step.ravel())
+            gain = 1 - new / max(cost, 1e-300)
+            x, cost = (trial, new) if new < cost else (x, cost)
+        return x
+
+    def gradient(self, x: Array) -> Array:
+        return self._gradient(*self._at(x))
+
+    def _gradient(self, S: Array, R: Array, rest: Array) -> Array:
+        """What is left is across all columns of S: what moves along them need not be projected out."""
+        return np.asarray((S * (1 - S) * (rest @ R.T)).T @ self.F).ravel()

@@ -6,20 +6,21 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.chord import Descent, Settled, factored, settle
 
 _PART = 2**24
 """Numbers of a Jacobian that are held at once: 128 MB."""
 
-_ARRIVED = 0.3
-"""Relative gain below which a converging Gauss-Newton is at rounding: before, every step gains digits."""
+_DESCENT = Descent(1e-10, factor=100.0, least=1e-13, tries=6, steps=12, near=0.0, arrived=0.3, stalled=1e-3)
+"""Factors leave directions of no information, which the least damping keeps at rest. Near the solution every step gains
+digits until rounding, so that one that gains less than 0.3 was the last; far from it, one that gains 1e-3 is stuck."""
 
 _NEAR = 1e-6
 """Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
@@ -83,49 +84,78 @@ def gauss_newton(
     noise: float = 0.0,
     draws: int = 0,
     seed: int = 0,
+    enough: float = 0.0,
 ) -> Fit[M]:
-    """Least squares over all `data` from a start that is near; of the `last` parameters only, if given.
+    """Least squares over all `data` from a start that is near; of the `last` parameters only, if given. Ends at a
+    misfit of `enough` per number.
 
     `draws` models are added to the result, each moved as random answers' errors of the fit's own size (at least
     `noise`, absolute) would move it in the first order: they tell how well every parameter is known.
     """
     size = max(float(np.sqrt(sum((part.y**2).sum() for part in data))), 1e-300)
-    damping = 1e-10
-    cost = _cost(model, data)
-    for _ in range(steps):
-        held = model.flat.size - last if last else 0
-        G, b = _normal(model, data, held=held)
-        scale = np.sqrt(np.diag(G)) + 1e-300
-        G = G / scale[:, None] / scale
-        flat, new = model.flat, np.inf
-        for _ in range(6):
-            step = np.concatenate([np.zeros(held), _solve(G, b / scale, damping) / scale])
-            trial = model.like(flat + step)
-            new = _cost(trial, data)
-            if new < cost:
-                break
-            damping *= 100
-        else:
-            break
-        damping = max(damping / 100, 1e-13)
-        gain = 1 - new / cost
-        model, cost = trial, new
-        if gain < (_ARRIVED if cost < _NEAR * size else _STALLED):
-            break
-    noise = max(noise, cost / np.sqrt(sum(part.y.size for part in data)))
-    return Fit(model, cost / size, *_moved(model, data, noise, draws, seed))
+    numbers = sum(part.y.size for part in data)
+    problem = _Fitted(model, data, model.flat.size - last if last else 0)
+    how = replace(_DESCENT, steps=steps, near=_NEAR * size, enough=enough * np.sqrt(numbers))
+    found = settle(problem, model.flat[problem.held :], how)
+    model = problem.like(found.x)
+    noise = max(noise, found.cost / np.sqrt(numbers))
+    moved = _moved(problem, found, noise, draws, seed) if draws else ()
+    return Fit(model, found.cost / size, *moved)
 
 
-def _moved(model: M, data: Sequence[Answered], noise: float, draws: int, seed: int) -> tuple[tuple[M, ...], float]:
-    if not draws:
-        return (), 1.0
+def _moved(problem: _Fitted[M], found: Settled, noise: float, draws: int, seed: int) -> tuple[tuple[M, ...], float]:
+    """Moved models, and how much their steps were shortened."""
     rng = np.random.default_rng([seed, 0x51A])
-    G, B = _normal(model, data, [noise * rng.standard_normal((*part.y.shape, draws)) for part in data])
-    scale = np.sqrt(np.diag(G)) + 1e-300
-    steps = _solve(G / scale[:, None] / scale, B / scale[:, None], 1e-12) / scale[:, None]
-    longest = float(np.linalg.norm(steps, axis=0).max() / max(float(np.linalg.norm(model.flat)), 1e-300))
-    magnified = max(1.0, longest / _FIRST_ORDER)
-    return tuple(model.like(model.flat + step / magnified) for step in steps.T), magnified
+    errors = [noise * rng.standard_normal((*part.y.shape, draws)) for part in problem.data]
+    # J'J and J' of one point: what one of them does not see at all, the other would take for a long step.
+    G, at = found.formed or (problem.normal(found.x)[0], found.x)
+    solve = factored(G, 1e-12)
+    steps = [solve(b) for b in problem.seen(problem.like(at), errors).T]
+    longest = max(map(np.linalg.norm, steps)) / max(float(np.linalg.norm(found.x)), 1e-300)
+    magnified = max(1.0, float(longest) / _FIRST_ORDER)
+    return tuple(problem.like(found.x + step / magnified) for step in steps), magnified
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted(Generic[M]):
+    """The fit as a problem in the parameters from `held` on."""
+
+    model: M
+    data: Sequence[Answered]
+    held: int
+
+    def like(self, x: Array) -> M:
+        return self.model.like(np.concatenate([self.model.flat[: self.held], x]))
+
+    def cost(self, x: Array) -> float:
+        model = self.like(x)
+        with np.errstate(all="ignore"):
+            rest = [np.linalg.norm(group.y - model.answers(group)) for group in self.data]
+        total = float(np.sqrt(np.sum(np.square(rest))))
+        return total if np.isfinite(total) else np.inf
+
+    def normal(self, x: Array) -> tuple[Array, Array]:
+        model = self.like(x)
+        G, b = np.zeros((x.size, x.size)), np.zeros(x.size)
+        for i, rows in _parts(model, self.data):
+            part = self.data[i].take(rows)
+            out, J = model.jacobian(part)
+            J = np.ascontiguousarray(J[:, :, self.held :]).reshape(-1, x.size)
+            G += dsyrk(1.0, J.T, lower=1)
+            b += J.T @ (part.y - out).ravel()
+        return G, b
+
+    def gradient(self, x: Array) -> Array:
+        model = self.like(x)
+        return self.seen(model, [group.y - model.answers(group) for group in self.data])
+
+    def seen(self, model: M, errors: list[Array]) -> Array:
+        """J' errors (parameters, ...) of errors (B, d, ...)."""
+        out: Array | float = 0.0
+        for i, rows in _parts(model, self.data):
+            J = model.jacobian(self.data[i].take(rows))[1][:, :, self.held :]
+            out = out + np.tensordot(J, errors[i][rows], axes=((0, 1), (0, 1)))
+        return np.asarray(out)
 
 
 def _parts(model: M, data: Sequence[Answered]) -> Iterator[tuple[int, slice]]:
@@ -133,34 +163,3 @@ def _parts(model: M, data: Sequence[Answered]) -> Iterator[tuple[int, slice]]:
         rows = max(1, _PART // (model.flat.size * group.y.shape[1]))
         for start in range(0, len(group), rows):
             yield i, slice(start, start + rows)
-
-
-def _cost(model: M, data: Sequence[Answered]) -> float:
-    with np.errstate(all="ignore"):
-        rest = [np.linalg.norm(group.y - model.answers(group)) for group in data]
-    total = float(np.sqrt(np.sum(np.square(rest))))
-    return total if np.isfinite(total) else np.inf
-
-
-def _normal(model: M, data: Sequence[Answered], right: list[Array] | None = None, held: int = 0) -> tuple[Array, Array]:
-    """J'J and J'(y - answers), or J' times the columns of `right` (B, d, k); of the parameters from `held` on."""
-    size = model.flat.size - held
-    G = np.zeros((size, size))
-    b = np.zeros(size if right is None else (size, right[0].shape[2]))
-    for i, rows in _parts(model, data):
-        part = data[i].take(rows)
-        out, J = model.jacobian(part)
-        J = np.ascontiguousarray(J[:, :, held:]).reshape(-1, size)
-        rest = part.y - out if right is None else right[i][rows]
-        G += dsyrk(1.0, J, trans=1, lower=1)
-        b += J.T @ rest.reshape(len(J), *rest.shape[2:])
-    return np.tril(G) + np.tril(G, -1).T, b
-
-
-def _solve(G: Array, b: Array, damping: float) -> Array:
-    A = G.copy()
-    A[np.diag_indices_from(A)] += damping
-    try:
-        return np.asarray(cho_solve(cho_factor(A, overwrite_a=True, check_finite=False), b))
-    except np.linalg.LinAlgError:
-        return np.asarray(np.linalg.lstsq(G, b, rcond=damping)[0])

@@ -36,6 +36,9 @@ _SHORT_LENGTH = 2.0**-6
 _EPS = 1e-5
 """First guess of eps: any is good, since ordinary tokens hardly show it."""
 
+_START = 1e-9
+"""Misfit over the answers at which a stack is a start for the last fit, whose first step then is at rounding."""
+
 LARGEST = 4500
 """Parameters of heads up to which Gauss-Newton is tried: its normal equations then take 160 MB and seconds a step."""
 
@@ -93,16 +96,15 @@ def wide(far: Far, heads: Heads) -> Wide:
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
     data = far.data
-    fit = gauss_newton(wide(far, heads), data, noise=far.noise)
+    # Without networks this is a start only, and nobody asks how good it is.
+    last: dict[str, Any] = {"draws": DRAWS, "seed": seed} if far.networks else {"enough": far.noise}
+    fit = gauss_newton(wide(far, heads), data, noise=far.noise, **last)
     for _ in range(_TRIMS if far.networks else 0):
         kept = _smooth(fit.model, data, far.clear)
         if kept is None:
             break
         data = kept
-        fit = gauss_newton(fit.model, data, noise=far.noise)
-    if far.networks:
-        # Without networks this is a start only, and nobody asks how good it is.
-        fit = gauss_newton(fit.model, data, steps=0, noise=far.noise, draws=DRAWS, seed=seed)
+        fit = gauss_newton(fit.model, data, noise=far.noise, **last)
     y = np.concatenate([part.y for part in data])
     return Polished(fit.model.heads, fit, parameter_error(fit)), fit.residual * float(np.sqrt(np.mean(y**2)))
 
@@ -158,7 +160,8 @@ def polish_deep(
     for longest in (4.0, 2.0, 1.0):
         rows = np.flatnonzero(scale >= longest)
         model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model
-    first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
+    enough = _START * float(np.sqrt(np.mean(y**2)))
+    first = gauss_newton(model, [data.take(slice(0, m))], steps=25, enough=enough)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
     fit = gauss_newton(_cut_again(first.model), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
     if fit.residual > far.exact:
