@@ -214,6 +214,14 @@ def smollm_tensors() -> dict[str, NDArray[np.float64]]:
     return {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64) for t in tensors}
 
 
+def smollm_head(layer: int, head: int, output: int = 0) -> us.models.LowRankHead:
+    """One head of SmolLM2 as `minilm_head` has it, without norm and positions: rank 64, d = 576."""
+    tensors, dh, shared = smollm_tensors(), 64, 3
+    q, k, v, o = (tensors[f"blk.{layer}.attn_{name}.weight"] for name in ("q", "k", "v", "output"))
+    rows, group = slice(head * dh, (head + 1) * dh), slice(head // shared * dh, (head // shared + 1) * dh)
+    return us.models.LowRankHead(K=k[group].T, Q=q[rows].T / np.sqrt(dh), v=v[group].T @ o[output, rows])
+
+
 def smollm_layer(index: int) -> us.models.AttentionLayer:
     """A layer of SmolLM2-135M: d = 576, nine heads of 64 dimensions in three groups, RoPE 1e5, RMSNorm, residual."""
     d, H, G, dh = 576, 9, 3, 64

@@ -14,6 +14,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import inside
+from unsoftmax.verify.ties import faint
 
 
 def tying_ones(number: int) -> Array:
@@ -22,7 +23,7 @@ def tying_ones(number: int) -> Array:
 
 
 def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie -1.5 (or -9) to 1.5 from the last one's.
+    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 of the last one's, or far below.
 
     The first tokens are random, the one before the last is orthogonal to the values of the other heads.
     """
@@ -38,9 +39,9 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     z = sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     free = free_of_others(model, h)
     z[:, -1] = 2 * z[:, -1] @ free
-    # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
-    low = np.where(tying_ones(number), -1.5, -9.0)[:, None]
-    target = rng.uniform(low, 1.5, (number, length - 1))
+    target = rng.uniform(-1.5, 1.5, (number, length - 1))
+    far = ~tying_ones(number)
+    target[far] = faint(target[far].shape, rng)
     ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
     size = np.einsum("bnd,bnd->bn", ways, ways)
     step = np.divide(target - np.einsum("bnd,bd->bn", z, u), size, out=np.zeros_like(size), where=size > 0)

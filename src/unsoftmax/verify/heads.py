@@ -210,8 +210,11 @@ def _ties(
             continue
         # Small weights answer little to W: there a gap counts as it would between ties.
         rate = np.maximum(own[h], np.where(tying, 1e-300, np.median(own[h][tying])))
+        # A tie that other heads' last digits move more than most counts by as much less.
+        typical = float(np.median((allowed[h] / rate)[tying]))
+        rate = np.maximum(rate, allowed[h] / typical)
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
-        bound = max(_SCORES, _ROUNDING * float(np.median((allowed[h] / rate)[tying])), claimed)
+        bound = max(_SCORES, _ROUNDING * typical, claimed)
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {number} near ties of this head show it"
         if bound > _UNVERIFIABLE:

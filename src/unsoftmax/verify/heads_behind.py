@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.special import expit
 
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.core.base import Allowance, Asking
@@ -21,12 +22,19 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.ties import faint
 
 _SAMPLE = 8
 """Fresh pairs whose answers tell how loud the network is."""
 
 _PER_HEAD = 8
 """Fresh pairs for each head, at which it alone is undecided; at least three of them must be clear of rounding."""
+
+_FAINT = 4
+"""Fresh query tokens for each head at which its weight is small: rules for small weights show there."""
+
+_LONGER = 2.0**10
+"""Most that a query token is lengthened for a small weight."""
 
 _SILENT = 16
 """Fresh pairs at which every head found is off: a head that was missed is on in half of them."""
@@ -49,8 +57,8 @@ _UNREADABLE = 1.0
 
 
 def count(spec: OracleSpec, heads: Count) -> Count:
-    """Every pair of a head is asked with 1 and with 4 copies of the query token."""
-    fewest, most = (_SAMPLE + _SILENT + 2 * _PER_HEAD * number for number in heads)
+    """Every pair of a head is asked with 1 and with 4 copies of the query token; small weights are asked once."""
+    fewest, most = (_SAMPLE + _SILENT + (2 * _PER_HEAD + _FAINT) * number for number in heads)
     return fewest, most
 
 
@@ -63,19 +71,25 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
     found: list[Claim] = []
     errors: dict[str, float] = {}
+    levels = faint((model.heads, _FAINT), rng)
     for h in range(model.heads):
         b = _queries(model, h, _PER_HEAD, rng)
         a = _pairs(model, b, h, rng)
         t, y = yield from far.one_head(a, b, phase="verify")
         tokens = far.tokens(a, b)
-        wanted = np.einsum("nd,de,ne->n", tokens[:, 0] - tokens[:, 1], model.W[h], tokens[:, 1])
+        wanted = _scores_of(h, tokens)(model)
         answers = np.abs(y) / np.linalg.norm(a, axis=1) ** model.degree
         own = float(np.sqrt(np.mean(answers**2)))
         # Where the network hardly answers, rounding hides the score; a weak head is loud beside itself.
         clear = answers > 1e-3 * own
         hidden = _ROUNDING * spec.eps * scale / max(own, 1e-300)
-        statement = f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided"
-        gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=0.0))
+        lowest = int(np.argmin(np.where(clear, wanted, np.inf)))
+        small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
+        statement = (
+            f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided, and of a weight at "
+            f"{_FAINT} where it is small"
+        )
+        gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=small))
         if clear.sum() < 3 or hidden > _UNREADABLE:
             statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
             gap, hidden = _UNREADABLE, 0.0
@@ -97,6 +111,21 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
 
 
 PLAN = Plan(count, check)
+
+
+def _small_weight(
+    model: HeadsBehind, far: Far, h: int, pair: tuple[Array, Array, float], levels: Array
+) -> Asking[float]:
+    """Largest gap of a weight of head h, over the one at the pair (a, b) answered by y, where b is longer."""
+    a, b, y = pair
+    score = _scores_of(h, far.tokens(a[None], b[None]))(model)
+    longer = np.clip(levels / min(float(score[0]), -0.1), 1.0, _LONGER)[:, None] * b
+    many = np.tile(a, (len(longer), 1))
+    answers = yield from far.ask(many, longer, phase="verify")
+    with np.errstate(all="ignore"):
+        share = np.abs(answers / y) ** (1 / model.degree) * np.sign(answers / y)
+        gap = np.abs(share - expit(_scores_of(h, far.tokens(many, longer))(model)) / expit(score))
+    return float(np.nan_to_num(gap, nan=_UNREADABLE, posinf=_UNREADABLE).max())
 
 
 def _scores_of(h: int, tokens: Array) -> Callable[[Model], Array]:

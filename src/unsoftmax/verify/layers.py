@@ -21,7 +21,7 @@ from unsoftmax.verify.gaps import representable
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
-from unsoftmax.verify.ties import typical_norm
+from unsoftmax.verify.ties import faint, typical_norm
 
 _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
@@ -34,7 +34,8 @@ _NEAR_TIES = 14
 """Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
 
 _LENGTH = 4
-"""Tokens of a sequence with near ties: the last, and three that tie with it."""
+"""Tokens of a sequence with near ties: the last, and three that tie with it; one of small weight goes before them where
+the domain allows it."""
 
 _SLACK = 1000.0
 """Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
@@ -124,8 +125,15 @@ def _size(model: Model, X: Array, y: Array) -> float:
 
 
 def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (batch, 4, d) in which tokens score within +-1.5 of the last one under a head, heads taking turns."""
-    tokens = sphere(rng, (_NEAR_TIES, _LENGTH, spec.dim)) * size
+    """Sequences (batch, 5, d) in which tokens score within +-1.5 of the last one under a head, the first one far below.
+
+    Heads take turns; without the first token if the domain allows only four.
+    """
+    levels = rng.uniform(-1.5, 1.5, (_NEAR_TIES, _LENGTH - 1))
+    if spec.domain.length_limit > _LENGTH:
+        levels = np.hstack([faint((_NEAR_TIES, 1), rng), levels])
+    others = levels.shape[1]
+    tokens = sphere(rng, (_NEAR_TIES, others + 1, spec.dim)) * size
     normed = isinstance(model, AttentionLayer) and model.norm in ("pre", "rms")
     if normed:
         assert isinstance(model, AttentionLayer)
@@ -135,12 +143,12 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     if len(model.key_directions(q)) == 0:
         return tokens
     ordered = isinstance(model, AttentionLayer) and model.ordered
-    for i in range(_LENGTH - 1):
-        directions = _directions(model, q, _LENGTH - 1 - i if ordered else 0)
-        turns = np.arange(_NEAR_TIES * (_LENGTH - 1)) % len(directions)
+    for i in range(others):
+        directions = _directions(model, q, others - i if ordered else 0)
+        turns = np.arange(_NEAR_TIES * others) % len(directions)
         u = directions[turns[i * _NEAR_TIES : (i + 1) * _NEAR_TIES], np.arange(_NEAR_TIES)]
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
-        wanted = (np.einsum("bd,bd->b", u, q) + rng.uniform(-1.5, 1.5, _NEAR_TIES)) / lengths
+        wanted = (np.einsum("bd,bd->b", u, q) + levels[:, i]) / lengths
         tokens[:, i] = _with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=normed)
     limit = 0.99 * spec.domain.norm_limit
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)

@@ -22,6 +22,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.ties import FAINTEST
 
 _LENGTHS = (2, 3, 5, 9, 34, 300)
 """Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not; windows and rules that
@@ -35,6 +36,9 @@ _CHECKS = 16
 
 _SLACK = 100.0
 """Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""
+
+_FURTHEST = 2.0**10
+"""Most that a query token is lengthened for strong scores: one that hardly scores in a direction is left as it is."""
 
 _DEAD = 1e-4
 """Directions in which the network answers with less than this share of the best do not tell W."""
@@ -66,10 +70,13 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
         asked.append((tokens, multiples))
         gaps.append(y / c[chosen] - _share(model, tokens, multiples))
     gap = np.concatenate(gaps)
+    shares = np.concatenate([_share(model, *part) for part in asked])
     errors = implied(model, lambda m: np.concatenate([_share(m, *part) for part in asked]), gap, rng)
     stated = statements(model, errors, f"{_CHECKS} sequences along fresh directions")
     statement = f"max gap over {_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
-    return Checked((Claim("fresh rays", bound, float(np.abs(gap).max()), statement=statement),), stated)
+    # Rounding is relative to the answer where that is larger than the network's own along the ray.
+    worst = float((np.abs(gap) / np.maximum(np.abs(shares), 1.0)).max())
+    return Checked((Claim("fresh rays", bound, worst, statement=statement),), stated)
 
 
 PLAN = Plan(exactly(queries), check)
@@ -89,10 +96,18 @@ def _shares(parts: int) -> list[int]:
 def _sequences(
     a: Array, length: int, model: AttentionBehind, lam: float, spec: OracleSpec, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last."""
+    """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last.
+
+    Every third sequence has scores of up to `FAINTEST`, so that weights between the largest and none occur, and rules
+    for small ones show.
+    """
     b = sphere(rng, a.shape)
-    size = float(np.sqrt(np.mean((a * (b @ model.W.T)).sum(axis=1) ** 2)))
+    score = (a * (b @ model.W.T)).sum(axis=1)
+    size = float(np.sqrt(np.mean(score**2)))
     b = on_grid(b, 2.0, spec.dtype) * (power_of_two(1 / size) if size else 1.0)
+    for j in range(1, len(a), 3):
+        reach = abs(score[j]) / size if size else 0.0
+        b[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), _FURTHEST)), score[j])
     multiples = on_grid(
         np.hstack([rng.uniform(0.5, 1.5, (len(a), length - 1)), np.zeros((len(a), 1))]), 64.0, "float16"
     )

@@ -24,6 +24,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
 from unsoftmax.verify.plan import Checked, Count, Plan
+from unsoftmax.verify.ties import faint
 
 FROZEN = 14
 """Frozen contexts, heads taking turns in nearly tying."""
@@ -34,8 +35,8 @@ ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
 LONG = (33, 299)
 """Frozen tokens of two more contexts, for the same reason, where ordinary sequences cannot be foretold."""
 
-_TOKENS = 4
-"""Frozen tokens of a context."""
+_TOKENS = 5
+"""Frozen tokens of a context: four that tie, and one of small weight."""
 
 _KINKS = 3
 """Contexts that may be drawn again where networks are unknown: near a kink of a ReLU the extrapolation is off, for one
@@ -139,7 +140,12 @@ def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array
 def _near_ties(
     model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator, tokens: int
 ) -> tuple[Array, Array]:
-    """q (m, D) and others (m, tokens, D) on the sphere, each scoring within +-1.5 of q under a head of its own."""
+    """q (m, D) and others (m, tokens, D) on the sphere, each scoring within +-1.5 of q under a head of its own.
+
+    The first of them scores far below q.
+    """
+    levels = rng.uniform(-1.5, 1.5, (n, tokens))
+    levels[:, :1] = faint((n, 1), rng)
     q = frame.radius * sphere(rng, (n, frame.D))
     others = frame.radius * sphere(rng, (n, tokens, frame.D))
     u = model.key_directions(frame.tokens(q)) @ frame.T
@@ -148,7 +154,7 @@ def _near_ties(
         own = u[turns[:, i], np.arange(n)]
         length = np.maximum(np.linalg.norm(own, axis=1), 1e-300)
         unit = own / length[:, None]
-        wanted = (np.einsum("bd,bd->b", own, q) + rng.uniform(-1.5, 1.5, n)) / length
+        wanted = (np.einsum("bd,bd->b", own, q) + levels[:, i]) / length
         wanted = np.clip(wanted, -0.9 * frame.radius, 0.9 * frame.radius)
         rest = others[:, i] - np.einsum("bd,bd->b", others[:, i], unit)[:, None] * unit
         rest *= (np.sqrt(frame.radius**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]

@@ -20,6 +20,21 @@ NEAR_TIES = 48
 """Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
 weights."""
 
+FAINTEST = -30.0
+"""Scores of faint tokens lie down to this far below the others': a weight of 1e-13, beside which an answer of float64
+still has three digits."""
+
+
+def faint(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Scores of tokens below the last one's that reach every size of small weights, evenly spread and in random order.
+
+    Attention that drops small weights (pruned, sparse, cut off at a threshold) shows where a token lies just below its
+    threshold, wherever that is.
+    """
+    number = math.prod(shape)
+    places = (rng.permutation(number) + rng.random(number)) / max(number, 1)
+    return np.asarray(FAINTEST * places).reshape(shape)
+
 
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
@@ -33,9 +48,9 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     if len(directions):
         u = directions[rng.integers(len(directions), size=NEAR_TIES), np.arange(NEAR_TIES)]
         size = np.einsum("bd,bd->b", u, u)
-        # Every third sequence reaches down to small weights, where pruned or sparse attention would show.
-        low = np.where(np.arange(NEAR_TIES) % 3 == 0, -9.0, -1.5)[:, None]
-        target = np.einsum("bd,bd->b", u, q)[:, None] + rng.uniform(low, 1.5, (NEAR_TIES, length - 1))
+        levels = rng.uniform(-1.5, 1.5, (NEAR_TIES, length - 1))
+        levels[::3] = faint(levels[::3].shape, rng)
+        target = np.einsum("bd,bd->b", u, q)[:, None] + levels
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         # Where the scores are too weak to tie, the tokens stay of an ordinary size and in random directions.

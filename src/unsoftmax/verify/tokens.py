@@ -22,6 +22,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.plan import Checked, Plan, exactly
+from unsoftmax.verify.ties import faint as faint_scores
 
 _ONE_TOKEN = 16
 """Fresh single ids: they see only the values."""
@@ -49,9 +50,6 @@ _REPEATED_LENGTHS = (3, 4)
 _FAINT_LENGTHS = (2, 3)
 """Lengths of sequences with a faint token: two tokens, and three of which one is strong; they show gaps that ties do
 not reach."""
-
-_FAINTEST = -9.0
-"""Scores of faint tokens lie down to this far below the largest: a weight of 1e-4 still moves the answer."""
 
 _FAR = 4
 """Draws nearest to the wanted small weight, of which the one with the value farthest from the others is asked: more
@@ -196,7 +194,7 @@ def repeated(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
 
 
 def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
-    """Sequences with one token of small weight, down to exp(-9), whose value is far from the others'.
+    """Sequences with one token of small weight, down to `ties.FAINTEST`, whose value is far from the others'.
 
     Of two tokens either may be the weak one. Of three one is as strong as the pool has it, so that small weights
     occur also where scores are close.
@@ -208,7 +206,7 @@ def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     below = -np.abs(level) if length == 2 else level - np.maximum(level.max(axis=2, keepdims=True), 0.0)
     beside = last if length == 2 else strongest
     distance = np.abs(head.values[pool] - head.values[beside]).reshape(_TIES, -1)
-    wanted = rng.uniform(_FAINTEST, _FAINTEST / 4, (_TIES, 1))
+    wanted = faint_scores((_TIES, 1), rng)
     near = np.argsort(np.abs(below.reshape(_TIES, -1) - wanted), axis=1, kind="stable")[:, :_FAR]
     chosen = np.take_along_axis(near, np.argmax(np.take_along_axis(distance, near, axis=1), axis=1)[:, None], axis=1)
     parts = (pool, last) if length == 2 else (pool, strongest, last)

@@ -1,0 +1,75 @@
+"""Attention that drops small weights is no softmax: every kind of model is verified where weights are small."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from unsoftmax.models.base import attention_weights
+
+MODULES = ("single_head", "multi_head", "transformer", "multi_head_transformer", "attention_layer", "token_head")
+M, L = us.models, us.learners
+
+
+def dropping(model: us.models.Model, cut: float) -> Callable[..., np.ndarray]:
+    """The model with weights below `cut` set to 0."""
+
+    def weights(scores, counts):
+        found = attention_weights(scores, counts)
+        found = np.where(found < cut, 0.0, found)
+        return found / found.sum(axis=-1, keepdims=True)
+
+    def answers(tokens, counts=None):
+        with pytest.MonkeyPatch.context() as patch:
+            for name in MODULES:
+                module = importlib.import_module(f"unsoftmax.models.{name}")
+                if hasattr(module, "attention_weights"):
+                    patch.setattr(module, "attention_weights", weights)
+            return model(tokens, counts)
+
+    answers.accepts_counts = True
+    return answers
+
+
+TARGETS = {
+    "one head": (M.SingleHead.random(8, norm=2.0, seed=1), L.SingleHead(), {}),
+    "low rank": (M.LowRankHead.random(8, 2, norm=2.0, seed=1), L.LowRank(), {}),
+    "noise": (M.SingleHead.random(8, norm=2.0, seed=1), L.Approximate(), {}),
+    "kernel": (M.SingleHead.random(8, norm=2.0, seed=1), L.KernelHead(), {}),
+    "two heads": (M.MultiHead.random(8, 2, norm=2.0, seed=1), L.MultiHead(), {}),
+    "four heads": (M.MultiHead.random(8, 4, norm=2.0, seed=1), L.MultiHead(), {}),
+    "layer": (M.AttentionLayer.random(8, 2, seed=1), L.AttentionLayer(), {"outputs": 8}),
+    "post-norm": (
+        M.AttentionLayer.random(8, 2, norm="post", residual=True, seed=1),
+        L.AttentionLayer(),
+        {"outputs": 8},
+    ),
+    "transformer": (M.Transformer.random(8, 16, seed=1), L.Transformer(), {}),
+    "behind a network": (M.Transformer.random(8, 16, seed=1), L.AttentionBehind(), {}),
+    "heads behind": (M.MultiHeadTransformer.random(8, 2, 16, seed=1), L.AttentionBehind(heads=None), {}),
+    "without a learner": (M.SingleHead.random(8, norm=2.0, seed=1), None, {}),
+}
+
+
+@pytest.mark.parametrize("cut", [1e-3, 1e-6])
+@pytest.mark.parametrize("name", TARGETS)
+def test_weights_that_are_dropped_are_seen(name, cut):
+    target, learner, options = TARGETS[name]
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(dropping(target, cut), target.dim, **options), learner)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_same_attention_with_all_its_weights_is_recovered(name):
+    target, learner, options = TARGETS[name]
+    assert us.recover(us.oracle(dropping(target, 0.0), target.dim, **options), learner).certificate.holds
+
+
+def test_token_ids():
+    head = M.TokenHead.random(60, 4, 8.0, seed=1)
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.token_oracle(dropping(head, 1e-6), vocabulary=60), L.TokenHead())
