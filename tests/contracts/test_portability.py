@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.kernels import available, environment
+from scripts.kernels import THREE, available, environment, share_of
 from tests.contracts.resuming import jobs
 
 HERE = available()
@@ -50,6 +50,14 @@ def as_promised(runs: list[dict]) -> None:
         assert run["error"] <= run["bar"], run
     share = sum(max(run["again"], 0) for run in runs) / sum(run["whole"] for run in runs)
     assert share <= AGAIN, runs
+
+
+@pytest.mark.parametrize("cases", [1, 2, 3, 7])
+def test_three_kinds_run_every_case_between_them(cases: int) -> None:
+    for test in ("tests/a.py::test_one", "tests/a.py::test_two", "tests/b.py::test_one"):
+        shares = [share_of(kind, test, cases, 3) for kind in THREE]
+        assert set().union(*shares) == set(range(cases))
+        assert all(0 < len(share) <= -(-cases // 3) for share in shares)
 
 
 @several
