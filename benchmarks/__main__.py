@@ -24,7 +24,9 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="the long ones too")
     parser.add_argument("--output", type=Path, default=Path("out/benchmarks.json"))
     options = parser.parse_args()
-    files = [m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in ("base", "__main__")]
+    files = [
+        m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name not in ("base", "subjects", "__main__")
+    ]
     rows: list[Row] = []
     console = Console()
     for name in options.names or files:

@@ -13,6 +13,10 @@ from unsoftmax.spec import Link
 _DISTINCT = 12
 """Fewer different answers than this do not tell a grid of decimals from chance."""
 
+_FORMAT_SHOWS = 3
+"""Different answers other than 0 that show a number format: by chance one fits float32 in 2^-29 of all cases, and three
+fit nine digits in 1e-18."""
+
 _LAST_PLACES = 1e-15
 """Decimals are not binary: a rounded number is off by a few units of its last place."""
 
@@ -151,6 +155,18 @@ def few_digits(y: Array) -> float:
         if np.allclose([float(f"{number:.{k}g}") for number in y], y, rtol=_LAST_PLACES, atol=0.0):
             return 0.5 * 10.0 ** (1 - k)
     return 0.0
+
+
+def shown_rounding(y: Array) -> float:
+    """Rounding, as a share of the largest, of a format that different answers (n,) show; 0 where they show none.
+
+    Fewer than three of them say nothing: each fits float32 by chance in one of 2^29 cases, but 0 fits every format.
+    """
+    seen = np.unique(y[y != 0])
+    if len(seen) < _FORMAT_SHOWS:
+        return 0.0
+    unit = rounding_unit(seen)
+    return max(unit if unit > np.finfo(np.float64).eps else 0.0, few_digits(seen))
 
 
 _HELD = 1.5 * float(np.finfo(np.float64).eps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import scipy.special
@@ -321,3 +323,21 @@ def test_answers_that_depend_on_the_batch_are_refused_by_name():
 
     with pytest.raises(us.errors.ModelMismatch, match=r"batch|not piecewise linear|contradict"):
         us.recover(us.oracle(fn, 6), us.learners.ReluNetwork(), seed=16)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_of_a_coarse_format_are_no_kinks(bias, seed):
+    """Neighbours share an answer of few digits: every step between them had been searched as a kink, without end."""
+    target = us.models.ReluNetwork.random(4, 6, bias=bias, seed=seed)
+    asked = 0
+
+    def rounded(X):
+        nonlocal asked
+        asked += len(X)
+        with np.errstate(over="ignore"):
+            return target(X).astype("float16").astype("float64")
+
+    with contextlib.suppress(us.errors.ModelMismatch, us.errors.NotIdentifiable, us.errors.OracleError):
+        us.recover(us.oracle(rounded, 4), us.learners.ReluNetwork(bias=bias), seed=seed)
+    assert asked <= 2000

@@ -21,7 +21,7 @@ from unsoftmax.learners.explained.served import heads_forecast
 from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
 from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.ground import Ground, Silent, read_ground
-from unsoftmax.learners.heads.lifted import with_offsets
+from unsoftmax.learners.heads.lifted import Lift, with_offsets
 from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
@@ -133,14 +133,14 @@ class MultiHead:
         if spec.kind in EXPLAINED:
             return only_values(self.program(as_values(spec), seed))
         if self.affine:
-            return with_offsets(lambda lifted, axis: self._learn(lifted, seed, axis), spec, seed)
+            return with_offsets(lambda lifted, lift: self._learn(lifted, seed, lift), spec, seed)
         return self._learn(spec, seed)
 
     def _maps(self, spec: OracleSpec) -> bool:
         """Whether every head shows its attention, which is all that plain heads take."""
         return spec.kind == "attention" and not self.affine
 
-    def _learn(self, spec: OracleSpec, seed: int, axis: Array | None = None) -> Program:
+    def _learn(self, spec: OracleSpec, seed: int, lift: Lift | None = None) -> Program:
         rng = np.random.default_rng(seed)
         records, earlier = Records(), 0
         # In one dimension there is no circle: the fit that serves bounded tokens serves there too.
@@ -149,7 +149,9 @@ class MultiHead:
         keep = records.watching if self.polish or bounded or rational else _unwatched
         notes: tuple[str, ...] = ()
         try:
-            ground = replace((yield from keep(read_ground(spec, rng))), axis=axis)
+            ground = yield from keep(read_ground(spec, rng))
+            if lift is not None:
+                ground = replace(ground, axis=lift.axis, noise=max(ground.noise, lift.noise))
         except Silent as silence:
             return Outcome(Heads(np.zeros((0, spec.dim, spec.dim)), np.zeros((0, spec.dim))), (str(silence), _VERDICT))
         if bounded:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError
+from unsoftmax.inversion import shown_rounding
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import WIDE, network_range
-from unsoftmax.learners.core.reductions import homogenised, representable, rescaled
+from unsoftmax.learners.core.reductions import homogenised, overheard, representable, rescaled
 from unsoftmax.learners.relu import noise
 from unsoftmax.learners.relu.peel import Peeled, learn_homogeneous, refuse_if_unexplained
 from unsoftmax.models.relu_network import ReluNetwork as Network
@@ -76,9 +77,15 @@ def found_network(spec: OracleSpec, seed: int, bias: bool) -> Asking[Peeled]:
     """The network's cells, asked by one-row probes inside the domain and in the target's number format."""
     length = power_of_two(min(1.0, spec.domain.norm_limit / 1.25))
     dim = spec.dim + 1 if bias else spec.dim
-    program = learn_homogeneous(dim, bias, spec.tolerance / length, spec.eps, seed)
+    seen: list[Array] = []
+
+    def rounding() -> float:
+        # Neighbours share an answer of few digits, so their differences do not show them; the answers do.
+        return max(spec.eps, shown_rounding(np.concatenate(seen)))
+
+    program = learn_homogeneous(dim, bias, spec.tolerance / length, rounding, seed)
     program = homogenised(program) if bias else rescaled(program, length)
-    return (yield from representable(program, spec.dtype))
+    return (yield from overheard(representable(program, spec.dtype), seen))
 
 
 def residual_claim(found: Peeled) -> Claim:

@@ -59,3 +59,11 @@ def test_a_mean_of_all_tokens_beside_a_constant():
     target = us.models.MultiHead(np.zeros((1, 6, 6)), np.random.default_rng(6).standard_normal((1, 6)), None, 0.1)
     recovery = us.recover(us.oracle(target), us.learners.MultiHead(affine=True))
     assert us.models.distance(recovery.model, target) <= 1e-13
+
+
+def test_rounding_that_nobody_declared_is_seen_in_single_tokens():
+    target = heads(5, 2, 1)
+    service = us.oracle(lambda X: target(X).astype("float32").astype("float64"), 5)
+    recovery = us.recover(service, us.learners.MultiHead(affine=True))
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, target) <= stated < 0.1

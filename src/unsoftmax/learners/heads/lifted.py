@@ -17,8 +17,10 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
+from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
 _FOREIGN = 1e-5
@@ -36,18 +38,30 @@ _SHARE = 0.7, 2.0
 drowns in the other."""
 
 
-def with_offsets(program: Callable[[OracleSpec, Array], Program], spec: OracleSpec, seed: int) -> Program:
-    """Read the constant and sum_h v_h (d + 1 queries), then run `program` one dimension higher.
+_CHECKS = 2
+"""Random single tokens whose answers must be x.V and the constant: their gap is the noise, as for heads without
+offsets."""
 
-    `program` also gets the direction along which a query token's share of the key offset is measured.
-    """
+
+@dataclass(frozen=True, eq=False)
+class Lift:
+    """What a lifted program cannot see: `axis` (d + 1,), along which a query token's share of the key offset is
+    measured, and the relative `noise` of the target's answers (one-token answers are computed, not asked)."""
+
+    axis: Array
+    noise: float
+
+
+def with_offsets(program: Callable[[OracleSpec, Lift], Program], spec: OracleSpec, seed: int) -> Program:
+    """Read the constant and sum_h v_h (d + 1 queries) and the noise, then run `program` one dimension higher."""
     if spec.domain.max_norm is not None:
         raise InvalidArgument("`affine` lengthens tokens as it needs; it cannot be used under max_norm.")
     d = spec.dim
     y = yield one_row(np.vstack([np.zeros((1, d)), np.eye(d)]), phase="values")
     constant, V = float(y[0]), y[1:] - y[0]
     rng = np.random.default_rng([seed, 0x11F7])
-    A, primed = _well_placed(lambda axis: program(replace(spec, dim=d + 1), axis), V, rng)
+    noise = yield from _noise(constant, V, spec, seed)
+    A, primed = _well_placed(lambda axis: program(replace(spec, dim=d + 1), Lift(axis, noise)), V, rng)
     outcome = yield from _through(primed, A, V, constant)
     lifted = outcome.model
     assert isinstance(lifted, MultiHead)
@@ -62,6 +76,14 @@ def with_offsets(program: Callable[[OracleSpec, Array], Program], spec: OracleSp
     flat = np.linalg.norm(scores, axis=(1, 2)) <= _FLAT * np.linalg.norm(c, axis=1)
     model = MultiHead(np.where(flat[:, None, None], 0.0, scores), v[:, :d], c, constant)
     return replace(outcome, model=model)
+
+
+def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[float]:
+    """Relative gap of single tokens' answers to constant + x.V."""
+    x = as_sent(sphere(np.random.default_rng([seed, 0x11F8]), (_CHECKS, len(V))), spec)
+    y = yield one_row(x, phase="pilot")
+    size = abs(constant) + np.abs(x) @ np.abs(V)
+    return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())
 
 
 @dataclass(frozen=True, eq=False)

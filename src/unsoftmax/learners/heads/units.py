@@ -36,6 +36,13 @@ _MORE = 2
 _STARTS = 10
 """Random starts of a fit of two heads or more; one head takes three."""
 
+_FLOOR = 3
+"""Heads added without an effect after which a search ends: what is left then is noise, or another class."""
+
+_NO_LESS = 0.95
+"""What a search leaves, relative to what `_FLOOR` heads fewer left, that shows a floor: of 11 equal heads still missing
+three take at least 1 - sqrt(8 / 11) = 0.15 off, and noise stays within a few hundredths."""
+
 _EXPLAINED = 2e-13
 """Root mean square that a fit may leave, relative to the largest answer: about 1000 units of float64 rounding. Declared
 noise raises it."""
@@ -121,6 +128,7 @@ def read_units(
     first = 1 if heads is None else max(heads, 1)
     # Some more than there are find their way where as many do not, and are pruned.
     most = _MOST_HEADS if counted is None else max(min(counted + _MORE, _MOST_HEADS), first)
+    left: list[float] = []
     for H in range(first, most + 1):
         number = 5 * H * few + 20 - len(seen.F)
         yield from seen.ask(sphere(rng, (number, few)) @ Q[:, :few].T)
@@ -137,8 +145,11 @@ def read_units(
                     "the target is outside the class, or two of its heads are too alike to be told apart."
                 )
             return (yield from _extended(seen, Q, found))
+        left.append(found.rms)
+        if len(left) > _FLOOR and found.rms > _NO_LESS * left[-1 - _FLOOR]:
+            break
     raise ModelMismatch(
-        f"up to {most} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
+        f"up to {H} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
         f"{tolerance:.1g}); the target is outside the class, noisier than declared, or has more heads."
     )
 

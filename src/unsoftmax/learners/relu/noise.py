@@ -5,6 +5,7 @@ Theory: docs/theory/relu-network.md, "Method".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,9 @@ from unsoftmax.learners.core.base import SMALLEST, Asking
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
+
+Rounding = Callable[[], float]
+"""The unit of rounding of the target's number format, as declared or as the answers so far show it."""
 
 DIRECTIONS = 4
 """Vectors of the pilot: two pairs of opposite ones, or four for second differences."""
@@ -57,10 +61,12 @@ def queries(upper: bool) -> int:
     return DIRECTIONS * (3 if upper else 2)
 
 
-def size_and_noise(dim: int, upper: bool, floor: float, eps: float, rng: np.random.Generator) -> Asking[Answers]:
+def size_and_noise(
+    dim: int, upper: bool, floor: float, rounding: Rounding, rng: np.random.Generator
+) -> Asking[Answers]:
     """Noise from stretched copies of a few vectors, or where a stretch changes nothing, from second differences.
 
-    `floor` is the declared tolerance of an answer, `eps` the unit of rounding of the target's number format.
+    `floor` is the declared tolerance of an answer.
     """
     if upper:
         x = directions(DIRECTIONS, dim, upper, rng)
@@ -71,7 +77,7 @@ def size_and_noise(dim: int, upper: bool, floor: float, eps: float, rng: np.rand
         second = ahead + behind - 2 * values
         # The median: a kink inside one of the steps must not count as noise.
         gap = float(np.median(np.abs(second))) / 1.65
-        if gap > max(_ABOVE_ROUNDING * eps * float(np.abs(values).max()), floor):
+        if gap > max(_ABOVE_ROUNDING * rounding() * float(np.abs(values).max()), floor):
             yield from _look_for_curvature(x, step, values, second, rng)
     else:
         half = directions(DIRECTIONS // 2, dim, upper, rng)
@@ -94,7 +100,7 @@ def size_and_noise(dim: int, upper: bool, floor: float, eps: float, rng: np.rand
             f"{_STRETCH:.4g} times only up to {gap / scale:.1g} of its size. A bias-free ReLU network is homogeneous; "
             "try bias=True."
         )
-    return Answers(max(1.5 * max(gap, eps * scale), floor), scale, x, values)
+    return Answers(max(1.5 * max(gap, rounding() * scale), floor), scale, x, values)
 
 
 def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng: np.random.Generator) -> Asking[None]:

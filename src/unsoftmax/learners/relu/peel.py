@@ -15,7 +15,7 @@ from unsoftmax.learners.core.reductions import residual
 from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.gradients import Gradients, read_gradients
 from unsoftmax.learners.relu.kinks import find_kinks
-from unsoftmax.learners.relu.noise import Answers, directions, size_and_noise
+from unsoftmax.learners.relu.noise import Answers, Rounding, directions, size_and_noise
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import closed_circle, upper_circle
 from unsoftmax.solvers.cells import (
@@ -88,13 +88,13 @@ class Peeled:
         return float(np.abs(self.gaps).max())
 
 
-def learn_homogeneous(dim: int, upper: bool, floor: float, eps: float, seed: int) -> Asking[Peeled]:
+def learn_homogeneous(dim: int, upper: bool, floor: float, rounding: Rounding, seed: int) -> Asking[Peeled]:
     """lin . x + sum s_k ReLU(U_k . x) on R^dim, or on the half space where the last coordinate is positive."""
     rng = np.random.default_rng(seed)
-    answers = yield from size_and_noise(dim, upper, floor, eps, rng)
+    answers = yield from size_and_noise(dim, upper, floor, rounding, rng)
     if dim == 1:
         return _two_rays(answers)
-    peeling = _Peeling(dim, upper, eps, answers, rng, no_cells(dim))
+    peeling = _Peeling(dim, upper, rounding(), answers, rng, no_cells(dim))
     for _ in range(_POLISHES):
         yield from peeling.circles_until_quiet()
         if not peeling.quiet(_HOPELESS * answers.scale):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
@@ -103,6 +103,12 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
     q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
     m = plan.slots(reader)
+    if not 2 <= m <= s:
+        raise NotIdentifiable(
+            f"{len(reader.values.O)} heads were found that write into {s} of {scene.shown} dimensions each: the "
+            "weights of two tokens in one sequence, which keys are read from, do not show together. Where answers are "
+            "rounded, more digits may show wider heads."
+        )
     blocks = reader.blocks(max(-(-(scene.dim + 1 + plan.tokens) // m), -(-(s + 1) // (m - 1))), m, rng)
     scale, weights = yield from _readable(reader, blocks[0], q)
     return Start(scale * q, scale, blocks, weights)
