@@ -26,6 +26,17 @@ def test_rank_by_the_gap(noise, rank):
     assert np.linalg.norm(M - seen.basis @ (seen.basis.T @ M)) < 100 * noise * np.linalg.norm(M)
 
 
+def test_a_weak_direction_is_told_from_noise_that_lies_40_times_below_it():
+    rng = np.random.default_rng(0)
+    strengths = np.geomspace(1.0, 1e-5, 32)
+    M = (np.linalg.qr(rng.standard_normal((256, 32)))[0] * strengths) @ np.linalg.qr(rng.standard_normal((255, 32)))[
+        0
+    ].T
+    noise = 1.2e-7
+    seen = column_range(M + 2.5e-7 / 32 * rng.standard_normal(M.shape), noise, spare=0)
+    assert (seen.rank, seen.clear) == (32, True)
+
+
 def test_no_spare_column_is_not_clear():
     M = np.random.default_rng(0).standard_normal((20, 6))
     assert not column_range(M, 1e-16).clear

@@ -1,4 +1,4 @@
-"""Stated errors of weights: known errors are found, a bound past 1 is unknown, W = 0 is stated as a norm."""
+"""Stated errors of weights: known errors are found, a bound past a half is unknown, W = 0 is stated as a norm."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_ERROR, Allowance, Outcome
 from unsoftmax.results.recovery import Certificate, Claim
+from unsoftmax.run.attempt import _refusal
 from unsoftmax.verify.plan import Checked, Statement
 from unsoftmax.verify.stated import implied, joined, statements
 
@@ -111,10 +112,14 @@ def test_weights_dropped_below_a_hundred_thousandth_show_in_long_tokens():
         us.recover(us.oracle(sparse(head, 1e-5), 9), us.learners.MultiHead())
 
 
-def test_a_bound_past_one_is_unknown_and_does_not_hold():
+def test_a_bound_past_a_half_is_unknown_and_does_not_hold():
     checked = Checked((Claim("near ties", 1e-3, 1e-4),))
     model = us.models.SingleHead.random(4)
-    for stated in (Allowance(Claim(RELATIVE_ERROR, 64.0)), Allowance(network=Claim(NETWORK_RESIDUAL, 1.4, 0.12))):
+    for stated in (
+        Allowance(Claim(RELATIVE_ERROR, 64.0)),
+        Allowance(network=Claim(NETWORK_RESIDUAL, 1.4, 0.12)),
+        Allowance(network=Claim(NETWORK_RESIDUAL, 0.6, 0.12)),
+    ):
         certificate = Certificate(joined(Outcome(model, allows=stated), checked))
         assert not certificate.holds
         assert "unknown" in str(certificate)
@@ -146,3 +151,20 @@ def test_the_weights_of_a_target_that_only_looks_exact_are_stated_as_they_are():
         recovery = us.recover(us.oracle(target.astype(dtype)), us.learners.SingleHead())
         off = us.models.distance(recovery.model, target.astype(dtype))
         assert off <= stated(recovery)[RELATIVE_ERROR] <= 1e3 * off
+
+
+def test_a_measured_error_of_0_98_does_not_stand_beside_holds():
+    measured = Statement(Claim(RELATIVE_ERROR, 0.98))
+    outcome = Outcome(us.models.SingleHead.random(4))
+    assert not Certificate(joined(outcome, Checked((Claim("near ties", 1e-3, 1e-4),), measured))).holds
+
+
+def test_a_model_that_is_off_by_what_its_learner_cannot_know_speaks_of_the_answers_not_of_the_class():
+    seen = Certificate((Claim("near ties", 0.05, 0.2),))
+    hopeless = Claim(RELATIVE_ERROR, 64.0)
+    refusal = _refusal(seen, "AttentionLayer", "AttentionLayer", hopeless)
+    assert isinstance(refusal, us.errors.NotIdentifiable)
+    assert "6e+01 times their size" in str(refusal)
+    assert "near ties: 0.2 where 0.05" in str(refusal)
+    for known in (None, Claim(RELATIVE_ERROR, 0.01)):
+        assert isinstance(_refusal(seen, "AttentionLayer", "AttentionLayer", known), us.errors.ModelMismatch)

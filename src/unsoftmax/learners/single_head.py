@@ -15,7 +15,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
@@ -36,9 +36,6 @@ from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _SLACK = 30.0
 """The stated error over one rounding of the logits, times sqrt d: a hundred random heads stay nine times below it."""
-
-_UNKNOWN = 0.1
-"""A relative error of W beyond this is called unknown rather than stated."""
 
 _LONGEST_COORDINATE = 5**0.5
 """|e_l + e_p + e_j|, where j is one of the two."""
@@ -142,7 +139,7 @@ def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
     lost = _SLACK * math.sqrt(spec.dim) * spec.eps
     bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
     smallest = lost * spec.dim / product
-    if spec.domain.max_norm is not None and bound > _UNKNOWN and smallest > NOTHING:
+    if spec.domain.max_norm is not None and bound >= UNKNOWN and smallest > NOTHING:
         raise NotIdentifiable(
             f"with tokens of norm at most {spec.domain.max_norm:g} the scores move the answers no more than rounding "
             f"does: of W only ||W||_F < {max(smallest, typical * spec.dim / product):.1g} is known. Raise max_norm."

@@ -19,12 +19,12 @@ from unsoftmax.errors import (
     OracleError,
     UnsoftmaxError,
 )
-from unsoftmax.learners.core.base import Asking, Learner, Outcome, configuration
+from unsoftmax.learners.core.base import UNKNOWN, Asking, Learner, Outcome, configuration
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.oracles.rechecking import Unrepeatable
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Request, parts
-from unsoftmax.results.recovery import Certificate, Recovery, Status, asked, plain
+from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, asked, plain
 from unsoftmax.results.scope import Scope
 from unsoftmax.run.engine import ProgressCallback, run
 from unsoftmax.spec import OracleSpec
@@ -141,7 +141,9 @@ class Attempt:
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
         chosen = str((outcome.chosen or configuration(learner))["learner"])
-        raise _refusal(self.certificate, type(outcome.model).__name__, chosen)
+        exact = spec.dtype == "float64" and spec.tolerance == 0
+        own = None if exact else outcome.allows.parameters
+        raise _refusal(self.certificate, type(outcome.model).__name__, chosen, own)
 
     def _scoped(self, program: Asking[T]) -> Asking[T]:
         """The program as it is, while the inputs it asks become part of the scope."""
@@ -194,8 +196,12 @@ class Attempt:
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
 
-def _refusal(certificate: Certificate, model: str, learner: str) -> UnsoftmaxError:
-    """Why a certificate does not hold: fresh answers contradict the model, or leave its weights unknown."""
+def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | None) -> UnsoftmaxError:
+    """Why a certificate does not hold: fresh answers contradict the model, or leave its weights unknown.
+
+    own     what the learner itself states of the weights where answers are coarse: where that is nothing, a model that
+            is off speaks of the coarseness, not against the class.
+    """
     failed = [claim for claim in certificate.claims if not claim.holds]
     seen = [f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed" for c in failed if isfinite(c.bound)]
     if not seen:
@@ -204,6 +210,13 @@ def _refusal(certificate: Certificate, model: str, learner: str) -> UnsoftmaxErr
             f"the recovered {model} answers like the target, but the answers do not determine its weights ({unknown}). "
             "Allow longer tokens (max_norm), or give answers with more digits.",
             advice="the model is in .recovery.",
+        )
+    if own is not None and own.bound >= UNKNOWN:
+        return NotIdentifiable(
+            f"answers this coarse do not determine the weights of this {model}: by the conditioning of its probes they "
+            f"may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "
+            "Give answers with more digits.",
+            advice="the rejected model is in .recovery.",
         )
     return ModelMismatch(
         f"the target is outside the class {learner} learns, or noisier than declared: fresh queries contradict the "

@@ -29,6 +29,15 @@ class Range:
         return self.basis.shape[1]
 
 
+_LEAST_GAP = 30.0
+"""Ratio of neighbouring singular values from which on there is a gap between them: values and noise of random
+matrices stay within a factor of ten of their neighbours."""
+
+_AT_NOISE = 10.0
+"""Largest singular value of noise over the noise of the answers, relative to the largest of all: float32 layers at
+d = 256 leave 1 to 3."""
+
+
 def floor_for(noise: float) -> float:
     """Relative singular value below which a direction is taken for noise: 1e-8 in float64, 3e-3 in float32."""
     return min(max(1e-8, 3e4 * noise), 0.1)
@@ -49,7 +58,10 @@ def column_range(M: Array, noise: float, *, spare: int = 2, rank: int | None = N
         # Full rank shows no gap: with columns to spare it is what remains.
         allowed = np.where(relative[1:] < floor_for(noise), gaps, 0.0)[: max(0, M.shape[1] - spare)]
         rank = int(np.argmax(allowed)) + 1 if len(allowed) else len(s)
-        if len(allowed) == 0 or allowed[rank - 1] < max(30.0, (1 / max(noise, 1e-15)) ** 0.27):
+        # Where all that is left lies at the noise, a gap of its least size is enough.
+        noisy = rank < len(s) and relative[rank] <= _AT_NOISE * noise
+        least = _LEAST_GAP if noisy else max(_LEAST_GAP, (1 / max(noise, 1e-15)) ** 0.27)
+        if len(allowed) == 0 or allowed[rank - 1] < least:
             full = min(M.shape)
             return Range(U[:, :full], full == M.shape[0] and M.shape[1] >= full + spare, 0.0)
         return Range(U[:, :rank], True, float(relative[rank]) if rank < len(s) else 0.0, float(relative[rank - 1]))

@@ -16,7 +16,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
@@ -55,9 +55,6 @@ _SLACK = 8.0
 
 _MISFIT = 1e3
 """Roundings by which score differences may miss the bilinear form: a target computes its scores in sums of its own."""
-
-_UNKNOWN = 1.0
-"""A relative error of W from here on states nothing."""
 
 
 @dataclass
@@ -270,7 +267,7 @@ def _outcome(
     v, v_error = asked.values()
     errors = _SLACK * errors
     bound = float(np.max(errors / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300), initial=0.0))
-    if bound >= _UNKNOWN:
+    if bound >= UNKNOWN:
         raise NotIdentifiable(
             f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
         )

@@ -112,10 +112,12 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, P, B), mixing.u
     if weak:
+        shown = 1 / ball.noise
+        words = f"a factor of {condition:.0e}" if condition < shown else f"more than the answers resolve ({shown:.0e})"
         raise NotIdentifiable(
-            f"what the heads write differs by a factor of {condition:.0e} between directions (the condition of the sum "
-            "of all P_h): behind a LayerNorm or below a norm limit heads are told apart by small differences of "
-            "answers, and rounding leaves nothing of those along the weakest directions."
+            f"what the heads write differs by {words} between directions (the condition of the sum of all P_h): behind "
+            "a LayerNorm or below a norm limit heads are told apart by small differences of answers, and "
+            "rounding leaves nothing of those along the weakest directions."
         )
     raise ModelMismatch(
         f"in {draws} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
