@@ -132,10 +132,42 @@ def test_number_formats_keep_the_stated_error(kind: str, format: str, declared: 
         assert us.models.distance(recovery.model, stored) <= stated(recovery) < 1
 
 
-def test_several_heads_from_gradients_use_the_values() -> None:
-    target = us.models.MultiHead.random(6, 2, norm=2.0, seed=0)
+@pytest.mark.parametrize("heads", [None, 4])
+@pytest.mark.parametrize("norm", [1e-3, 2.0, 1e3])
+def test_gradients_part_several_heads(norm: float, heads: int | None) -> None:
+    for seed, d in enumerate((16, 32)):
+        target = us.models.MultiHead.random(d, 4, norm=norm, seed=seed)
+        recovery = us.recover(us.oracle(target, kind="gradient"), us.learners.MultiHead(heads=heads))
+        phases = recovery.usage.phases
+        assert phases["values"] + phases["main"] == us.theory.gradient_heads_queries(d) == d + 1
+        assert phases["pilot"] + phases.get("repair", 0) <= 8 + d // 4
+        assert us.models.distance(recovery.model, target) <= min(1e-10, stated(recovery))
+
+
+def test_gradients_part_heads_of_low_rank_and_of_float32() -> None:
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((3, 12, 2)) @ rng.standard_normal((3, 2, 12)) / 4
+    target = us.models.MultiHead(W, rng.standard_normal((3, 12)))
     recovery = us.recover(us.oracle(target, kind="gradient"), us.learners.MultiHead())
-    assert us.models.distance(recovery.model, target) <= 1e-10
+    assert "discovery" not in recovery.usage.phases
+    assert us.models.distance(recovery.model, target) <= min(1e-10, stated(recovery))
+    stored = us.models.MultiHead.random(8, 2, norm=2.0, seed=1).astype("float32")
+    recovery = us.recover(us.oracle(stored, kind="gradient", dtype="float32"), us.learners.MultiHead())
+    assert us.models.distance(recovery.model, stored.astype("float64")) <= stated(recovery) < 1e-2
+
+
+@pytest.mark.parametrize("case", ["too many", "parallel values", "values that cancel", "tolerance", "short sequences"])
+def test_heads_that_gradients_do_not_part_are_learned_from_values(case: str) -> None:
+    target = us.models.MultiHead.random(6, 4 if case == "too many" else 2, norm=2.0, seed=0)
+    if case in ("parallel values", "values that cancel"):
+        factor = 2.0 if case == "parallel values" else -1.0
+        target = us.models.MultiHead(target.W, np.stack([target.v[0], factor * target.v[0]]))
+    tolerance = 1e-9 if case == "tolerance" else 0.0
+    longest = 6 if case == "short sequences" else None
+    oracle = us.oracle(target, kind="gradient", tolerance=tolerance, max_length=longest)
+    recovery = us.recover(oracle, us.learners.MultiHead())
+    assert any("gradients do not part these heads" in note for note in recovery.notes)
+    assert us.models.distance(recovery.model, target) <= 1e-9
 
 
 @pytest.mark.parametrize("kind", ["gradient", "attention"])

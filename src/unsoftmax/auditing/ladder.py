@@ -196,13 +196,11 @@ def _language_model(spec: OracleSpec) -> list[Scenario]:
 
 
 def _explained(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
-    """Explanations that the true model can give; the gradient of a sum of heads does not part them."""
+    """Explanations that the true model can give."""
     plain = spec.kind == "value" and spec.link is None and spec.dtype == "float64" and not spec.domain.forbidden
-    single = isinstance(truth, SingleHead | LowRankHead)
-    if truth is None or not plain or not (single or isinstance(truth, MultiHead)):
+    if not plain or not isinstance(truth, SingleHead | LowRankHead | MultiHead):
         return []
-    kinds: dict[str, Kind] = {"input gradients": "gradient"} if single else {}
-    kinds["attention maps"] = "attention"
+    kinds: dict[str, Kind] = {"input gradients": "gradient", "attention maps": "attention"}
     return [Scenario(name, "none", partial(explained, model=truth, kind=kind)) for name, kind in kinds.items()]
 
 

@@ -17,7 +17,8 @@ from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.learners.explained import attention
-from unsoftmax.learners.explained.served import heads_forecast
+from unsoftmax.learners.explained.heads import Unparted, heads
+from unsoftmax.learners.explained.served import gradient_heads_forecast, heads_forecast
 from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
 from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.ground import Ground, Silent, read_ground
@@ -92,7 +93,10 @@ class MultiHead:
                 f"`rank` must be between 1 and dim (got {self.rank} for dim {spec.dim}); pass rank=None to discover it."
             )
         if spec.kind in EXPLAINED:
-            return heads_forecast(spec, self.heads) if self._maps(spec) else self.forecast(as_values(spec))
+            if self._maps(spec):
+                return heads_forecast(spec, self.heads)
+            by_values = self.forecast(as_values(spec))
+            return gradient_heads_forecast(spec, by_values) if self._parts(spec) else by_values
         if spec.domain.length_limit < 3:
             raise DomainError(
                 f"MultiHead needs sequences of three tokens and max_length is {spec.domain.max_length}; "
@@ -130,6 +134,8 @@ class MultiHead:
         self.forecast(spec)
         if self._maps(spec):
             return attention.heads(spec, seed, single=False, promised=self.heads)
+        if self._parts(spec):
+            return self._parted(spec, seed)
         if spec.kind in EXPLAINED:
             return only_values(self.program(as_values(spec), seed))
         if self.affine:
@@ -139,6 +145,19 @@ class MultiHead:
     def _maps(self, spec: OracleSpec) -> bool:
         """Whether every head shows its attention, which is all that plain heads take."""
         return spec.kind == "attention" and not self.affine
+
+    def _parts(self, spec: OracleSpec) -> bool:
+        """Whether gradients are used: by the default method, which takes over where they do not part heads."""
+        return spec.kind == "gradient" and self.method == "saturation" and not (self.affine or self.polish)
+
+    def _parted(self, spec: OracleSpec, seed: int) -> Program:
+        try:
+            outcome = yield from heads(spec, seed, self.heads)
+        except Unparted as why:
+            by_values = yield from only_values(self.program(as_values(spec), seed))
+            note = f"gradients do not part these heads ({why}); they were learned from the values alone."
+            return replace(by_values, notes=(*by_values.notes, note))
+        return replace(outcome, notes=(*outcome.notes, _VERDICT))
 
     def _learn(self, spec: OracleSpec, seed: int, lift: Lift | None = None) -> Program:
         rng = np.random.default_rng(seed)

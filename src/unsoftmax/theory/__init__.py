@@ -5,6 +5,7 @@ from unsoftmax.theory.explained import (
     attention_map_low_rank_queries,
     attention_map_queries,
     gradient_head_queries,
+    gradient_heads_queries,
     gradient_low_rank_queries,
 )
 from unsoftmax.theory.kernels import kernel_head_queries, power_head_queries
@@ -86,6 +87,7 @@ __all__ = [
     "attention_map_low_rank_queries",
     "attention_map_queries",
     "gradient_head_queries",
+    "gradient_heads_queries",
     "gradient_low_rank_queries",
     "NUCLEAR_NORM_CONSTANT",
     "principal_limit",

@@ -20,6 +20,13 @@ def gradient_low_rank_queries(d: int, r: int) -> int:
 
 
 @checked
+def gradient_heads_queries(d: int) -> int:
+    """Several heads from values and gradients: one query for the sum of all v, one for W_h q of all heads along each of
+    d directions; their number does not enter as long as 2 H <= d."""
+    return d + 1
+
+
+@checked
 def attention_map_queries(d: int, H: int, N: int) -> int:
     """Full heads from attention weights: H (N - 1) of the H d^2 unknowns of W a query, one of the H d unknowns of v.
 

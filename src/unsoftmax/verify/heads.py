@@ -109,7 +109,8 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, allows: Allowance) -> A
     scale = typical_norm(model, spec, rng)
     found, noise = yield from _function(model, spec, scale, allows.relative_error, rng)
     if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
-        found.append((yield from _silence(model, spec, rng, scale, noise)))
+        off = 0.0 if allows.values is None else allows.values.bound
+        found.append((yield from _silence(model, spec, rng, scale, noise, off)))
     if spec.domain.length_limit < 3 or not model.heads:
         return Checked(tuple(found))
     ties = yield from _ties(model, spec, rng, noise, allows.relative_error)
@@ -164,8 +165,13 @@ def _function(
     return found + long_claim("gap relative to the tokens' values", bound, farthest, model, far), noise
 
 
-def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float) -> Asking[Claim]:
-    """Differences of tokens orthogonal to all values: a head the model lacks is heard there, however weak it is."""
+def _silence(
+    model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale: float, noise: float, off: float
+) -> Asking[Claim]:
+    """Differences of tokens orthogonal to all values: a head the model lacks is heard there, however weak it is.
+
+    `off` is the error of all values that the learner states: so weak a head is none of its business.
+    """
     Q = np.linalg.svd(_unit_values(model), full_matrices=True)[2][model.heads :]
     q = sphere(rng, (_SILENT, spec.dim)) * scale * 0.5
     z = sphere(rng, (_SILENT, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
@@ -176,7 +182,8 @@ def _silence(model: MultiHead, spec: OracleSpec, rng: np.random.Generator, scale
     y = yield Probes(tokens, phase="verify")
     heard = float((np.maximum(np.abs(model(tokens) - y) - 4 * spec.tolerance, 0) / _size(model, tokens)).max())
     statement = f"gap at {_SILENT} fresh pairs where no head found has a value, relative to all values"
-    return Claim("no other head", max(_HEARD, 1e3 * noise), heard, statement=statement)
+    size = float(np.linalg.norm(model.v))
+    return Claim("no other head", max(_HEARD, 1e3 * noise, off / size if size else 0.0), heard, statement=statement)
 
 
 def _unit_values(model: MultiHead) -> Array:
@@ -204,6 +211,8 @@ def _ties(
         hidden = np.median((rounding.reshape(model.heads, number) / own)[:, tying], axis=1)
     hidden = np.maximum(np.where(np.isfinite(hidden), hidden, 0.0), _LAST_DIGITS * noise * math.sqrt(model.dim))
     allowed = (rounding + hidden @ rates).reshape(model.heads, number)
+    # What a learner states of every head moves the ties of the others as well.
+    granted = (claimed * rates.sum(axis=0)).reshape(model.heads, number)
     for h in heads:
         if not model.W[h].any() and (model.c is None or not model.c[h].any()):
             found.append((yield from _flat(model, int(h), spec, rng, noise)))
@@ -213,8 +222,8 @@ def _ties(
         # A tie that other heads' last digits move more than most counts by as much less.
         typical = float(np.median((allowed[h] / rate)[tying]))
         rate = np.maximum(rate, allowed[h] / typical)
-        seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h], 0) / rate).max())
-        bound = max(_SCORES, _ROUNDING * typical, claimed)
+        seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h] - granted[h], 0) / rate).max())
+        bound = max(_SCORES, _ROUNDING * typical, float(np.median((granted[h] / rate)[tying])))
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {number} near ties of this head show it"
         if bound > _UNVERIFIABLE:

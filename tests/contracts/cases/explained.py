@@ -42,6 +42,14 @@ CASES = [
         {**OUTSIDE, "v = 0": zero_value},
     ),
     Case("LowRank-gradient", us.learners.LowRank(), thin, 1e-12, showing("gradient"), {"v = 0": zero_value}),
+    Case(
+        "MultiHead-gradient",
+        us.learners.MultiHead(heads=2),
+        two_heads,
+        1e-11,
+        showing("gradient"),
+        {"affine scores": affine_scores, "constant term": constant_term},
+    ),
     Case("SingleHead-attention", us.learners.SingleHead(), full, 1e-13, showing("attention"), OUTSIDE),
     Case("LowRank-attention", us.learners.LowRank(rank=2), thin, 1e-12, showing("attention"), {"full rank": full}),
     Case(

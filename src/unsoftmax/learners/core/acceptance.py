@@ -41,7 +41,7 @@ _INSTEAD: dict[Access, str] = {
     "labels": "Membership",
     "vectors": "AttentionLayer",
     "ids": "TokenHead",
-    "gradient": "SingleHead or LowRank",
+    "gradient": "SingleHead, LowRank or MultiHead",
     "attention": "SingleHead, LowRank or MultiHead",
     "logits": "OutputLayer",
 }

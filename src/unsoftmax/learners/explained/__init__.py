@@ -1,6 +1,7 @@
 """Answers that explain themselves: parts of `SingleHead`, `LowRank` and `MultiHead`, in reading order.
 
 gradient   the value and its gradient: W q and W'z from every pair of tokens
+heads      the same for several heads: tokens moved by one step part them
 attention  the value and the attention weights: score differences, linear in W
 design     which tokens to ask, and how long they should be
 served     which of them a learner asks, and at what cost

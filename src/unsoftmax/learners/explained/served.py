@@ -52,3 +52,16 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
         return Forecast(extra=None, least_extra=least, model=MultiHead, heads=(0, HEADS))
     main = theory.attention_map_queries(spec.dim, heads, N)
     return Forecast({"main": main}, extra=PILOTS, least_extra=1, model=MultiHead, heads=(0, heads))
+
+
+def gradient_heads_forecast(spec: OracleSpec, by_values: Forecast) -> Forecast:
+    """Several heads that gradients part; at most the pilot, all main queries twice, and the values after all."""
+    main = theory.gradient_heads_queries(spec.dim)
+    low, high = min(main + 2, by_values.minimum), by_values.maximum
+    assert high is not None
+    return Forecast(
+        ranges={"heads": (low, 2 * main + 2 * PILOTS + high)},
+        supposing=by_values.supposing,
+        model=MultiHead,
+        heads=by_values.heads,
+    )
