@@ -18,6 +18,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.explained.design import PILOTS, SHRINK, basis, first_length
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
@@ -197,6 +198,8 @@ def _started(spec: OracleSpec, seed: int, promised: int | None) -> Asking[_Reade
     found = yield from find_scale(look, first_length(spec) ** 2, steps)
     if found.size == SATURATED:
         raise Unparted("attention is saturated at every token length tried")
+    (length,) = yield from settle("token length", reader.length)
+    reader.length = float(length)
     return reader
 
 
@@ -228,6 +231,8 @@ def _parted(reader: _Reader) -> Asking[int]:
             reader.v = v
             reader.length *= math.sqrt(_SCORE / max(loud, 1e-300))
             reader.length = min(reader.length, 0.6 * reader.spec.domain.norm_limit)
+            reader.v, length = yield from settle("values of heads", reader.v, reader.length)
+            reader.length = float(length)
             return rank // 2
     raise Unparted(why)
 
