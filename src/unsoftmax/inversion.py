@@ -190,6 +190,9 @@ def decimal_error(y: Array) -> float:
         scaled = seen * 10.0**decimals
         off = np.maximum(1e-5, _HELD * np.abs(scaled))
         chance = float(np.log(np.minimum(1.0, 2 * off)).sum())
+        # Numbers far below the last digit are all near 0 and say nothing either.
+        if len(np.unique(np.round(scaled))) < _DISTINCT:
+            continue
         if (np.abs(scaled - np.round(scaled)) <= off).all() and chance < _NO_CHANCE:
             return 0.5 * 10.0**-decimals
     return 0.0

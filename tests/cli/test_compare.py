@@ -65,6 +65,7 @@ def test_json_and_undecided(folder: Path) -> None:
 def test_the_monitor_adds_up_and_alarms(folder: Path) -> None:
     state = str(folder / "state.json")
     assert run(folder, "shipped.safetensors", "--monitor", state)[0] == 0
+    assert run(folder, "shipped.safetensors", "--monitor", state, "--report", str(folder / "page.html"))[0] == 2
     code, text = run(folder, "changed.safetensors", "--monitor", state, "--json")
     assert code == 11
     step = json.loads(text)

@@ -18,6 +18,9 @@ Reference = Annotated[
     ),
 ]
 
+_OF_COMPARISONS = ("smallest", "explain", "ledger", "output", "report", "sarif", "cyclonedx")
+"""Options that mean something for a comparison alone."""
+
 
 @flags.takes(
     alpha=Annotated[float | None, typer.Option(help="Rate of false alarms (default 0.001).")],
@@ -64,6 +67,7 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
     known: Any = asked if held is None else Path(reference)
     level = 1e-3 if options["alpha"] is None else options["alpha"]
     if options["monitor"]:
+        _only_steps(options)
         _monitor(us.Monitor(known, level, options["monitor"], options["arithmetic"]), oracle, options, as_json)
         return
     with settings.threads(options["workers"]) as executor:
@@ -75,6 +79,22 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
     command = settings.command("compare", (target, reference), options)
     facts = {"target": target, "reference": reference, "command": command}
     _deliver(replace(result, provenance=result.provenance | facts), options, as_json)
+
+
+def _only_steps(options: dict[str, Any]) -> None:
+    """Refuse what a call of a monitor does not give."""
+    from unsoftmax.errors import InvalidArgument
+
+    given = [f"--{name}" for name in _OF_COMPARISONS if options[name] is not None]
+    if given:
+        raise InvalidArgument(
+            f"--monitor adds evidence to its file and gives no {', '.join(given)}; leave {_them(given)} out, or "
+            "compare without --monitor."
+        )
+
+
+def _them(given: list[str]) -> str:
+    return "it" if len(given) == 1 else "them"
 
 
 def _for_reference(reference: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unsoftmax.arguments import real
 from unsoftmax.comparing.arithmetic import UNIT
+from unsoftmax.comparing.designs import TIES
 from unsoftmax.comparing.detection import Detection, Plan, detect, plan
 from unsoftmax.comparing.explain import explain as explaining
 from unsoftmax.comparing.findings import Finding
@@ -111,7 +114,7 @@ def asdict_shallow(found: Finding) -> dict[str, Any]:
 
 def program(known: Reference, spec: OracleSpec, settings: Comparing, seed: int) -> Asking[Finding]:
     """The whole comparison as a generator."""
-    declared = settings.arithmetic or spec.dtype
+    declared = known.coarser(settings.arithmetic or spec.dtype, spec)
     made = plan(known, spec, declared, settings.alpha, settings.smallest, seed)
     measured = settings.arithmetic is None
     seen = yield from detect(made, settings.alpha, settings.smallest, seed, measured=measured)
@@ -153,21 +156,32 @@ def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Aski
     what = "weights" if made.noise.reference.known else "answers"
     return base.said(
         "same",
-        f"The answers are the reference's to {_known_to(made)}; a relative change of its {what} by {worst:.1g} would "
-        "have been seen.",
+        f"The answers are the reference's to {_known_to(made)}; "
+        + (
+            f"a relative change of its {what} by {worst:.1g} would have been seen."
+            if math.isfinite(worst)
+            else "they do not depend on its weights, so that no change of these would have been seen."
+        ),
     )
 
 
 def _known_to(made: Plan) -> str:
     """What the answers agree to."""
     stated, arithmetic = made.noise.reference.error, made.noise.arithmetic
+    ties = next(g.sd for g in made.groups if g.name == TIES)
+    if made.noise.tolerance > float(np.median(ties)) / 2 and stated <= UNIT[arithmetic]:
+        return f"the digits they are given to (a tolerance of {made.noise.tolerance:.1g})"
     if stated <= UNIT[arithmetic]:
         return f"{arithmetic} rounding"
     return f"the error that its recovery states ({stated:.1g} of the weights)"
 
 
 def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
-    lengths = sorted({int(g.X.shape[1]) for g in (made.repeated, *made.groups)})
+    every = (made.repeated, *made.groups)
+    lengths = sorted({int(g.X.shape[1]) for g in every})
+    sizes = [np.linalg.norm(g.X, axis=2) for g in every if g.X.dtype.kind == "f"]
+    norms = [float(min(s.min() for s in sizes)), float(max(s.max() for s in sizes))] if sizes else None
+    beyond = f"tokens shorter than {norms[0]:.2g} or longer than {norms[1]:.2g}, " if norms else ""
     return {
         "arithmetic": made.noise.arithmetic,
         "tails": {name: float(p) for name, p in seen.tails.items()},
@@ -176,12 +190,24 @@ def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
         "noise constant": made.constant,
         "stated error of the reference": made.noise.reference.error,
         "lengths asked": lengths,
-        "not looked at": f"sequences longer than {lengths[-1]} tokens, and behaviour that only particular sequences "
-        "trigger: probes are random but for the reference's own ties.",
+        "norms asked": norms,
+        "not looked at": f"sequences longer than {lengths[-1]} tokens, {beyond}and behaviour that only particular "
+        "sequences trigger: probes are random but for the reference's own ties.",
     }
 
 
 def _notes(made: Plan, settings: Comparing) -> tuple[str, ...]:
+    if made.decimals:
+        digits = round(-math.log10(2 * made.decimals))
+        return (
+            f"all answers have {digits} digits after the point: the target is judged by these. With "
+            f"tolerance={made.decimals:.1g} declared, longer tokens are asked, which show smaller changes.",
+        )
+    if made.asked.spec.dtype != made.noise.reference.coarser(made.asked.spec.dtype, made.asked.spec):
+        return (
+            f"all answers of the reference are {made.noise.arithmetic} numbers, and its weights are out of reach: the "
+            "target is judged by that rounding.",
+        )
     if settings.arithmetic is None and made.noise.arithmetic != made.asked.spec.dtype:
         return (
             f"all answers are {made.noise.arithmetic} numbers: the target is judged by that rounding, though its dtype "

@@ -98,5 +98,5 @@ def size_of_all_scores(heads: Heads, X: Array, residual: Array, sd: Array) -> Si
     norms = np.linalg.norm(heads.W, axis=(1, 2))
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1) / heads.dim
     # The answer if every head changed by its own size, at random.
-    whole = np.maximum(np.sqrt(((effect * norms[:, None]) ** 2).sum(axis=0)) * lengths, 1e-300)
+    whole = np.maximum(np.sqrt(((effect * norms[:, None]) ** 2).sum(axis=0)) * lengths, 1e-150)
     return interval((residual / whole) ** 2, (sd / whole) ** 2, 1.0)

@@ -110,7 +110,7 @@ def pairs(heads: Heads, n: int, norm: float, rng: np.random.Generator) -> Array:
         b = rest / np.linalg.norm(rest, axis=1, keepdims=True)
         units = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-300)
         towards = rng.standard_normal((k, H)) @ units
-        a = a + towards / np.linalg.norm(towards, axis=1, keepdims=True)
+        a = a + towards / np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-300)
         a /= np.linalg.norm(a, axis=1, keepdims=True)
     a, b = a * norm, b * norm
     u = heads.key_directions(b).transpose(1, 0, 2)

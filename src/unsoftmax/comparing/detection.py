@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from unsoftmax.comparing.noise import Noise
 from unsoftmax.comparing.power import detectable_changes
 from unsoftmax.comparing.references import Reference
 from unsoftmax.errors import BudgetExceeded
-from unsoftmax.inversion import rounding_unit
+from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
@@ -31,7 +31,7 @@ _FACTORS = (1.0, 2.0, 4.0, 8.0)
 """Token norms over the usual one: rounding of the answer itself dominates below 4; beyond it nothing is gained."""
 _LONGER_FACTORS = (16.0, 64.0, 256.0)
 """Further norms where the answers carry a declared tolerance, which longer tokens outscale."""
-_CALIBRATED = 96
+CALIBRATED = 96
 """Fresh near ties on which the constant of the noise is measured."""
 _REPEATS_SHARE = 0.1
 """Part of alpha given to the repeated questions; the rest is divided among the kinds of sequences."""
@@ -52,7 +52,11 @@ class Group:
 
     def z(self, y: Array) -> Array:
         """Residuals in units of the noise."""
-        return np.asarray(self.residual(y) / np.maximum(self.sd, 1e-300))
+        return np.asarray(self.residual(y) / np.maximum(self.sd, 1e-150))
+
+    def rounded(self, error: float) -> Group:
+        """The same with answers that are rounded by that much besides."""
+        return replace(self, sd=np.hypot(self.sd, error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +73,22 @@ class Plan:
     copies: int = 1
     usual: float = 1.0
     """Token norm at which scores are of order one."""
+    decimals: float = 0.0
+    """Rounding error of answers that were all given to the same few digits after the point; 0 if they were not."""
 
     @property
     def queries(self) -> int:
         return 3 * len(self.repeated.X) + sum(len(group.X) for group in self.groups)
+
+    def given_to(self, error: float, alpha: float, rng: np.random.Generator) -> Plan:
+        """The same questions, with answers that are rounded by that much besides."""
+        groups = tuple(g.rounded(error) for g in self.groups)
+        ties = next(g for g in groups if g.name == TIES)
+        changes = detectable_changes(self.noise.reference, ties, alpha, rng)
+        noise = replace(self.noise, tolerance=error)
+        return replace(
+            self, noise=noise, repeated=self.repeated.rounded(error), groups=groups, detectable=changes, decimals=error
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +157,7 @@ def plan(
         sample = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, tried, rng), noise, 1.0, rng)
         seen = max(detectable_changes(reference, sample, alpha, rng).values())
         norm, worst = (tried, seen) if seen < worst else (norm, worst)
-    constant = noise.constant(lambda: designs.near_ties(reference, asked, _CALIBRATED, norm, rng), rng)
+    constant = noise.constant(lambda: designs.near_ties(reference, asked, CALIBRATED, norm, rng), rng)
     ties = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, norm, rng), noise, constant, rng)
     changes = detectable_changes(reference, ties, alpha, rng)
     worst = max(changes.values())
@@ -153,7 +169,7 @@ def plan(
             ties = group(TIES, X, noise, constant, rng)
             changes = detectable_changes(reference, ties, alpha, rng)
     first = designs.open_pairs(reference, asked, REPEATED, usual, rng)
-    apart = noise.constant(lambda: designs.open_pairs(reference, asked, _CALIBRATED // 4, usual, rng), rng, wide=True)
+    apart = noise.constant(lambda: designs.open_pairs(reference, asked, CALIBRATED // 4, usual, rng), rng, wide=True)
     repeated = group(OPEN, first, noise, max(constant, apart), rng)
     if not whole:
         return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies, usual)
@@ -184,28 +200,36 @@ def detect(made: Plan, alpha: float, smallest: float | None, seed: int, *, measu
     `measured`: a float64 oracle whose first answers are all float32 numbers is judged by float32 rounding.
     """
     answers: dict[str, Array] = {}
+    repeated: list[Array] = []
     first = made.repeated
-    steady, drift, tails = 1.0, 1.0, {}
     complete = True
     try:
-        y1 = yield Probes(first.X, phase=PHASE)
-        y2 = yield Probes(first.X, phase=PHASE, again=1)
-        if measured and made.noise.arithmetic == "float64" and written_in(np.concatenate([y1, y2])) != "float64":
+        repeated.append((yield Probes(first.X, phase=PHASE)))
+        repeated.append((yield Probes(first.X, phase=PHASE, again=1)))
+        if measured and made.noise.arithmetic == "float64" and written_in(np.concatenate(repeated)) != "float64":
             made = plan(made.noise.reference, made.asked.spec, "float32", alpha, smallest, seed)
             rng, asked = np.random.default_rng([seed, 0xF32]), first.X
             constant = max(made.constant, made.noise.constant(lambda: asked, rng, wide=True))
             first = group(OPEN, asked, made.noise, constant, rng)
-        steady = _changed(y1, y2, first)
         for item in made.groups:
             answers[item.name] = yield Probes(item.X, phase=PHASE)
-        y3 = yield Probes(first.X, phase=PHASE, again=2)
-        drift = _changed(y1, y3, first)
+        repeated.append((yield Probes(first.X, phase=PHASE, again=2)))
     except BudgetExceeded:
         complete = False
+    given = [y.ravel() for y in (*repeated, *answers.values())]
+    error = decimal_error(np.concatenate(given)) if given and not made.noise.tolerance else 0.0
+    if error > float(np.median(next(g.sd for g in made.groups if g.name == TIES))):
+        made, first = made.given_to(error, alpha, np.random.default_rng([seed, 0xDEC])), first.rounded(error)
+    steady, drift = (_changed(repeated[0], y, first) if y is not None else 1.0 for y in _later(repeated))
     tails = _tails(made, answers)
     if tails:
-        tails[OPEN] = statistics.tail(statistics.energy(first.z(y1)))
+        tails[OPEN] = statistics.tail(statistics.energy(first.z(repeated[0])))
     return Detection(made, answers, steady, drift, complete, tails)
+
+
+def _later(repeated: list[Array]) -> tuple[Array | None, Array | None]:
+    """The second and the third answers to the same questions, as far as they came."""
+    return (repeated[1] if len(repeated) > 1 else None), (repeated[2] if len(repeated) > 2 else None)
 
 
 def _changed(before: Array, after: Array, item: Group) -> float:

@@ -140,10 +140,8 @@ def _left_over(named: naming.Named) -> str:
     if named.exact:
         return "The residual is what rounding leaves"
     left = f"That leaves {math.sqrt(named.left):.1g} of the difference, which is no rounding"
-    if named.nearly:
-        scales = "" if named.best.weights in PLAIN else "scales of the format were rounded themselves, or "
-        return f"{left}: {scales}something changed by little besides"
-    return f"{left}: a few weights differ besides"
+    scales = "" if named.best.weights in PLAIN else "scales of the format were rounded themselves, or "
+    return f"{left}: {scales}{'something changed by little' if named.nearly else 'a few weights differ'} besides"
 
 
 def _format_said(state: Evidence, named: naming.Named, how: str) -> Finding:

@@ -29,12 +29,13 @@ def few_entries(state: Evidence, delta: Array) -> Finding | None:
     size = np.abs(delta)
     order = np.argsort(size, axis=None, kind="stable")[::-1][:_AT_MOST]
     rest = float(np.linalg.norm(delta)) ** 2 - np.cumsum(delta.flat[order] ** 2)
-    allowed = _LEFT_EXACT if state.plan.noise.arithmetic == "float64" else _LEFT
+    noise = state.plan.noise
+    allowed = _LEFT_EXACT if noise.arithmetic == "float64" and not noise.tolerance else _LEFT
     enough = np.flatnonzero(rest <= (allowed * float(np.linalg.norm(delta))) ** 2)
     if not len(enough):
         return None
     places = [_place(int(k), delta.shape) for k in order[: int(enough[0]) + 1]]
-    return sparse(state, fitted(state.heads, sorted(places), state.samples))
+    return sparse(state, fitted(state.heads, sorted(places), state.samples, delta))
 
 
 def _place(index: int, shape: tuple[int, ...]) -> Place:
@@ -113,7 +114,7 @@ def dense(state: Evidence, found: tuple[int, ...] | None, sizes: dict[int, Size]
 def _tried(heads: Heads, found: tuple[int, ...] | None) -> str:
     """Which structures were looked for; others may be there."""
     if heads.count > heads.dim - 3:
-        return f"{heads.count} heads in {heads.dim} dimensions are too many to be told apart"
+        return "in so few dimensions heads are not told apart"
     if found is None:
         return "no head alone shows it"
     low = f"no rank up to {highest(heads.dim)}"

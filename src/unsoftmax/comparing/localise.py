@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.dense import Size, size_of_scores
-from unsoftmax.comparing.designs import pairs
+from unsoftmax.comparing.designs import near_ties, pairs
+from unsoftmax.comparing.detection import CALIBRATED, DIRECTIONS
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.head_words import dense, few_entries, low_rank, sparse
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layers import localise_layer
 from unsoftmax.comparing.low_rank import Search, polished
-from unsoftmax.comparing.ranks import rank_below
+from unsoftmax.comparing.ranks import LowRank, rank_below
 from unsoftmax.comparing.reading import read_one
 from unsoftmax.comparing.sparse import changed_entries
 from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.stored import changed_arrays, changed_offsets
 from unsoftmax.comparing.values import changed_values
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
@@ -30,6 +34,17 @@ _FEW = 24
 """Queries it may take where the change has rank one or two: two entries took up to 20."""
 _FEW_RANK = 2
 """That rank."""
+_ALONE = 1e-9
+"""Part of what a head writes that must lie outside what the others write for near ties to show it alone."""
+_MOVED = 0.25
+"""Part of what heads write along a near tie by which the answer moved where a weight went from one half to a quarter or
+less: such ties are no longer near ..."""
+_MOST_SHUT = 0.1
+"""... and the part of them up to which tokens are short enough."""
+_SHORT = 4.0
+"""Times that length up to which sequences asked before are kept."""
+_SHORTER = 8.0
+"""Times shorter the tokens are made at once: from those that outscale a tolerance to the usual ones in three steps."""
 
 
 def localise(state: Evidence) -> Asking[Finding]:
@@ -37,11 +52,15 @@ def localise(state: Evidence) -> Asking[Finding]:
     heads = state.heads
     if not heads.scalar:
         return (yield from localise_layer(state))
+    apart = heads.count <= heads.dim - 3
+    if apart:
+        yield from _eased(state)
     values = yield from changed_values(state)
     if values is not None:
         return values
-    if heads.count > heads.dim - 3:
-        return dense(state, None, {})
+    if not apart:
+        said = yield from changed_arrays(state)
+        return dense(state, None, {}) if said is None else said
     found = yield from _which_heads(state)
     norm = state.plan.norm
     if len(found) == 1:
@@ -56,6 +75,32 @@ def localise(state: Evidence) -> Asking[Finding]:
     return dense(state, tuple(found) or None, sizes)
 
 
+def _eased(state: Evidence) -> Asking[None]:
+    """Shorter tokens where the change shuts near ties: what is best to see a small change is too long for a large one.
+
+    The first sample is then that of shorter ties, and those of longer tokens are left out: shut, they tell nothing.
+    """
+    made = state.plan
+    reference, asked, rng = made.noise.reference, made.asked, state.rng
+    norm = made.norm
+    while norm > made.usual and _shut(state) > _MOST_SHUT:
+        norm = max(made.usual, norm / _SHORTER)
+        draw = lambda n, norm=norm: near_ties(reference, asked, n, norm, rng)  # noqa: E731
+        constant = made.noise.constant(lambda draw=draw: draw(CALIBRATED), rng)  # type: ignore[misc]
+        state.plan = replace(made, norm=norm, constant=constant)
+        yield from state.ask(draw(DIRECTIONS), PHASE)
+        short = [part for part in state.samples[1:-1] if np.linalg.norm(part[0], axis=2).max() <= _SHORT * norm]
+        state.samples[:] = [state.samples[-1], *short]
+
+
+def _shut(state: Evidence) -> float:
+    """Part of the near ties whose weights moved by more than a quarter."""
+    X, y, _ = state.samples[0]
+    moved = np.abs(y - state.plan.noise.reference.double(X))
+    most = np.abs((X[:, 0] - X[:, 1]) @ state.heads.P[:, 0].T).sum(axis=1)
+    return float((moved > _MOVED * most).mean())
+
+
 def isolating(heads: Heads, h: int) -> Array:
     """Orthonormal basis (d, e) of the differences of tokens that the other heads do not see."""
     others = np.delete(heads.P[:, 0], h, axis=0)
@@ -64,6 +109,12 @@ def isolating(heads: Heads, h: int) -> Array:
     _, sizes, Vt = np.linalg.svd(others)
     rank = int((sizes > sizes[0] * 1e-12).sum())
     return np.asarray(Vt[rank:].T)
+
+
+def _writes_alone(heads: Heads, h: int) -> bool:
+    """Whether a head writes where no other does."""
+    v = heads.P[h, 0]
+    return float(np.linalg.norm(v @ isolating(heads, h))) > _ALONE * float(np.linalg.norm(v))
 
 
 def _isolated(heads: Heads, h: int, n: int, norm: float, rng: np.random.Generator) -> Array:
@@ -86,7 +137,7 @@ def _which_heads(state: Evidence) -> Asking[list[int]]:
     if heads.count == 1:
         return [0]
     found = []
-    for h in range(heads.count):
+    for h in (h for h in range(heads.count) if _writes_alone(heads, h)):
         X = state.plan.asked.on_grid(_isolated(heads, h, _PER_HEAD, state.plan.norm, state.rng), fine=True)
         made, y = yield from state.ask(X, PHASE)
         # Rounded tokens leave the others a little to write, which their own change would move.
@@ -102,6 +153,10 @@ def _one_head(state: Evidence, h: int, norm: float) -> Asking[Finding | None]:
     """Entries, or low rank, of the one head that changed."""
     heads, d = state.heads, state.heads.dim
     low = yield from rank_below(state, heads, h, norm, np.eye(d))
+    if low is not None and low.steady:
+        said = yield from changed_offsets(state)
+        if said is not None:
+            return said
     if heads.stored is not None:
         few = low is not None and low.rank <= _FEW_RANK
         entries = yield from changed_entries(state, h, _FEW if few else _ENTRIES)
@@ -133,12 +188,18 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
     """Low rank in several heads: each where the others do not write, then all together on further near ties."""
     heads = state.heads
     factors: dict[int, tuple[Array, Array]] = {}
+    ranks: dict[int, LowRank] = {}
     for h in found:
-        basis = isolating(heads, h)
-        low = yield from rank_below(state, heads, h, norm, basis)
+        low = yield from rank_below(state, heads, h, norm, isolating(heads, h))
         if low is None:
             return None
-        one = yield from Search(state, heads, h, norm, basis).found(low.at, low.below, checked=True)
+        ranks[h] = low
+    if all(low.steady for low in ranks.values()):
+        said = yield from changed_offsets(state)
+        if said is not None:
+            return said
+    for h, low in ranks.items():
+        one = yield from Search(state, heads, h, norm, isolating(heads, h)).found(low.at, low.below, checked=True)
         if one is None:
             return None
         factors[h] = one

@@ -93,7 +93,7 @@ class Monitor:
 
 def _call(known: Reference, spec: OracleSpec, arithmetic: str | None, number: int) -> Asking[Array]:
     """Logarithms of the e-values of one call, (bets,); every call asks in new directions."""
-    groups = _questions(known, spec, arithmetic or spec.dtype, number)
+    groups = _questions(known, spec, known.coarser(arithmetic or spec.dtype, spec), number)
     answers = []
     for item in groups:
         answers.append((yield Probes(item.X, phase=PHASE)))

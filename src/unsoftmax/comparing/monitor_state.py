@@ -6,6 +6,7 @@ import json
 import math
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,8 @@ from unsoftmax.models.base import Array
 STATE_FORMAT = "unsoftmax-monitor/1"
 _NOTHING = -1e300
 """Logarithm of a wealth of 0, in a file that has no infinity."""
+_MEMORY = threading.Lock()
+"""Held while a state that lives in memory is changed: the changes take microseconds."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Held:
 def kept(path: str | Path | None, memory: list[State], name: str, alpha: float, bets: int) -> Iterator[Held]:
     """The state of a file (or of memory), locked while it is held and written whole when it is released."""
     if path is None:
-        held = Held(memory[0])
-        yield held
-        memory[0] = held.value
+        with _MEMORY:
+            held = Held(memory[0])
+            yield held
+            memory[0] = held.value
         return
     file = Path(path)
     with _locked(file):
@@ -119,6 +123,8 @@ def _write(file: Path, data: dict[str, Any]) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             json.dump(data, out)
+            out.flush()
+            os.fsync(out.fileno())
         os.replace(temporary, file)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

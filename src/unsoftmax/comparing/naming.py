@@ -55,7 +55,10 @@ def candidates(reference: Reference, names: Iterable[str] | None = None) -> Iter
     if reference.rebuilt is None:
         return
     for variant in variants(reference.weights, names):
-        rounded = variant.weights(reference.weights)
+        with np.errstate(over="ignore"):
+            rounded = variant.weights(reference.weights)
+        if not all(np.isfinite(a).all() for a in rounded.values()):
+            continue  # The format ends below these weights.
         yield Candidate(variant.name, AS_DECLARED, reference.rebuilt(rounded))
         if names is not None and variant.vectors == (variant.name in PLAIN) and reference.heads is not None:
             yield from _with_activations(reference, variant, rounded)

@@ -33,6 +33,8 @@ _LEAST = 0.5
 _STATED = 3.0
 """Times the effect of changes at random by which a reference known to a stated error may be off: errors of recovered
 weights lie in the directions that answers show least, and go together in all answers."""
+_ZERO = 1e-150
+"""Deviation of answers that are 0 whatever is rounded: its square is still a number."""
 _TERM_BY_TERM = 2**24
 """Largest tensor of products formed for sums term by term."""
 
@@ -91,4 +93,5 @@ class Noise:
         moved = self.sensitivity(X, rng)
         _, sharper = self.reference.truth(X[:1], self.arithmetic)
         rounding = constant * UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0))
-        return np.hypot(moved * math.hypot(rounding, _STATED * self.reference.error), self.tolerance)
+        found = np.hypot(moved * math.hypot(rounding, _STATED * self.reference.error), self.tolerance)
+        return np.maximum(found, _ZERO)

@@ -71,7 +71,9 @@ def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, 
     left /= np.linalg.norm(left, axis=1, keepdims=True)
     right /= np.linalg.norm(right, axis=1, keepdims=True)
     one = ((left @ a.T) * (right @ b.T) * size) ** 2
-    weakest = int(np.argmin([float((one @ gram[h, h]).mean()) for h in range(H)]))
+    shown = [float((one @ gram[h, h]).mean()) for h in range(H)]
+    # A head that writes nothing shows in no answer.
+    weakest = min(range(H), key=lambda h: shown[h] or math.inf)
     found["rank one in one head"] = one @ gram[weakest, weakest]
     return found
 

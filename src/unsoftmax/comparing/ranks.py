@@ -32,6 +32,8 @@ class LowRank:
     below: int
     rank: int
     at: Array
+    steady: bool = False
+    """Whether the table is the same at every query token: an offset of the keys changed, and no score matrix."""
 
 
 def highest(dim: int) -> int:
@@ -66,7 +68,8 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         most = right[:rank] @ b[:m]
         count, at = yield from settle("rank of the table", rank, most)
         if count < m:
-            return LowRank(m, int(count), at)
+            steady = bool((np.abs(D[:m, :m] - D[:m, :m].mean(axis=1, keepdims=True)) <= _ABOVE * noise).all())
+            return LowRank(m, int(count), at, steady=steady and count == 1)
     return None
 
 

@@ -15,11 +15,13 @@ from unsoftmax import models
 from unsoftmax.comparing.heads import Heads, heads_of
 from unsoftmax.comparing.row_space import check_reference
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.files import RECOVERY_FORMAT, read_safetensors
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Probes
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Recovery
 from unsoftmax.results.recovery import load as load_recovery
 from unsoftmax.spec import OracleSpec
@@ -37,6 +39,10 @@ FEW_MOVES = 10
 """Changes of references so large that more would take long; their answers are averaged over many outputs."""
 _LARGE = 10**5
 """Weights of such a reference."""
+_TRIED = 8
+"""Sequences that tell in which number format a reference answers: float64 numbers are none of float32 by chance."""
+_FLOAT32 = 1e-12
+"""Rounding unit beyond which a number format is shorter than float64."""
 _WORK = 3e8
 """Products of a token and a parameter that are formed in long double, which no BLAS helps: a few seconds."""
 
@@ -80,6 +86,22 @@ class Reference:
             self.rebuilt({k: a * (1 + MOVE * rng.standard_normal(a.shape)) for k, a in self.weights.items()})
             for _ in range(MOVES if sum(a.size for a in self.weights.values()) < _LARGE else FEW_MOVES)
         ]
+
+    def coarser(self, arithmetic: str, spec: OracleSpec) -> str:
+        """The number format by whose rounding answers are judged: that of the target, or of the reference where that
+        answers in a shorter one and cannot be computed in a longer."""
+        if self.known or arithmetic != "float64":
+            return arithmetic
+        return "float32" if self._short(spec) else arithmetic
+
+    def _short(self, spec: OracleSpec) -> bool:
+        """Whether all answers to some sequences are float32 numbers."""
+        rng = np.random.default_rng(0x5407)
+        if spec.vocabulary is not None:
+            X = rng.choice(spec.allowed, (_TRIED, 2 if spec.domain.length_limit >= 2 else 1))
+        else:
+            X = sphere(rng, (_TRIED, 1, spec.dim)) * min(1.0, 0.9 * spec.domain.norm_limit)
+        return rounding_unit(np.asarray(self.plain(X))) > _FLOAT32
 
     def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:
         """Answers more precise than the target's, and whether they are: else both round alike."""

@@ -80,7 +80,7 @@ def _shift_error(w: Array) -> Array:
 
 def _of_heads(heads: Heads, samples: list[Sample]) -> Fit | None:
     H = heads.count
-    read = [(X, y.reshape(len(X), -1), np.maximum(sd.reshape(len(X), -1), 1e-300)) for X, y, sd in samples]
+    read = [(X, y.reshape(len(X), -1), np.maximum(sd.reshape(len(X), -1), 1e-150)) for X, y, sd in samples]
     numbers = sum(y.size for _, y, _ in read)
     if numbers < 2 * H + 1 + len(heads.constant):
         return None
@@ -141,8 +141,10 @@ def _named(
     if one_temperature:
         words.append(f"the scores are scaled by {temperatures.mean():.6g} (a temperature)")
     elif heated.any() and not gone:
-        heads = tuple(sorted({*(heads or ()), *(int(h) for h in np.flatnonzero(heated))}))
-        words.append(f"the scores of head {', '.join(str(int(h)) for h in np.flatnonzero(heated))} are scaled")
+        which = [int(h) for h in np.flatnonzero(heated)]
+        heads = tuple(sorted({*(heads or ()), *which}))
+        factors = ", ".join(f"{temperatures[h]:.6g}" for h in which)
+        words.append(f"the scores of head {', '.join(map(str, which))} are scaled by {factors}")
     if shifted:
         words.append(f"the answers are shifted by up to {float(np.abs(shift).max()):.3g}")
     return Fit(shift, values, temperatures, " and ".join(words), heads) if words else None

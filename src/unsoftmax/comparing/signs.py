@@ -17,6 +17,7 @@ from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
+from unsoftmax.probes.sphere import sphere
 
 PHASE = "signs"
 _SINGLES = 16
@@ -37,6 +38,10 @@ def gate(state: Evidence) -> Asking[Finding | None]:
     asked = Asked(made.asked.spec, made.noise.arithmetic)
     ties = next(g for g in made.groups if g.name == TIES)
     (X, y, _), (one, y_one, _) = state.samples[0], state.samples[1]
+    if X.shape[1] != 2:
+        # More heads than dimensions are not tied in pairs; any pair has a partner.
+        ties, y = yield from state.ask(_pairs(len(X), asked, made.usual, rng), PHASE)
+        X = ties.X
     Z, y_ties = yield from state.ask(_partners(X, asked, rng), PHASE)
     agree = _agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
     singles = next(g for g in made.groups if g.name == SINGLES)
@@ -83,6 +88,11 @@ def _agreement(first: Array, second: Array) -> Array:
     """Signs of the products of residuals, of their inner products where answers are vectors."""
     product = first * second
     return np.sign(product if product.ndim == 1 else product.sum(axis=1))
+
+
+def _pairs(n: int, asked: Asked, norm: float, rng: np.random.Generator) -> Array:
+    X = sphere(rng, (n, 2, asked.spec.dim)) * norm * np.exp(rng.uniform(-_SPREAD, _SPREAD, (n, 2, 1)))
+    return asked.on_grid(X)
 
 
 def _partners(X: Array, asked: Asked, rng: np.random.Generator) -> Array:

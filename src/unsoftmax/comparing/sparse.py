@@ -102,7 +102,7 @@ def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
     budget = [most]
     d = heads.dim
     b0 = rng.choice([-1.0, 1.0], d) * rng.uniform(0.6, 1.4, d)
-    entry = float(np.linalg.norm(heads.W[h])) / d
+    entry = (float(np.linalg.norm(heads.W[h])) or 1.0) / d
     at_b0 = _Questions(state, h, budget, b0 * np.sqrt(_LENGTH / (entry * d)), np.ones(d), entry)
     try:
         yield from at_b0.measure_anchor()
@@ -119,11 +119,15 @@ def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
     return fitted(heads, sorted(found), state.samples)
 
 
-def fitted(heads: Heads, places: list[Place], samples: list[Sample]) -> Array:
-    """The change (H, d, d) in the entries at these places, from all two-token answers at once (Gauss-Newton)."""
+def fitted(heads: Heads, places: list[Place], samples: list[Sample], near: Array | None = None) -> Array:
+    """The change (H, d, d) in the entries at these places, from all two-token answers at once (Gauss-Newton from the
+    entries of a change `near`, or from none)."""
     delta = np.zeros_like(heads.W)
     if not places:
         return delta
+    if near is not None:
+        at = tuple(np.array(places).T)
+        delta[at] = near[at]
     pairs = [(X, y, sd) for X, y, sd in samples if X.shape[1] == 2]
     X, y, sd = (np.concatenate([part[i] for part in pairs]) for i in range(3))
     a, b = X[:, 0] - X[:, 1], X[:, 1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -66,6 +67,21 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
         if found is not None:
             return found
     return (yield from _changed_large_array(state))
+
+
+def changed_offsets(state: Evidence) -> Asking[Finding | None]:
+    """A verdict if key offsets c of scalar heads, of which the reference may have none, explain the answers."""
+    reference, heads = state.plan.noise.reference, state.heads
+    none = np.zeros_like(heads.c if heads.c.shape[0] > 1 else heads.c[0])
+    known = replace(reference, weights={"c": none} | reference.weights)
+    wanted = math.ceil(_MORE * heads.c.size) + _SPARE - sum(len(X) for X, _, _ in state.samples if X.shape[1] == 2)
+    if wanted > _QUERIES:
+        return None
+    if wanted > 0:
+        yield from state.ask(designs.near_ties(known, state.plan.asked, wanted, state.plan.norm, state.rng), "delta")
+    fit = Fitting(known, state.samples).fit(("c",))
+    fits = [fit] if fit.left <= min(_FITS, 0.1 * fit.before) else []
+    return said(state, (yield from _verified(state, fits, known)), known)
 
 
 def _changed_large_array(state: Evidence) -> Asking[Finding | None]:
@@ -152,9 +168,9 @@ def _heads_at(reference: Reference, dim: int) -> Array:
     return np.zeros(0) if reference.model is None else np.asarray(reference.model.key_directions(np.zeros((1, dim))))
 
 
-def _verified(state: Evidence, fits: list[Fitted]) -> Asking[list[Fitted]]:
-    """Those of the fits that explain fresh sequences."""
-    reference = state.plan.noise.reference
+def _verified(state: Evidence, fits: list[Fitted], known: Reference | None = None) -> Asking[list[Fitted]]:
+    """Those of the fits that explain fresh sequences; `known`: the reference with arrays that it may lack."""
+    reference = known or state.plan.noise.reference
     assert reference.rebuilt is not None
     models = [
         reference.rebuilt(reference.weights | {n: reference.weights[n] + change for n, change in fit.changes.items()})

@@ -43,6 +43,8 @@ class _Shape:
     name: str
     change: Array
     relative: float
+    measure: str
+    """What the relative size is a part of."""
     entries: int | None
     rank: int | None
     heads: tuple[int, ...] | None
@@ -65,15 +67,15 @@ class _Shape:
             more = "" if self.entries <= 4 else f" and {self.entries - 4} more"
             return f"{shown}{more}"
         how = "" if self.rank is None else f" by rank {self.rank}"
-        return f"{self.name}{how} ({self.relative:.2g} of its size)"
+        return f"{self.name}{how} ({self.relative:.2g} {self.measure})"
 
 
-def said(state: Evidence, fits: list[Fitted]) -> Finding | None:
+def said(state: Evidence, fits: list[Fitted], known: Reference | None = None) -> Finding | None:
     """The simplest of the fits that explain the answers; where two are as simple, both are named.
 
-    None if none of them changes an array.
+    None if none of them changes an array. `known`: the reference with arrays that it may lack.
     """
-    reference = state.plan.noise.reference
+    reference = known or state.plan.noise.reference
     described = [
         [part for part in (_shape(reference, fit, name) for name in fit.names) if part is not None] for fit in fits
     ]
@@ -147,6 +149,7 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
     low = clear and 0 < rank <= max(1, min(rows.shape) // _RANKS)
     change = kept if few else change
+    rank = int(np.linalg.matrix_rank(as_matrix(name, kept))) if few and rank else rank
     heads = None
     if stored.ndim == 3 or (stored.ndim == 2 and _base(name) in _BY_HEAD):
         by_head = np.linalg.norm(change.reshape(len(change), -1), axis=1)
@@ -155,6 +158,7 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
         name,
         change,
         relative,
+        "of its size" if np.any(stored) else "where it was 0",
         count if few else None,
         rank if rank and (few or low) else None,
         heads,
