@@ -24,16 +24,13 @@ from unsoftmax.solvers.ellipsoid import Ellipsoid
 from unsoftmax.solvers.row_space import rank_of
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.output import OFF
+from unsoftmax.verify.output import COLUMNS, OFF
 
 PROMPTS = BLOCK + 8
 """Prompts asked: a change of rank 8 and below leaves sixteen parts outside that are rounding alone."""
 
 _AGAIN = 4
 """Of these, how many are asked again at the end, to notice a target that answers at random."""
-
-_COLUMNS = 64
-"""Tokens beyond twice the width that are asked about where they must be chosen."""
 
 _LARGEST = 6.0
 """Largest of the entries over their deviation: among a million Gaussian ones 5 is exceeded once."""
@@ -68,7 +65,7 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
     rng = np.random.default_rng([seed, 0x0C3])
     columns = np.arange(layer.vocabulary)
     if spec.shows == "chosen":
-        columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + _COLUMNS), replace=False)
+        columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + COLUMNS), replace=False)
     prompts = random_prompts(spec, PROMPTS, rng)
     answers = yield from read(spec, prompts, columns, "compare")
     again = yield from read(spec, prompts[:_AGAIN], columns, "repeat")

@@ -25,8 +25,9 @@ _REPEATED = 6
 """Sequences asked twice: one pair that differs shows a target that is not deterministic, and all of them measure by how
 much."""
 
-_REPEATED_VECTORS = 2
-"""The same where every answer is many numbers: two sequences, which also tell a constant answer."""
+FEW = 2
+"""Sequences, or vectors, of a question where every answer is many numbers: two tell a constant answer, and a kink
+moves few of the numbers."""
 
 _LINE = 9
 """Points of the line: five fourth differences, each of five neighbours."""
@@ -75,7 +76,7 @@ class Answers:
         word = "gets" if self.deterministic else "does not get"
         yield Finding(
             "deterministic", self.deterministic, f"The same sequence {word} the same answer.",
-            evidence={"sequences asked twice": telling(spec, _REPEATED_VECTORS, _REPEATED)},
+            evidence={"sequences asked twice": telling(spec, FEW, _REPEATED)},
         )  # fmt: skip
         yield Finding(
             "precision", self.format, f"The answers look like {self.format}.",
@@ -85,7 +86,7 @@ class Answers:
 
 def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[Answers]:
     """Ask a few sequences twice and a short line of sequences once."""
-    length, repeated = int(min(4, spec.domain.length_limit)), telling(spec, _REPEATED_VECTORS, _REPEATED)
+    length, repeated = int(min(4, spec.domain.length_limit)), telling(spec, FEW, _REPEATED)
     X = sphere(rng, (repeated, length, spec.dim)) * norm
     twice = yield Probes(np.concatenate([X, X]), phase=PHASE)
     first, second = twice[:repeated], twice[repeated:]

@@ -16,9 +16,11 @@ import numpy as np
 from unsoftmax.diagnosis.answers import sphere
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
+from unsoftmax.diagnosis.mixing import OFF
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far, may_change_places
 from unsoftmax.learners.stack.frame import Frame, find_frame
 from unsoftmax.probes.base import Array, Probes
@@ -38,12 +40,6 @@ _LEAST = 2.0**-16
 
 _MOST = 0.5
 """Largest second length: beyond, q + delta is no neighbour of q."""
-
-_OFF = 0.03
-"""How far the laws may be off, relative to E, as for the mixing law of one layer."""
-
-_AUDIBLE = 100.0
-"""Roundings that E must stand out by."""
 
 _SAME = 1e-6
 """Relative gap below which answers to the same tokens in other places are equal."""
@@ -89,7 +85,7 @@ def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
     if not (yield from may_change_places(far, rng)):
         return None
     laws = yield from _laws(far, rng)
-    return None if laws is None or max(laws.values()) > _OFF else Depth(alone.networks, laws)
+    return None if laws is None or max(laws.values()) > OFF else Depth(alone.networks, laws)
 
 
 def _placeless(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
@@ -114,7 +110,7 @@ def _laws(far: Far, rng: np.random.Generator) -> Asking[dict[str, float] | None]
         size, asked = float(np.clip(size * _SHARE / max(share, 1e-300), _LEAST, _MOST)), size
         if size == asked:
             break
-    if moved <= _AUDIBLE * far.noise * np.sqrt(far.frame.d) or share > _WITHIN**2 * _SHARE:
+    if moved <= AUDIBLE * far.noise * np.sqrt(far.frame.d) or share > _WITHIN**2 * _SHARE:
         return None
     bent = float(np.linalg.norm(G[0] + G[1] - G[2] - G[3])) / moved
     several = np.ones((len(_COPIES), 1))

@@ -14,6 +14,7 @@ from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.spec import OracleSpec
 
 _HIDDEN = (
@@ -27,9 +28,6 @@ _HIDDEN = (
 _SPANNED = 1e-6
 """Least singular value of the answers to single vectors, relative to the largest, above which they span everything:
 behind a LayerNorm only rounding is left of it, behind other norms a share of order 1 / d."""
-
-_OVER_NOISE = 100.0
-"""The same in units of the answers' relative noise, which d + 2 of them add up to a few dozen times."""
 
 
 def layer(
@@ -112,7 +110,7 @@ def _normed(
     if place == "post" and spec.outputs is not None:
         last = yield from norm_last(spec, known, rng)
         found += (last,)
-        if last.evidence["least"] > max(_SPANNED, _OVER_NOISE * known.relative_noise):
+        if last.evidence["least"] > max(_SPANNED, AUDIBLE * known.relative_noise):
             words = "a norm stands behind the heads and is no LayerNorm, whose answers lie in one plane (an RMSNorm?)"
             return outside(found, "norm behind", words)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]

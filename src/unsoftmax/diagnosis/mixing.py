@@ -30,7 +30,7 @@ their differences."""
 _FINE = 3e-3
 """Share below which that proportion holds to about a percent: such readings are preferred."""
 
-_OFF = 0.03
+OFF = 0.03
 """How far the law may be off, relative to the effect itself; larger shares are allowed ten times themselves for the
 next order."""
 
@@ -86,7 +86,7 @@ def _judged(alone: Array, mixed: Array, known: Answers) -> Finding | None:
     wanted = (4 * k / (1 + k) ** 2) * left[best, :1]
     off = float(np.linalg.norm(left[best] - wanted) / size[best])
     doubled = float(np.linalg.norm(left_far[best] - 4 * left[best, :1]) / size[best] / 4)
-    holds = max(off, doubled) <= max(_OFF, 10 * float(share[best]))
+    holds = max(off, doubled) <= max(OFF, 10 * float(share[best]))
     words = "move the answers as softmax does" if holds else "do not move the answers as softmax does"
     evidence |= {"off in copies": off, "off in doubling": doubled, "share": float(share[best])}
     return Finding("mixing law", holds, f"Small differences of score {words}.", evidence=evidence)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import PHASE, Answers, rms, sphere, telling
+from unsoftmax.diagnosis.answers import FEW, PHASE, Answers, rms, sphere, telling
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
@@ -15,9 +15,6 @@ from unsoftmax.spec import OracleSpec
 _VECTORS = 4
 """Random vectors at which sums, multiples, opposites and curvature are read; four, since one of them may meet a kink by
 chance."""
-
-_VECTORS_MANY = 2
-"""The same where every answer is many numbers, of which a kink moves few."""
 
 _SMALL = 2.0**-10
 """Step of the second differences, exact in every number format."""
@@ -49,7 +46,7 @@ class OneRow:
 
 def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[OneRow]:
     """Sums, multiples, opposites and short segments of a few vectors."""
-    n = telling(spec, _VECTORS_MANY, _VECTORS)
+    n = telling(spec, FEW, _VECTORS)
     x, y = (sphere(rng, (n, spec.dim)) * (norm / 4) for _ in range(2))
     far = [s for s in _LARGE if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
     zero = np.zeros((1, spec.dim))

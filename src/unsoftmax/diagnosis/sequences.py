@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import PHASE, Answers, sphere, telling
+from unsoftmax.diagnosis.answers import FEW, PHASE, Answers, sphere, telling
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
-_SEQUENCES = 5
+SEQUENCES = 5
 """Random sequences for each question: a coincidence at all of them does not happen."""
-
-_SEQUENCES_MANY = 2
-"""The same where every answer is many numbers."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def sequences(
     if spec.domain.length_limit < 2:
         words = "Only sequences of one token are allowed, so nothing can be said about attention."
         return Sequences(False, False, True, None, (Finding("other tokens", None, words, 0.0),))
-    length, n = int(min(5, spec.domain.length_limit)), telling(spec, _SEQUENCES_MANY, _SEQUENCES)
+    length, n = int(min(5, spec.domain.length_limit)), telling(spec, FEW, SEQUENCES)
     X = sphere(rng, (n, length, spec.dim)) * norm
     replaced = X.copy()
     replaced[:, :-1] = sphere(rng, (n, length - 1, spec.dim)) * norm

@@ -11,13 +11,10 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.diagnosis.sequences import SEQUENCES
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-_SEQUENCES = 5
-"""Random sequences whose answers with and without copies are compared; the median over five ignores two in which scores
-tie by chance."""
 
 _TOKENS = 8
 """Different tokens of a sequence; the last is the query token and is not copied."""
@@ -31,7 +28,7 @@ _LENGTHS = (2.0**11, 2.0**14)
 _MOVED = 1e-3
 """Share of the answers' size that copies must move in most sequences; ties of two scores by chance do it in few."""
 
-WEIGHT_QUERIES = 2 * len(_LENGTHS) * _SEQUENCES
+WEIGHT_QUERIES = 2 * len(_LENGTHS) * SEQUENCES
 """Queries of `weights`: every sequence with and without copies, at each norm."""
 
 
@@ -40,8 +37,8 @@ def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Askin
     lengths = [n for n in _LENGTHS if n <= 0.9 * spec.domain.norm_limit]
     if len(lengths) < len(_LENGTHS) or spec.domain.length_limit < _COPIES * _TOKENS:
         return None
-    X = sphere(rng, (_SEQUENCES, _TOKENS, spec.dim))
-    more = np.ones((_SEQUENCES, _TOKENS), dtype=np.int64)
+    X = sphere(rng, (SEQUENCES, _TOKENS, spec.dim))
+    more = np.ones((SEQUENCES, _TOKENS), dtype=np.int64)
     more[:, :-1:2] = _COPIES
     moved = []
     for length in lengths:

@@ -11,10 +11,8 @@ from unsoftmax.fitting.blocks import Blocks, attend
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.inversion import decimal_error, rounding_unit
+from unsoftmax.precision import UNIT
 from unsoftmax.probes.base import Array
-
-UNIT = 2.0**-53
-"""Half a unit in the last place of float64: the largest error of one rounding."""
 
 _COARSE = 1e-12
 """Rounding units above this belong to formats shorter than float64."""

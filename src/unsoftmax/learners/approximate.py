@@ -14,6 +14,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Precision, Program
+from unsoftmax.learners.core.costs import PILOTS
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import MEASURING, known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import read_pairs
@@ -26,9 +27,6 @@ from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
-
-_PILOTS = 200
-"""Queries that measuring the noise and the size of W takes at most; about 100 are seen."""
 
 _TYPICAL_BLOCKS = 64
 """How many times the blocks of a small W the upper end of averaging supposes; the cost grows with the sixth power of
@@ -88,7 +86,7 @@ class Approximate:
             # How often is decided by the size of W, which is the target's.
             again = _TYPICAL_BLOCKS * sum(phases.values()) + 1000
             return Forecast(phases, ranges={"pilot and repair": (least, again)}, supposing=_TYPICAL)
-        return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + _PILOTS)})
+        return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + PILOTS)})
 
     def _most(self, spec: OracleSpec) -> int | None:
         """Queries that averaging takes at most, None if that depends on the target."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.readable import SATURATED, SCALING, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
@@ -28,9 +28,6 @@ from unsoftmax.probes.bases import householder_basis
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.kernel_match import inverse
 from unsoftmax.spec import OracleSpec
-
-_PILOT = 8
-"""Pairs asked to find the size of the scores."""
 
 _TYPICAL = 0.3
 """Typical |log kappa(t) / kappa(0)| of an entry: half of the 0.69 at which a sigmoid ends on its upper side, so few
@@ -47,10 +44,6 @@ _CORRECTIONS = 3
 
 _REACH = 60.0
 """Scores beyond this are not looked for: kernels of the catalogue are flat or beyond the digits of a weight by then."""
-
-_SLACK = 30.0
-"""Stated error over the one that rounding of every reading leaves, as for SingleHead."""
-
 
 _BESIDE = "values, table and sizes"
 """What is asked beside the pairs, for an unknown kernel: which of it depends on the kernel."""
@@ -81,8 +74,8 @@ class KernelHead:
             )
         d = spec.dim
         table = d + NODES + 2
-        pilot = 2 + 2 + _PILOT
-        repairs = _PILOT * _ROUNDS + 64 + d * d // 10
+        pilot = 2 + 2 + SCALING
+        repairs = SCALING * _ROUNDS + 64 + d * d // 10
         if power is None and self.kernel is not None:
             return Forecast(
                 {"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot, model=Head
@@ -127,7 +120,7 @@ class KernelHead:
         if len(left):
             raise NotIdentifiable(f"{len(left)} of {d * d} scores cannot be read: the kernel is flat there.")
         W = _solved(A, B, t, scale, reader, known)
-        error_of_W = _SLACK * float(np.linalg.norm(off / scale)) / size
+        error_of_W = SLACK * float(np.linalg.norm(off / scale)) / size
         bound = error_of_W / max(float(np.linalg.norm(W)), 1e-300)
         if bound >= 1:
             raise ModelMismatch(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
@@ -140,12 +133,12 @@ class KernelHead:
 def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Asking[float]:
     """Length of the first token's part at which entries of l are typical."""
     d = len(Z)
-    pairs = rng.integers(0, d, (2, _PILOT))
+    pairs = rng.integers(0, d, (2, SCALING))
 
     def look(size: float) -> Asking[float]:
         g, _ = yield from reader.ask(size * Z[pairs[0]], B[pairs[1]], "pilot")
         seen = np.abs(g[np.isfinite(g)])
-        return float(np.median(seen)) / _TYPICAL if len(seen) > _PILOT // 2 else SATURATED
+        return float(np.median(seen)) / _TYPICAL if len(seen) > SCALING // 2 else SATURATED
 
     found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=_ROUNDS))
     if found.size == SATURATED:

@@ -19,8 +19,9 @@ from unsoftmax.learners.core.noise import undeclared_noise
 from unsoftmax.learners.explained.served import low_rank_forecast, low_rank_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.cross import cross
+from unsoftmax.learners.single.measure import FRESH
 from unsoftmax.learners.single.noisy_cross import noisy_cross
-from unsoftmax.learners.single.random_pairs import HELD_OUT, random_pairs
+from unsoftmax.learners.single.random_pairs import random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import EXPLAINED, OracleSpec
 
@@ -83,7 +84,7 @@ class LowRank:
             )
         if self.method != "cross":
             main = self._count(d)
-            return Forecast({"values": d, "main": main, "held-out": HELD_OUT}, extra=64 + main // 100)
+            return Forecast({"values": d, "main": main, "held-out": FRESH}, extra=64 + main // 100)
         if self.measurements is not None:
             raise InvalidArgument(
                 f'`measurements` is for method="nuclear" and "altmin" (got {self.measurements}); the cross scheme '

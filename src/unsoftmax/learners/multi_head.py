@@ -27,9 +27,10 @@ from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
 from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.saturation import EXACT, saturated_heads
+from unsoftmax.learners.heads.saturation import saturated_heads
 from unsoftmax.learners.heads.units import Room
 from unsoftmax.models.multi_head import MultiHead as Heads
+from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import EXPLAINED, OracleSpec
 
@@ -38,10 +39,6 @@ T = TypeVar("T")
 _VERDICT = (
     "heads up to order; equal W show only the sum of their values and v = 0 nothing, so the model has each W once."
 )
-
-_EQUAL = 1e-8
-"""Gap of two W, relative to the larger, within which they are one head, and of a merged v within which it is 0: half
-the digits of float64."""
 
 _VANISHING = 1e-10
 """Largest score that tokens inside a norm limit give a fitted W which is taken for 0; noise beside the head's values
@@ -239,12 +236,12 @@ def canonical(W: Array, v: Array, room: Room) -> Heads:
         sizes = np.linalg.norm(W, axis=(1, 2)) * room.radius**2
         seen = room.noise / np.maximum(room.radius * np.linalg.norm(v, axis=1), 1e-300)
         W = np.where((sizes <= np.maximum(_VANISHING, seen))[:, None, None], 0.0, W)
-    return Heads(W, v).canonical(_EQUAL)
+    return Heads(W, v).canonical(HALF_DIGITS)
 
 
 def _rounding(ground: Ground, radius: float) -> float:
     """Noise of an answer to tokens of this length, where it is coarser than float64."""
-    return ground.noise * radius * float(np.linalg.norm(ground.V)) if ground.noise > EXACT else 0.0
+    return ground.noise * radius * float(np.linalg.norm(ground.V)) if ground.noise > ARITHMETIC else 0.0
 
 
 def _unwatched(program: Asking[T]) -> Asking[T]:

@@ -16,6 +16,7 @@ from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.driver import driven
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.core.settling import begun, settle, settle_list
@@ -25,6 +26,7 @@ from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.models.single_head import SingleHead as Head
+from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Request
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
@@ -34,14 +36,9 @@ from unsoftmax.spec import OracleSpec
 _SMALL = 0.001
 """Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
 
-_COARSE = 1e-13
-"""Noise above which answers are coarser than float64."""
-
 _PARTED = 1e2
 """How far the coupling inside blocks must exceed what is left across them."""
 
-_SILENT = 1e3
-"""Units of rounding below which a subspace answers nothing."""
 _OUTSIDE = 1e-9
 """Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
 
@@ -107,7 +104,7 @@ class OrthogonalHeads:
             values.append((yield request))
         largest = max((float(np.abs(y).max()) for y in values), default=0.0)
         for h, (program, first, y, basis) in enumerate(zip(programs, asked, values, bases, strict=True)):
-            if np.abs(y).max() <= max(_SILENT * spec.eps * largest, 4 * spec.tolerance):
+            if np.abs(y).max() <= max(LOUD * spec.eps * largest, 4 * spec.tolerance):
                 program.close()
                 notes.append(f"subspace {h + 1} answers nothing: its v is 0, the head is dropped.")
                 continue
@@ -201,7 +198,7 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
 
 def _small(ground: Ground) -> float:
     """Size of half a logit: where answers are coarse it grows until their noise is what the sixth power leaves."""
-    return max(_SMALL, 0.2 * ground.noise ** (1 / 7)) if ground.noise > _COARSE else _SMALL
+    return max(_SMALL, 0.2 * ground.noise ** (1 / 7)) if ground.noise > ARITHMETIC else _SMALL
 
 
 def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:

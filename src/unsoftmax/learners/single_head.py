@@ -15,7 +15,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, UNKNOWN, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
@@ -33,9 +33,6 @@ from unsoftmax.probes.pairs import Pairs
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
-
-_SLACK = 30.0
-"""The stated error over one rounding of the logits, times sqrt d: a hundred random heads stay nine times below it."""
 
 _LONGEST_COORDINATE = 5**0.5
 """|e_l + e_p + e_j|, where j is one of the two."""
@@ -136,7 +133,7 @@ def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
     Where a norm limit leaves the logits below rounding, W is not known at all, and that is said instead.
     """
     typical = float(np.sqrt(np.mean(T**2)))
-    lost = _SLACK * math.sqrt(spec.dim) * spec.eps
+    lost = SLACK * math.sqrt(spec.dim) * spec.eps
     bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
     smallest = lost * spec.dim / product
     if spec.domain.max_norm is not None and bound >= UNKNOWN and smallest > NOTHING:

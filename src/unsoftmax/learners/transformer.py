@@ -21,6 +21,7 @@ from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import (
     HEADS,
+    PILOTS,
     SCORES,
     SEVERAL,
     WIDE,
@@ -44,9 +45,6 @@ from unsoftmax.spec import OracleSpec
 
 _CANCELS = 1e-9
 """A w_o below this share of the neurons has cancelled: the odd part shows nothing of W."""
-
-_PILOTS = 200
-"""Queries that the wiring, the noise and the size of W take at most beside the network; about 60 are seen."""
 
 _SPLIT = 1e-7
 """Relative error of the answers that dividing A among several heads leaves."""
@@ -86,10 +84,10 @@ class Transformer:
             return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", model=Model)
         require_pairs(spec, "Transformer")
         if self.method == "ray":
-            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + _PILOTS)}
+            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + PILOTS)}
             return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=WIDE, model=Model)
         plain = SingleHead().forecast(spec)
-        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + _PILOTS)}
+        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + PILOTS)}
         phases = {phase: 2 * queries for phase, queries in plain.phases.items()}
         return Forecast(phases, ranges=ranges, supposing=WIDE, model=Model)
 

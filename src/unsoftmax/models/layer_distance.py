@@ -11,9 +11,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.distance import beside, distance, relative
 from unsoftmax.models.layer_scores import DISTANCES, frequencies, same_weighing, score_table
-
-_EQUAL = 1e-13
-"""Scores that differ by less are equal up to the rounding of W = K'Q."""
+from unsoftmax.precision import ARITHMETIC
 
 
 @distance.register
@@ -48,7 +46,7 @@ def distinct(layer: AttentionLayer) -> AttentionLayer:
 
 
 def _same(a: Array, b: Array) -> bool:
-    return bool(np.linalg.norm(a - b) <= _EQUAL * np.linalg.norm(a))
+    return bool(np.linalg.norm(a - b) <= ARITHMETIC * np.linalg.norm(a))
 
 
 def _wide(rows: Array, n: int) -> Array:

@@ -25,7 +25,7 @@ from unsoftmax.oracles import decisions
 from unsoftmax.oracles.addresses import AddressIndex
 from unsoftmax.oracles.decisions import DecisionTable, Place
 from unsoftmax.oracles.identity import flattened
-from unsoftmax.oracles.sequences import TABLE, Sequences, SequenceTable
+from unsoftmax.oracles.sequences import CACHED, TABLE, Sequences, SequenceTable
 from unsoftmax.oracles.sqlite_errors import troubles
 from unsoftmax.probes.base import Array
 
@@ -42,9 +42,6 @@ _TABLES = {
 }
 _LATER = ("sequences", "decisions")
 """Tables that the first ledgers do not have: they are added to such a file."""
-
-_CACHED = 4
-"""Chunks kept in memory as they were read last: answers of one call lie in few chunks, and a chunk is read once."""
 
 _LARGEST_VALUE = 2**28
 """Bytes of the largest value SQLite may read, 256 MB: a damaged or hostile file cannot ask for more memory."""
@@ -266,7 +263,7 @@ class Ledger:
         answers = np.frombuffer(values, dtype="<f8")
         width = len(answers) // size
         self._recent[number] = keys, answers.reshape(size, width) if width > 1 else answers
-        if len(self._recent) > _CACHED:
+        if len(self._recent) > CACHED:
             self._recent.popitem(last=False)
         return self._recent[number]
 

@@ -14,6 +14,9 @@ from unsoftmax.oracles.metering import Meter
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
+WIDER = 4.0
+"""Tolerance over the largest change seen in a small sample: Gaussian noise stays within it for a million answers."""
+
 PHASE = "recheck"
 _REMEMBERED = 64
 """Answered sequences that are kept to be asked again, a fair sample of all."""
@@ -21,7 +24,7 @@ _REMEMBERED = 64
 _PER_CHUNK = 2
 """Sequences of a chunk that may join them."""
 
-_ROUNDINGS = 64.0
+ROUNDINGS = 64.0
 """Units of rounding, of the terms that an answer is made of, by which it may differ between batches and still count as
 the same: sums are ordered by the batch, and a dot product of a thousand terms loses up to about 30 of them."""
 
@@ -151,13 +154,13 @@ class Rechecker:
         length = _longest(probes)
         seen = [_size(y) * min(1.0, length / max(_longest(x), 1e-300)) for x, y in self._asked]
         size = max([*map(_size, answers), *seen])
-        return 2 * self.spec.tolerance + _ROUNDINGS * self.spec.eps * size
+        return 2 * self.spec.tolerance + ROUNDINGS * self.spec.eps * size
 
     def _allowed_alone(self, probes: Probes, after: Array, allowed: float) -> float:
         """The same if the target repeats itself bit by bit outside a batch: then the batch explains more."""
         if not np.array_equal(after, self._again(probes)):
             return allowed
-        return allowed * _BATCHED / _ROUNDINGS
+        return allowed * _BATCHED / ROUNDINGS
 
     def _compare(self, before: Array, after: Array, allowed: float) -> None:
         self.repeated += 1

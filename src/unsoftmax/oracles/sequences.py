@@ -22,7 +22,7 @@ TABLE = (
     "CREATE TABLE sequences (id INTEGER PRIMARY KEY, round INTEGER, checksum INTEGER, "
     "places BLOB, addresses BLOB, tokens BLOB, counts BLOB)"
 )
-_CACHED = 4
+CACHED = 4
 """Chunks of tokens held in memory: a round is replayed in order, and chunks in flight may reach into the one before."""
 
 
@@ -122,7 +122,7 @@ class SequenceTable:
         if len(blobs) != 4 or not all(isinstance(blob, bytes) for blob in blobs) or checksum != _checksum(blobs):
             raise ValueError(f"the tokens of chunk {number} are not what was written")
         self._recent[number] = _sequences(*blobs)
-        while len(self._recent) > _CACHED:
+        while len(self._recent) > CACHED:
             self._recent.pop(next(iter(self._recent)))
         return self._recent[number]
 

@@ -21,7 +21,7 @@ from unsoftmax.errors import (
 )
 from unsoftmax.learners.core.base import UNKNOWN, Asking, Learner, Outcome, configuration
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.oracles.rechecking import Unrepeatable
+from unsoftmax.oracles.rechecking import WIDER, Unrepeatable
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Request, parts
 from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, asked, plain
@@ -32,11 +32,9 @@ from unsoftmax.spec import OracleSpec
 T = TypeVar("T")
 log = logging.getLogger("unsoftmax")
 
-_WIDER = 4.0
-"""Tolerance over the largest change seen in a small sample: Gaussian noise stays within it for a million queries."""
 _RESTARTS = 3
 """Runs at most, each with the tolerance widened by the change that ended the one before: the second is nearly always
-the last, for it is granted `_WIDER` times the change."""
+the last, for it is granted `WIDER` times the change."""
 
 _EXPLAINING = 8
 """Sequences asked again when a model is refused, to tell a random target from one outside the class."""
@@ -75,7 +73,7 @@ class Attempt:
             except Unrepeatable as error:
                 if self.stack.recheck is None or self.stack.recheck.then != "approximate" or spec.kind == "membership":
                     raise self._reported(error) from None
-                spec = replace(spec, kind="approximate", tolerance=spec.tolerance + _WIDER * error.gap)
+                spec = replace(spec, kind="approximate", tolerance=spec.tolerance + WIDER * error.gap)
                 learner = in_noise(learner)
                 self.stack.rechecker.spec = spec
                 if self.stack.near is not None:

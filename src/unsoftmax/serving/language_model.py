@@ -18,12 +18,10 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument, UnsoftmaxError
 from unsoftmax.models.base import Array
 from unsoftmax.serving.llama import Llama
+from unsoftmax.serving.open_inference import LARGEST_BODY
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-
-_LARGEST_BODY = 64 * 2**20
-"""A request of 256 long prompts is far below; larger ones are refused before they are read."""
 
 _LONGEST = 4096
 """Tokens of a prompt at most."""
@@ -258,8 +256,8 @@ def application(service: LanguageService) -> Starlette:
         body = b""
         async for piece in request.stream():
             body += piece
-            if len(body) > _LARGEST_BODY:
-                return error(f"a request may have {_LARGEST_BODY} bytes at most", 413)
+            if len(body) > LARGEST_BODY:
+                return error(f"a request may have {LARGEST_BODY} bytes at most", 413)
         try:
             return JSONResponse(service.answer(request.url.path, body))
         except (UnsoftmaxError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as problem:

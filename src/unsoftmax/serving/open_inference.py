@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _DATATYPES = {"float64": "FP64", "float32": "FP32", "float16": "FP16"}
 _FORMATS = {datatype: name for name, datatype in _DATATYPES.items()}
-_LARGEST_BODY = 64 * 2**20
+LARGEST_BODY = 64 * 2**20
 """A request of 256 long sequences is far below; larger ones are refused before they are read."""
 
 _HEADER = "Inference-Header-Content-Length"
@@ -162,8 +162,8 @@ def application(service: Service) -> Starlette:
         body = b""
         async for piece in request.stream():
             body += piece
-            if len(body) > _LARGEST_BODY:
-                return error(f"a request may have {_LARGEST_BODY} bytes at most", 413)
+            if len(body) > LARGEST_BODY:
+                return error(f"a request may have {LARGEST_BODY} bytes at most", 413)
         try:
             answer, length = service.infer(body, request.headers.get(_HEADER))
         except (UnsoftmaxError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as problem:

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.precision import UNIT
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
-
-UNIT = 2.0**-53
-"""Half a unit in the last place of float64: the largest error of one rounding."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ _APPROACH = 0.5
 _TRIMS = 3
 """Rounds in which spoiled answers are left out: each shows smaller ones."""
 
-_OUTLYING = 5.0
+OUTLYING = 5.0
 """Misfit of an answer over the median one beyond which it is spoiled: Gaussian errors in eight numbers never are."""
 
 
@@ -61,7 +61,7 @@ def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> 
     for _ in range(_TRIMS):
         S = expit(F @ fit.theta.T - log_k[:, None])
         rest = np.sqrt(np.mean((Y - S @ fit.R.T) ** 2, axis=1))
-        good = rest <= max(clear, _OUTLYING * float(np.median(rest)))
+        good = rest <= max(clear, OUTLYING * float(np.median(rest)))
         if np.array_equal(good, kept) or (~good).sum() > most:
             break
         kept = good

@@ -19,29 +19,17 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
-from unsoftmax.verify.layers import near_ties
+from unsoftmax.verify.layers import MOST_CLAIMED, NEAR_TIES, REACH, SLACK, near_ties
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
 
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 """Random sequences of each length, as for layers."""
 
-_NEAR_TIES = 14
-"""Contexts in which scores nearly tie, as for layers."""
-
-_SLACK = 1000.0
-"""Gap over the rounding of endless query tokens that a right model may show: scores magnify it."""
-
-_REACH = 10.0
-"""Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter leaves."""
-
-_MOST_CLAIMED = 0.05
-"""Answers further off belong to another layer, whatever was claimed."""
-
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks: contexts, and their query tokens alone, at every length."""
-    contexts = sum(count for n, count in _RANDOM.items() if n <= spec.domain.length_limit) + _NEAR_TIES
+    contexts = sum(count for n, count in _RANDOM.items() if n <= spec.domain.length_limit) + NEAR_TIES
     return 2 * len(LENGTHS["full"]) * contexts
 
 
@@ -71,7 +59,7 @@ def check(model: LayerBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
             if name == "near ties":
                 stated = statements(layer, errors_of(moved, wrong, y), f"{len(X)} fresh contexts with near ties")
         noise = far.noise / scale if scale else 1.0
-        bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * allows.relative_error, _MOST_CLAIMED))
+        bound = max(SLACK * math.sqrt(spec.dim) * noise, min(REACH * reach * allows.relative_error, MOST_CLAIMED))
         words = "max gap relative to what attention adds because of the context, at endless query tokens"
         found.append(Claim(name, min(bound, 0.1), gap, statement=words))
     return Checked(tuple(found), stated)

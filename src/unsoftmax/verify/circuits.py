@@ -15,6 +15,8 @@ from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import CLAIMED
+from unsoftmax.verify.layers import REACH
 from unsoftmax.verify.plan import Checked, Plan
 from unsoftmax.verify.stated import errors_of, moves, statements
 
@@ -23,12 +25,6 @@ PROMPTS = 24
 
 _SLACK = 1e6
 """Gap over the rounding of the answers: places known to 1e-10 leave as much in long prompts."""
-
-_REACH = 10.0
-"""Largest gap of a prompt's many logits over the root mean square that the stated error of a parameter leaves."""
-
-_MOST_CLAIMED = 1e-6
-"""Largest gap that a stated error excuses: learned models are exact to 1e-9, answers further off are another's."""
 
 
 def check(model: TokenLayer, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -49,7 +45,7 @@ def check(model: TokenLayer, spec: OracleSpec, seed: int, allows: Allowance) -> 
     errors = errors_of(moved, gap @ model.basis.T, y @ model.basis.T)
     # Mean squares over d coordinates of what the stated error of every parameter moves, as a logit of V.
     reach = np.sqrt(max(m.max() for m in moved.values()) * model.width / model.vocabulary) / size
-    bound = max(_SLACK * max(spec.eps, rounding_unit(y)), min(_REACH * reach * allows.relative_error, _MOST_CLAIMED))
+    bound = max(_SLACK * max(spec.eps, rounding_unit(y)), min(REACH * reach * allows.relative_error, CLAIMED))
     found = Claim(
         "random prompts",
         bound,

@@ -11,6 +11,20 @@ from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
+ROUNDINGS = 100.0
+"""Units of rounding, of an answer or of a head's W, that a gap may reach, times the root of the dimension where
+errors of the scores add up over the coordinates: right models stay an order of magnitude below."""
+
+CLAIMED = 1e-6
+"""Most relative error that a learner may claim for itself where the answers use all digits of float64: more is no
+recovery of such a target."""
+
+ONE_TOKEN = 16
+"""Fresh single tokens: they see only the values, or the network alone."""
+
+PER_LENGTH = 12
+"""Fresh random sequences of each length: three at each of the four sizes of tokens."""
+
 
 def inside(tokens: Array, limit: float) -> Array:
     """Tokens (batch, N, d), those longer than the limit shortened to it."""

@@ -14,14 +14,15 @@ import math
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit
-from unsoftmax.learners.core.base import DUST, Allowance, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
-from unsoftmax.verify.gaps import amplification, representable
+from unsoftmax.verify.gaps import ROUNDINGS, amplification, representable
 from unsoftmax.verify.head_ties import free_of_others, head_ties, sensitivity, tying_ones
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, norms_in_words, sent_norms
@@ -41,7 +42,7 @@ _TIES = 32
 _TIES_PER_HEAD = 6
 """Near ties of each head at least, however many heads share `_TIES`: `_CONFIDENCE` counts on six gaps."""
 
-_HIDDEN = 1e-6
+HIDDEN = 1e-6
 """Most of a gap on single tokens, relative to the values, that passes for the rounding of a narrower format than was
 declared: a dozen or so units of float32 rounding."""
 
@@ -65,17 +66,9 @@ _HEARD = 1e-12
 """Least bound of a gap, relative to all values, where no head found has a value: thousands of units of float64
 rounding, and a head this weak is no head of float64 answers."""
 
-_SCORES = 1e-8
-"""Least bound of the relative error of a head's W, as near ties show it, and of the scores of a head whose W is 0: half
-the digits of float64."""
-
 _UNVERIFIABLE = 0.1
 """A head whose bound, which grows with the rounding of the others, exceeds this relative error is reported as one that
 cannot be verified: not one digit of its W is seen."""
-
-_ROUNDING = 1e2
-"""Units of what rounding alone leaves, of an answer or of a head's W, that a gap may reach: the model's own errors add
-up over heads and dimensions."""
 
 _LAST_DIGITS = 30.0
 """Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
@@ -129,7 +122,7 @@ def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
         y = yield Probes(representable(sphere(rng, (number, length, spec.dim)) * norm), phase="verify")
         largest = max(largest, float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) / norm)
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
-    return Claim("no head", DUST, largest, statement=statement)
+    return Claim("no head", ARITHMETIC, largest, statement=statement)
 
 
 def _function(
@@ -153,9 +146,9 @@ def _function(
     # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
     declared = max(rounding_unit(np.concatenate(answers)), spec.eps)
     hidden = float((np.maximum(single - 2 * spec.tolerance, 0) / size).max())
-    noise = max(declared, min(hidden, _HIDDEN) if hidden > _NARROW else 0.0)
+    noise = max(declared, min(hidden, HIDDEN) if hidden > _NARROW else 0.0)
     tolerance = spec.tolerance / float(size.min())
-    bound = min(max(_FUNCTION, 10 * _ROUNDING * noise, 4 * tolerance, claimed), 0.1)
+    bound = min(max(_FUNCTION, 10 * ROUNDINGS * noise, 4 * tolerance, claimed), 0.1)
     alone = max(1e-5, 100 * declared, 4 * tolerance)
     found = [Claim("one-token answers", alone, float((single / size).max()), statement="gap on fresh vectors")]
     if gaps:
@@ -223,7 +216,7 @@ def _ties(
         typical = float(np.median((allowed[h] / rate)[tying]))
         rate = np.maximum(rate, allowed[h] / typical)
         seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h] - granted[h], 0) / rate).max())
-        bound = max(_SCORES, _ROUNDING * typical, float(np.median((granted[h] / rate)[tying])))
+        bound = max(HALF_DIGITS, ROUNDINGS * typical, float(np.median((granted[h] / rate)[tying])))
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {number} near ties of this head show it"
         if bound > _UNVERIFIABLE:
@@ -257,7 +250,7 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     # sigma(t) - 1/2 is t/4.
     seen = 4 * float((gap / np.maximum(np.abs(z @ model.v[h]), 1e-300)).max())
     statement = f"scores of head {h + 1}, whose W is 0, at {_SILENT} fresh pairs of tokens of length {length:.2g}"
-    return Claim(f"head {h + 1}", max(_SCORES, _ROUNDING * noise), seen, statement=statement)
+    return Claim(f"head {h + 1}", max(HALF_DIGITS, ROUNDINGS * noise), seen, statement=statement)
 
 
 def _size(model: MultiHead, tokens: Array) -> Array:

@@ -14,12 +14,15 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.learners.behind.far import Far
+from unsoftmax.learners.behind.rows import OFF
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import ROUNDINGS
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import faint
@@ -39,18 +42,9 @@ _LONGER = 2.0**10
 _SILENT = 16
 """Fresh pairs at which every head found is off: a head that was missed is on in half of them."""
 
-_OFF = 45.0
-"""Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
-
-_SCORES = 1e-8
-"""Bound, in float64, of the gap of a score: half of its digits; other formats have 1e6 units of their rounding."""
-
 _QUIET = 1e-11
 """Bound, in float64, of what is heard where all heads are off, relative to the network's answers; other formats have
 1e4 units of their rounding."""
-
-_ROUNDING = 1e2
-"""Units of rounding, beside the loudest head, that the scores of a weak one may be off."""
 
 _UNREADABLE = 1.0
 """Stands for the gap of a score that cannot be read at all."""
@@ -82,7 +76,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         own = float(np.sqrt(np.mean(answers**2)))
         # Where the network hardly answers, rounding hides the score; a weak head is loud beside itself.
         clear = answers > 1e-3 * own
-        hidden = _ROUNDING * spec.eps * scale / max(own, 1e-300)
+        hidden = ROUNDINGS * spec.eps * scale / max(own, 1e-300)
         lowest = int(np.argmin(np.where(clear, wanted, np.inf)))
         small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
         statement = (
@@ -98,7 +92,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
             scores = _scores_of(h, X)
             own_errors = implied(model, scores, np.nan_to_num((t - wanted)[clear], nan=_UNREADABLE), rng)
             errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
-        bound = max(_SCORES, 1e6 * spec.eps, hidden)
+        bound = max(HALF_DIGITS, 1e6 * spec.eps, hidden)
         found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
     b = _queries(model, None, _SILENT, rng)
     a = _pairs(model, b, None, rng)
@@ -148,11 +142,11 @@ def _queries(model: HeadsBehind, h: int | None, number: int, rng: np.random.Gene
 
 
 def _pairs(model: HeadsBehind, b: Array, h: int | None, rng: np.random.Generator) -> Array:
-    """a (n, d) with scores -_OFF or below for all heads but h, and about +-1.5 for head h; long in other directions."""
+    """a (n, d) with scores -OFF or below for all heads but h, and about +-1.5 for head h; long in other directions."""
     rows = []
     for query in b:
         w = model.W @ query
-        target = -_OFF * rng.uniform(1.0, 2.0, model.heads)
+        target = -OFF * rng.uniform(1.0, 2.0, model.heads)
         if h is not None:
             target[h] = rng.uniform(-1.5, 1.5)
         dual = np.linalg.pinv(w)

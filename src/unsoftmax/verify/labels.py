@@ -21,6 +21,7 @@ from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.layers import LENGTH
 from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _HEADS = (SingleHead, LowRankHead, MultiHead)
@@ -32,9 +33,6 @@ _ONE_TOKEN = 24
 _SEVERAL = 72
 """Fresh labels of short sequences beside the boundary: three times as many, since they see the scores too. With all 96
 right, epsilon is 4.7 % at 99 % confidence."""
-
-_LENGTH = 4
-"""Tokens of these sequences, where the domain allows: one query token beside three."""
 
 _LONG = {34: 8, 300: 8}
 """How many of these sequences are longer, where the domain allows: a rule that starts at some length shows there. With
@@ -97,7 +95,7 @@ def _counts(spec: OracleSpec) -> dict[int, int]:
     if limit < 2:
         return {1: _ONE_TOKEN}
     longer = {length: count for length, count in _LONG.items() if length <= limit}
-    return {1: _ONE_TOKEN, int(min(_LENGTH, limit)): _SEVERAL - sum(longer.values()), **longer}
+    return {1: _ONE_TOKEN, int(min(LENGTH, limit)): _SEVERAL - sum(longer.values()), **longer}
 
 
 def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:

@@ -30,28 +30,28 @@ _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 """Random sequences of each length: two of the short ones, and one of lengths at which windows or caches of a served
 model would show."""
 
-_NEAR_TIES = 14
+NEAR_TIES = 14
 """Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
 
-_LENGTH = 4
+LENGTH = 4
 """Tokens of a sequence with near ties: the last, and three that tie with it; one of small weight goes before them where
 the domain allows it."""
 
-_SLACK = 1000.0
+SLACK = 1000.0
 """Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
 projections, norms and weights alike."""
 
-_REACH = 10.0
+REACH = 10.0
 """Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter leaves."""
 
-_MOST_CLAIMED = 0.05
+MOST_CLAIMED = 0.05
 """Weights may be unknown along weak directions; answers that far off would belong to another layer."""
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     longer = sum(n for length, n in _RANDOM.items() if length <= spec.domain.length_limit)
-    return _ONE_TOKEN + longer + _NEAR_TIES * (spec.domain.length_limit >= _LENGTH)
+    return _ONE_TOKEN + longer + NEAR_TIES * (spec.domain.length_limit >= LENGTH)
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -77,7 +77,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
                 stated = statements(
                     model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties"
                 )
-        bound = max(_SLACK * math.sqrt(spec.dim) * noise, min(_REACH * reach * allows.relative_error, _MOST_CLAIMED))
+        bound = max(SLACK * math.sqrt(spec.dim) * noise, min(REACH * reach * allows.relative_error, MOST_CLAIMED))
         found.append(Claim(name, min(bound, 0.1), gap, statement=_statement(name, sizes, spec)))
     return Checked(tuple(found), stated)
 
@@ -98,7 +98,7 @@ def _designs(
             sphere(rng, (_RANDOM[n], n, spec.dim)) * norms[start : start + _RANDOM[n], None, None]
             for n, start in zip(lengths, starts, strict=False)
         ],
-        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= _LENGTH else [],
+        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= LENGTH else [],
     }
 
 
@@ -129,11 +129,11 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
 
     Heads take turns; without the first token if the domain allows only four.
     """
-    levels = rng.uniform(-1.5, 1.5, (_NEAR_TIES, _LENGTH - 1))
-    if spec.domain.length_limit > _LENGTH:
-        levels = np.hstack([faint((_NEAR_TIES, 1), rng), levels])
+    levels = rng.uniform(-1.5, 1.5, (NEAR_TIES, LENGTH - 1))
+    if spec.domain.length_limit > LENGTH:
+        levels = np.hstack([faint((NEAR_TIES, 1), rng), levels])
     others = levels.shape[1]
-    tokens = sphere(rng, (_NEAR_TIES, others + 1, spec.dim)) * size
+    tokens = sphere(rng, (NEAR_TIES, others + 1, spec.dim)) * size
     normed = isinstance(model, AttentionLayer) and model.norm in ("pre", "rms")
     if normed:
         assert isinstance(model, AttentionLayer)
@@ -145,8 +145,8 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     ordered = isinstance(model, AttentionLayer) and model.ordered
     for i in range(others):
         directions = _directions(model, q, others - i if ordered else 0)
-        turns = np.arange(_NEAR_TIES * others) % len(directions)
-        u = directions[turns[i * _NEAR_TIES : (i + 1) * _NEAR_TIES], np.arange(_NEAR_TIES)]
+        turns = np.arange(NEAR_TIES * others) % len(directions)
+        u = directions[turns[i * NEAR_TIES : (i + 1) * NEAR_TIES], np.arange(NEAR_TIES)]
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
         wanted = (np.einsum("bd,bd->b", u, q) + levels[:, i]) / lengths
         tokens[:, i] = _with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=normed)

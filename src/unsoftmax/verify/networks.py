@@ -15,6 +15,7 @@ from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _FRESH = 6
@@ -25,10 +26,6 @@ _NEAR_KINKS = 6
 
 _PAIRS = 2
 """Sequences of two tokens, where the target takes them: one of the two alone decides."""
-
-_SLACK = 100.0
-"""Units of rounding, times the root of the dimension, that a gap relative to the network's size may reach where the
-learner claims less: the sums of the target and of the model round differently."""
 
 _BESIDE = 1e-3
 """Distance of a fresh vector from the kink it is put beside, in units of the radius: a kink that is off by more than
@@ -58,7 +55,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
     many = model.of(rng.standard_normal((512, spec.dim)) * (radius / math.sqrt(spec.dim)))
     size = max(float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(many**2))), 1e-300)
     gaps = np.abs(predicted - y) / size
-    bound = min(max(allows.network_error, _SLACK * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
+    bound = min(max(allows.network_error, ROUNDINGS * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
     found = [
         Claim("fresh vectors", bound, float(gaps[:_FRESH].max()), statement=f"max relative gap on {_FRESH} vectors"),
         Claim(

@@ -29,7 +29,7 @@ PROMPTS = 8
 TOPS = 256
 """Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
 
-_COLUMNS = 64
+COLUMNS = 64
 """Tokens beyond twice the width that a fresh prompt is asked about where they must be chosen."""
 
 _SLACK = 8.0
@@ -50,7 +50,7 @@ def count(spec: OracleSpec, heads: Count) -> Count:
         return PROMPTS, PROMPTS
     vocabulary, shown = spec.vocabulary or 0, spec.outputs or 2
     fewest, most = (
-        output_layer_requests_per_prompt(columns, shown) for columns in (min(vocabulary, 2 + _COLUMNS), vocabulary)
+        output_layer_requests_per_prompt(columns, shown) for columns in (min(vocabulary, 2 + COLUMNS), vocabulary)
     )
     return PROMPTS * fewest, PROMPTS * most
 
@@ -116,7 +116,7 @@ def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> As
         return rows[:, here], _recentred(model.basis[:, there]) if len(both) else model.basis[:, :0]
     columns = np.arange(model.vocabulary)
     if spec.shows == "chosen":
-        columns = rng.choice(columns, min(model.vocabulary, 2 * model.width + _COLUMNS), replace=False)
+        columns = rng.choice(columns, min(model.vocabulary, 2 * model.width + COLUMNS), replace=False)
     rows = yield from read(spec, random_prompts(spec, PROMPTS, rng), columns, "verify")
     basis = model.basis[:, columns]
     return rows, _recentred(basis) if spec.shows == "chosen" else basis

@@ -20,20 +20,14 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.gaps import CLAIMED, ONE_TOKEN, PER_LENGTH, ROUNDINGS, representable
 from unsoftmax.verify.plan import Checked, Count, Statement
 from unsoftmax.verify.sent import long_sequences
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.values import lengths
 
-_PER_LENGTH = 12
-"""Fresh sequences of each length, three at each of four sizes of tokens."""
-
 _FOUR = 48
 """Fresh sequences of four tokens, which say what error of W and v the gaps speak of."""
-
-_SINGLE = 16
-"""Fresh single tokens."""
 
 _SIZES = (0.25, 1.0, 4.0, 16.0)
 """Lengths of tokens that take turns: powers have no size of their own, other kernels do."""
@@ -47,24 +41,18 @@ _CANCELLING = 100.0
 _ALIVE = 2.0**-10
 """Score over |W| |x| |q| below which a sequence is left out: rounding decides what a head with weights of 0 answers."""
 
-_SLACK = 100.0
-"""Units of noise, times the root of the dimension, that a gap may reach, as for other heads."""
-
-_MOST_CLAIMED = 1e-6
-"""Most relative error that a learner may claim for itself, as for other heads."""
-
 
 def count(spec: OracleSpec) -> Count:
     """Fewest and most fresh queries: single tokens on which the head is dead are left out."""
-    longer = sum(long_sequences(spec, _PER_LENGTH).values())
-    several = _PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
-    return several, _SINGLE + several
+    longer = sum(long_sequences(spec, PER_LENGTH).values())
+    several = PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
+    return several, ONE_TOKEN + several
 
 
 def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh sequences of all lengths and compare; gaps are measured by how far an error of W would move them."""
     rng = np.random.default_rng([seed, 0x9038E5])
-    plan = [(1, _SINGLE), *((n, _PER_LENGTH) for n in lengths(spec)), *long_sequences(spec, _PER_LENGTH).items()]
+    plan = [(1, ONE_TOKEN), *((n, PER_LENGTH) for n in lengths(spec)), *long_sequences(spec, PER_LENGTH).items()]
     tokens = [_drawn(model, spec, length, count, rng) for length, count in plan]
     asked = [part for part in tokens if len(part)]
     answers = []
@@ -82,7 +70,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
         stated = statements(model, errors, f"{_FOUR} fresh sequences of four tokens")
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     exact = unit < 1e-12 and noise == 0
-    bound = max(_SLACK * math.sqrt(spec.dim) * unit, min(allows.relative_error, _MOST_CLAIMED if exact else 0.1))
+    bound = max(ROUNDINGS * math.sqrt(spec.dim) * unit, min(allows.relative_error, CLAIMED if exact else 0.1))
     shown = ", ".join(str(part.shape[1]) for part in asked)
     sizes = ", ".join(f"{s:g}" for s in _SIZES)
     words = f"error of W that would leave the gaps on fresh sequences of lengths {shown}, tokens of norms {sizes}"

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.noise import COARSE, LARGEST_SHORT
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
@@ -30,13 +31,6 @@ not a limit."""
 _MEASURED = 2.0
 """Bound of the largest gap over what is allowed where the precision was measured: a measured deviation is no limit of
 single answers."""
-
-_COARSE = 1e-4
-"""Noise, relative to the answer's size, above which its format may be float16, whose rounding is 5e-4."""
-
-_LARGEST_SHORT = 2.0**12
-"""Answers up to here fit into float16, whose largest number is 65504, with a factor of 16 to spare for the sums
-inside."""
 
 _EXACT = 1 + 1e-6
 """An answer at the very end of its tolerance must pass, rounding of this file's own sums included."""
@@ -70,9 +64,9 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
 
 def _inside_format(model: Model, spec: OracleSpec, precision: Precision) -> OracleSpec:
     """The spec with a norm limit at which answers of a coarse format, float16 perhaps, do not overflow."""
-    if precision.noise.relative < _COARSE:
+    if precision.noise.relative < COARSE:
         return spec
-    limit = min(spec.domain.norm_limit, _LARGEST_SHORT / float(np.linalg.norm(model.v)))  # type: ignore[attr-defined]
+    limit = min(spec.domain.norm_limit, LARGEST_SHORT / float(np.linalg.norm(model.v)))  # type: ignore[attr-defined]
     return replace(spec, domain=replace(spec.domain, max_norm=limit))
 
 

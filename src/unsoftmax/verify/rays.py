@@ -20,6 +20,7 @@ from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import FAINTEST
@@ -33,9 +34,6 @@ _DIRECTIONS = 6
 
 _CHECKS = 16
 """Sequences of several lengths along these directions."""
-
-_SLACK = 100.0
-"""Bound over rounding: fresh sequences of a right W stay an order of magnitude below it."""
 
 _FURTHEST = 2.0**10
 """Most that a query token is lengthened for strong scores: one that hardly scores in a direction is left as it is."""
@@ -59,7 +57,7 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
     best = np.argsort(-np.abs(c), kind="stable")[: _DIRECTIONS // 2]
     best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
-    bound = min(max(_SLACK * math.sqrt(spec.dim) * spec.eps, allows.relative_error), 0.1)
+    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * spec.eps, allows.relative_error), 0.1)
     lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
     gaps: list[Array] = []
     asked: list[tuple[Array, Array]] = []

@@ -23,11 +23,9 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.layers import NEAR_TIES, SLACK
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.ties import faint
-
-FROZEN = 14
-"""Frozen contexts, heads taking turns in nearly tying."""
 
 ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
 """Ordinary sequences by length: one each of lengths at which windows or caches of a served model would show."""
@@ -42,9 +40,6 @@ _KINKS = 3
 """Contexts that may be drawn again where networks are unknown: near a kink of a ReLU the extrapolation is off, for one
 of a hundred; a head that is wrong shows in most, and in those drawn again."""
 
-_SLACK = 1000.0
-"""Gap over rounding that a right model may show: scores magnify roundings, and so does every layer."""
-
 _MOST_CLAIMED = 1e-3
 """Largest stated error that widens the bound: answers further off belong to another stack."""
 
@@ -54,10 +49,10 @@ def count(spec: OracleSpec, heads: Count) -> Count:
     contexts at every length, with and without the frozen tokens."""
     limit = spec.domain.length_limit
     called, behind = (
-        FROZEN + sum(n for length, n in ORDINARY.items() if length <= limit),
+        NEAR_TIES + sum(n for length, n in ORDINARY.items() if length <= limit),
         2 * len(EXTRAPOLATED[spec.dtype]),
     )
-    contexts = FROZEN + sum(tokens < limit for tokens in LONG)
+    contexts = NEAR_TIES + sum(tokens < limit for tokens in LONG)
     return min(called, behind * contexts), max(called, behind * (contexts + _KINKS))
 
 
@@ -85,13 +80,13 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
         beta = np.zeros(d) if model.beta is None else model.beta
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
     far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], places=True)
-    gap, size, noise = yield from _gaps(model, far, spec, FROZEN, rng)
-    tokens = [_TOKENS] * FROZEN
+    gap, size, noise = yield from _gaps(model, far, spec, NEAR_TIES, rng)
+    tokens = [_TOKENS] * NEAR_TIES
     if model.networks == "unknown":
         tokens += [n for n in LONG if n < spec.domain.length_limit]
-        for n in tokens[FROZEN:]:
+        for n in tokens[NEAR_TIES:]:
             gap = np.append(gap, (yield from _gaps(model, far, spec, 1, rng, n))[0])
-    bound = min(max(_SLACK * noise / size, claimed), 0.1)
+    bound = min(max(SLACK * noise / size, claimed), 0.1)
     bent = gap > bound
     if model.networks == "unknown" and 0 < bent.sum() <= _KINKS:
         for i in np.flatnonzero(bent):
@@ -182,6 +177,6 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
         size = max(float(np.sqrt(np.mean((y - kept) ** 2))), 1e-300)
         noise = max(noise, rounding_unit(y))
         worst = max(worst, float(np.abs(model(X) - y).max()) / size)
-    bound = min(max(_SLACK * noise, claimed), 0.1)
+    bound = min(max(SLACK * noise, claimed), 0.1)
     statement = "max gap relative to what the layers add, on ordinary sequences"
     return Claim("ordinary sequences", bound, worst, statement=statement)

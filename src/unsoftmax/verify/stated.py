@@ -19,6 +19,7 @@ from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, UNKNOWN, Ou
 from unsoftmax.learners.single.measure import NOTHING
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
+from unsoftmax.precision import UNIT
 from unsoftmax.results.recovery import Claim
 from unsoftmax.verify.plan import Checked, Statement
 
@@ -49,9 +50,6 @@ OTHER_PARAMETERS = "error of other parameters"
 
 _LOST = 0.1
 """An offset (c, a constant) whose error beside itself may be larger is lost in the noise, and is said to be."""
-
-_ROUNDING = 0.5 * float(np.finfo(np.float64).eps)
-"""Rounding of an answer."""
 
 _OFFSETS = ("c", "constant", "beta")
 
@@ -92,7 +90,7 @@ def implied(model: Model, predict: Predict, gaps: Array, rng: np.random.Generato
 
 def errors_of(moved: dict[str, Array], gaps: Array, answers: Array) -> dict[str, float]:
     """The same from the moves of the answers. Gaps that happen to be 0 are of the size of the answers' own rounding."""
-    seen = np.maximum(_mean_square(gaps), float(np.mean(answers**2)) * _ROUNDING**2)
+    seen = np.maximum(_mean_square(gaps), float(np.mean(answers**2)) * UNIT**2)
     return {name: _ratio(seen, square) for name, square in moved.items()}
 
 

@@ -21,14 +21,10 @@ from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH, ROUNDINGS
+from unsoftmax.verify.heads import HIDDEN
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.ties import faint as faint_scores
-
-_ONE_TOKEN = 16
-"""Fresh single ids: they see only the values."""
-
-_PER_LENGTH = 12
-"""Fresh random sequences of each length, and repeated ones of each of theirs."""
 
 _LENGTHS = (2, 3, 5, 8, 13, 21, 34)
 """Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
@@ -64,12 +60,6 @@ _POOL = 64
 _COPIES = 16
 """Most copies of a weak token by which it may tie with strong ones: they lift a score by log 16 = 2.8."""
 
-_HIDDEN_FLOAT32 = 1e-6
-"""Gap of single ids that passes for a target that computes in float32 without saying so."""
-
-_SLACK = 100.0
-"""Units of rounding, relative to the largest value, that an answer may be off beyond the model's stated error."""
-
 _COARSEST = 0.05
 """No stated error excuses a gap of more than this share of the values' spread."""
 
@@ -87,15 +77,15 @@ def queries(spec: OracleSpec) -> int:
     ties = [n for n in _TIE_LENGTHS if n <= spec.domain.length_limit]
     repeated = [n for n in _REPEATED_LENGTHS if n <= spec.domain.length_limit]
     faint = [n for n in _FAINT_LENGTHS if n <= spec.domain.length_limit]
-    return _ONE_TOKEN + _PER_LENGTH * (len(fit) + len(repeated)) + _TIES * (len(ties) + len(faint))
+    return ONE_TOKEN + PER_LENGTH * (len(fit) + len(repeated)) + _TIES * (len(ties) + len(faint))
 
 
 def _lengths(spec: OracleSpec) -> list[tuple[int, int]]:
     """Lengths of random sequences and how many of each."""
     limit = spec.domain.length_limit
-    found = [(n, _PER_LENGTH) for n in _LENGTHS if n <= limit]
+    found = [(n, PER_LENGTH) for n in _LENGTHS if n <= limit]
     if limit >= _LENGTHS[-1]:
-        half = _PER_LENGTH // 2
+        half = PER_LENGTH // 2
         found[-1:] = [(_LENGTHS[-1], half), (int(min(_LONGEST, limit)), half)]
     return found
 
@@ -105,7 +95,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     head = _head(model)
     rng = np.random.default_rng([seed, 0x70C3])
     known = head.known
-    rounds = [("one token", Probes(rng.choice(known, (_ONE_TOKEN, 1)), phase="verify"))]
+    rounds = [("one token", Probes(rng.choice(known, (ONE_TOKEN, 1)), phase="verify"))]
     rounds += [("random", Probes(rng.choice(known, (k, head.length or n)), phase="verify")) for n, k in _lengths(spec)]
     rounds += [
         ("near ties", near_ties(head, spec, head.length or n, rng))
@@ -120,8 +110,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     spread = float(np.ptp(head.values[known]))
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     alone = float(np.abs(answers[0] - head(rounds[0][1].tokens)).max())
-    noise = 2 * spec.tolerance + _SLACK * unit * float(np.abs(head.values[known]).max())
-    noise += min(alone, _HIDDEN_FLOAT32 * spread) + 2 * decimal_error(np.concatenate(answers))
+    noise = 2 * spec.tolerance + ROUNDINGS * unit * float(np.abs(head.values[known]).max())
+    noise += min(alone, HIDDEN * spread) + 2 * decimal_error(np.concatenate(answers))
     claims = []
     for name in ("one token", "random", "near ties", "repeated", "faint"):
         parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
@@ -187,7 +177,7 @@ def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Gen
 
 def repeated(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     """[j, i, j] or [i, i, j, j]: the last token also stands where it is not last, so its place must not matter."""
-    i, j = rng.choice(head.known, (2, _PER_LENGTH))
+    i, j = rng.choice(head.known, (2, PER_LENGTH))
     if head.length:
         return Probes(np.stack([i, j], axis=1), phase="verify")
     return Probes(np.stack([j, i, j] if length == 3 else [i, i, j, j], axis=1), phase="verify")

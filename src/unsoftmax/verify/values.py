@@ -17,11 +17,21 @@ import numpy as np
 from unsoftmax.inversion import rounding_unit as format_eps
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import amplification, by_size, representable, residual
+from unsoftmax.verify.gaps import (
+    CLAIMED,
+    ONE_TOKEN,
+    PER_LENGTH,
+    ROUNDINGS,
+    amplification,
+    by_size,
+    representable,
+    residual,
+)
 from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.sent import (
     LONG,
@@ -35,12 +45,6 @@ from unsoftmax.verify.sent import (
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import NEAR_TIES, near_ties, typical_norm
 
-_ONE_TOKEN = 16
-"""Fresh single tokens: they see only the values, or the network alone."""
-
-_PER_LENGTH = 12
-"""Fresh random sequences of each length: three at each of the four sizes of tokens."""
-
 _PER_LENGTH_BEHIND_NETWORK = 8
 """Fresh random sequences of each length for a model with a network, which is tested at one size of tokens."""
 
@@ -51,21 +55,9 @@ _HIDDEN_FLOAT32 = 1e-5
 """Relative gap of single tokens that passes for a target that computes in float32 without saying so: about 100 units of
 its eps."""
 
-_HIDDEN_ROUNDING = 1e-8
-"""Relative gap of single tokens that passes for rounding where the answers use all digits of float64: half of these
-digits."""
-
-_MOST_CLAIMED = 1e-6
-"""Most relative error that a learner may claim for itself where the answers use all digits of float64: more is no
-recovery of such a target."""
-
 _SIZES = (0.25, 1.0, 4.0, 16.0)
 """Sizes of tokens, in units of those whose scores are of order one, that take turns: from nearly uniform weights to
 saturated ones."""
-
-_SLACK = 100.0
-"""Units of noise, times the root of the dimension for sequences, that a relative gap may reach: the scores' errors add
-up over the coordinates."""
 
 _NETWORK_SLACK = 3.0
 """A network's residual is stated relative to its answers at standard normal inputs; elsewhere these may be smaller."""
@@ -73,8 +65,8 @@ _NETWORK_SLACK = 3.0
 
 def queries(spec: OracleSpec, network: bool = False) -> int:
     """How many fresh queries a verification asks, of a model with a learned `network` or without."""
-    per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
-    return _ONE_TOKEN + random_queries(spec, per_length) + NEAR_TIES * (spec.domain.length_limit >= 2)
+    per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
+    return ONE_TOKEN + random_queries(spec, per_length) + NEAR_TIES * (spec.domain.length_limit >= 2)
 
 
 def random_queries(spec: OracleSpec, per_length: int) -> int:
@@ -92,7 +84,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = typical_norm(model, spec, rng)
     network = _NETWORK_SLACK * allows.network_error
-    per_length = _PER_LENGTH_BEHIND_NETWORK if network else _PER_LENGTH
+    per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
     sizes = token_sizes(scale, spec, network=network > 0)
     seen = yield from _compared(model, spec, sizes, per_length, rng)
     norms = [scale] if network else sent_norms(scale, spec)
@@ -103,14 +95,14 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     noise = max(written, spec.eps)
     # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
     exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
-    unexplained = _HIDDEN_ROUNDING if exact else _HIDDEN_FLOAT32
+    unexplained = HALF_DIGITS if exact else _HIDDEN_FLOAT32
     # A network states its own error; what else would show on one token is noise that the target has not declared.
     hidden = 0.0 if network else min(seen.one_token, unexplained)
     # A declared tolerance is in the answer itself, and through unit vectors in every entry of v.
     declared = seen.tolerance * (1 + scale * math.sqrt(spec.dim))
-    claimed = max(network, min(allows.relative_error, _MOST_CLAIMED if exact else 0.1))
-    bound = min(max(_SLACK * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
-    single = max(network or unexplained, _SLACK * noise, min(declared, 0.1))
+    claimed = max(network, min(allows.relative_error, CLAIMED if exact else 0.1))
+    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * max(noise, hidden, seen.tolerance), claimed), 0.1)
+    single = max(network or unexplained, ROUNDINGS * noise, min(declared, 0.1))
     stated = statements(model, seen.errors, f"{NEAR_TIES} fresh sequences with near ties")
     found = _claims(seen, single, bound, f"{per_length} fresh sequences of each length {_said(spec)}", sizes)
     gap = by_size(np.concatenate([model(tokens) for tokens in far]), answers, len(norms)) if far else 0.0
@@ -142,7 +134,7 @@ def _compared(
     model: Model, spec: OracleSpec, sizes: list[float], per_length: int, rng: np.random.Generator
 ) -> Asking[_Seen]:
     """Ask single tokens, random sequences of every length and near ties, at tokens of several sizes."""
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * spread(sizes, _ONE_TOKEN), spec)
+    one = representable(sphere(rng, (ONE_TOKEN, 1, spec.dim)) * spread(sizes, ONE_TOKEN), spec)
     y = yield Probes(one, phase="verify")
     answers = [y.ravel()]
     one_token = by_size(model(one), y, len(sizes))
@@ -170,9 +162,7 @@ def _said(spec: OracleSpec) -> str:
 
 def _claims(seen: _Seen, single: float, bound: float, tested: str, sizes: list[float]) -> Iterator[Claim]:
     """What was seen against the bounds, for single tokens and for the sequences `tested`, tokens of norms `sizes`."""
-    yield Claim(
-        "one-token answers", single, seen.one_token, statement=f"max relative gap on {_ONE_TOKEN} fresh vectors"
-    )
+    yield Claim("one-token answers", single, seen.one_token, statement=f"max relative gap on {ONE_TOKEN} fresh vectors")
     if seen.random is not None:
         statement = f"max relative gap per score on {tested}, tokens of norm {norms_in_words(sizes)}"
         yield Claim("random sequences", bound, seen.random, statement=statement)
@@ -203,13 +193,13 @@ def spread(sizes: list[float], batch: int) -> Array:
 def fresh(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Iterator[tuple[str, str, list[Array]]]:
     """The kinds of fresh sequences: name, statement, and the tokens (batch, N, d) of each round."""
     scale = typical_norm(model, spec, rng)
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale, spec)
-    yield "one-token answers", f"on {_ONE_TOKEN} fresh vectors", [one]
+    one = representable(sphere(rng, (ONE_TOKEN, 1, spec.dim)) * scale, spec)
+    yield "one-token answers", f"on {ONE_TOKEN} fresh vectors", [one]
     if spec.domain.length_limit < 2:
         return
-    longer = [representable(sphere(rng, (_PER_LENGTH, n, spec.dim)) * scale, spec) for n in lengths(spec)]
-    yield "random sequences", f"on {_PER_LENGTH} fresh sequences of each length {_said(spec)}", longer
-    far = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng)
+    longer = [representable(sphere(rng, (PER_LENGTH, n, spec.dim)) * scale, spec) for n in lengths(spec)]
+    yield "random sequences", f"on {PER_LENGTH} fresh sequences of each length {_said(spec)}", longer
+    far = long_rounds(spec, sent_norms(scale, spec), PER_LENGTH, rng)
     if far:
         yield LONG, f"on {in_words(far)}", far
     ties = representable(near_ties(model, spec, rng), spec)

@@ -15,6 +15,7 @@ from unsoftmax.adapters.callable import CallableOracle
 from unsoftmax.arguments import real
 from unsoftmax.oracles.base import Oracle, of_source
 from unsoftmax.oracles.dispatching import Tally, call, checked
+from unsoftmax.oracles.rechecking import ROUNDINGS, WIDER
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -23,12 +24,6 @@ _LENGTH = 4
 
 _TOGETHER = 4
 """Questions in one request, and at most as many requests at once."""
-
-_WIDER = 4.0
-"""Tolerance over the largest difference seen: Gaussian noise stays within it for a million answers."""
-
-_ROUNDINGS = 64.0
-"""Units of rounding, of the largest answer, that the declared number format explains: sums are ordered by the batch."""
 
 
 def steady(made: Oracle, tolerance: float | None) -> Oracle:
@@ -66,8 +61,8 @@ def _measured(made: CallableOracle) -> float:
         answers.append(first)
     found = _aligned(answers, spec)
     spread = float(np.ptp(found, axis=0).max(initial=0.0))
-    rounding = _ROUNDINGS * spec.eps * float(np.abs(found).max(initial=0.0))
-    return 0.0 if spread <= rounding else float(f"{_WIDER * spread:.1e}")
+    rounding = ROUNDINGS * spec.eps * float(np.abs(found).max(initial=0.0))
+    return 0.0 if spread <= rounding else float(f"{WIDER * spread:.1e}")
 
 
 def _questions(spec: OracleSpec) -> Probes:

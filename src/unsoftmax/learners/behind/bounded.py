@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Steps, find_scale
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.pairs import paired
@@ -18,16 +18,8 @@ from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
 from unsoftmax.spec import OracleSpec
 
-_PILOT = 6
-"""Scores read for each trial length of the query token: enough that one of them shows a length too great for most
-columns, and few beside the d^2 of the main reading."""
-
 _HALVINGS = 40
 """Halvings of a token until its scores are readable, or its segment lies in the ball."""
-
-_REPAIRS = 12
-"""Rounds in which a column with an unreadable score is asked again with a query token a third as long: 12 of them
-shorten it 3^12 = 5e5 times."""
 
 _INSIDE = 0.99
 """Rounding must not carry a token over the norm limit."""
@@ -95,7 +87,7 @@ def read_bounded(
     columns = [ball.column(size * b) for b in B]
     y = yield Probes(np.concatenate([paired(A, np.tile(b, (d, 1))).tokens for b, A in columns]), phase="main")
     answers = list(y.reshape(d, d))
-    for _ in range(_REPAIRS):
+    for _ in range(REPAIRS):
         todo = [j for j in range(d) if np.isnan(ball.scores(*columns[j], answers[j])[0]).any()]
         if not todo:
             break
@@ -120,8 +112,8 @@ def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
         nonlocal length
         b, A = ball.column(size * direction)
         length = float(np.linalg.norm(b))
-        y = yield Probes(paired(A[:_PILOT], np.tile(b, (len(A[:_PILOT]), 1))).tokens, phase="pilot")
-        t, _, _ = ball.scores(b, A[:_PILOT], y)
+        y = yield Probes(paired(A[:PILOT], np.tile(b, (len(A[:PILOT]), 1))).tokens, phase="pilot")
+        t, _, _ = ball.scores(b, A[:PILOT], y)
         return 1.0 if (np.abs(t) < 0.6 * REPAIR.readable).all() else SATURATED
 
     found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=_HALVINGS))

@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.heads.order import FELT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
@@ -18,10 +19,6 @@ from unsoftmax.spec import OracleSpec
 _VECTORS = 3
 """Random vectors at which the wirings are compared; all of them must agree, so that a coincidence at one decides
 nothing."""
-
-_SAME = 1e4
-"""Units of rounding, relative to the root mean square of the answers, within which two answers are the same: room for
-the sums of a network, and far below what a residual or a bias changes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def read_wiring(spec: OracleSpec, rng: np.random.Generator) -> Asking[Wiring]:
     y = yield Probes(np.stack([rows, np.zeros_like(rows)], axis=1), phase="pilot")
     once, twice, origin = y[:_VECTORS], y[_VECTORS:-1], float(y[-1])
     size = float(np.sqrt(np.mean(y**2)))
-    noise = _SAME * spec.eps * size + 4 * spec.tolerance
+    noise = FELT * spec.eps * size + 4 * spec.tolerance
 
     def same(a: Array, b: Array) -> bool:
         return bool(np.abs(a - b).max() <= noise)

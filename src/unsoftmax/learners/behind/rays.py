@@ -14,7 +14,8 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, SCALING, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.heads.isolation import TYPICAL_LOGIT
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import RayPairs
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -22,15 +23,9 @@ from unsoftmax.solvers.cross import negligible
 from unsoftmax.solvers.low_rank_table import completed, pivot_rows, pivots, visible_rank
 from unsoftmax.spec import OracleSpec
 
-_TYPICAL = 0.8
-"""Root mean square of the logits aimed at."""
-
 REPAIR = Repair(readable=5.0, telling=9.0)
 """Up to |t| = 5 the smaller share is 0.7 %, which costs two digits; beyond, the query token is shortened and asked
 again. Up to 9, a share of 1e-4, an answer tells how large its score is."""
-
-PILOT = 8
-"""Entries of the pilot, and of the columns after which the scale is set anew."""
 
 _VISIBLE = 1e-4
 """Typical |t| that is more than rounding along rays."""
@@ -102,15 +97,15 @@ class _Table:
 
         def look(scale: float) -> Asking[float]:
             self.lengthen(scale)
-            rows, columns = rng.integers(self.spec.dim, size=(2, PILOT))
-            t = yield from self.ask(rows, columns, np.full(PILOT, scale), "pilot")
+            rows, columns = rng.integers(self.spec.dim, size=(2, SCALING))
+            t = yield from self.ask(rows, columns, np.full(SCALING, scale), "pilot")
             readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
             if readable.mean() <= 0.5:
                 return SATURATED
             if not float(np.sqrt(np.mean(t[readable] ** 2))) > _VISIBLE:
                 return INVISIBLE
             # Unreadable entries count as large ones.
-            return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / _TYPICAL
+            return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / TYPICAL_LOGIT
 
         found = yield from find_scale(look, 1.0, Steps(limit=farthest, floor=1 / (2.0**8 * farthest)))
         if found.size == SATURATED:
@@ -146,8 +141,8 @@ class _Table:
     def fitting(self) -> float:
         """Factor on b that makes a typical score 0.8, from the entries so far: the pilot saw only a few."""
         seen = self.T[~np.isnan(self.T)]
-        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= PILOT else 0.0
-        return min(power_of_two(_TYPICAL / size * math.sqrt(2)), 4.0) if size else 1.0
+        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= SCALING else 0.0
+        return min(power_of_two(TYPICAL_LOGIT / size * math.sqrt(2)), 4.0) if size else 1.0
 
     def all_entries(self, rng: np.random.Generator) -> Asking[tuple[Array, int]]:
         """A growing block until its rank stops growing, then the columns and rows of a cross: table and rank."""

@@ -14,14 +14,14 @@ from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.corner import Misled
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import LARGE
-from unsoftmax.learners.behind.rays import PILOT, REPAIR
+from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
-from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import SATURATED, SCALING, Steps, find_scale
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
 
-_OFF = 45.0
+OFF = 45.0
 """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
 
 _PUSH = 100.0
@@ -90,7 +90,7 @@ def read_matrix(far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np
 def _targets(w: Array, h: int) -> Array:
     """Scores at b0: head h near 1, the others off by a margin that grows with how much stronger they are."""
     norms = np.linalg.norm(w, axis=1)
-    target = -_OFF * np.maximum(1.0, 0.5 * norms / norms[h])
+    target = -OFF * np.maximum(1.0, 0.5 * norms / norms[h])
     target[h] = 1.0
     return np.asarray(target)
 
@@ -145,8 +145,8 @@ def _column_length(
     d = len(b0)
 
     def look(length: float) -> Asking[float]:
-        rows = rng.integers(d, size=PILOT)
-        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (PILOT, d)), phase="pilot")
+        rows = rng.integers(d, size=SCALING)
+        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (SCALING, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
         readable = (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all()
         return float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2))) or 1e-300 if readable else SATURATED
@@ -160,9 +160,9 @@ def _column_length(
         return length
     dual = np.linalg.pinv(w)
     for _ in range(40):
-        rows = rng.integers(d, size=PILOT)
-        off = Z[rows] - 2 * _OFF * dual[:, h]
-        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (PILOT, d)), phase="pilot")
+        rows = rng.integers(d, size=SCALING)
+        off = Z[rows] - 2 * OFF * dual[:, h]
+        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (SCALING, d)), phase="pilot")
         if far.silent(y, off).all():
             return length
         length *= 0.6

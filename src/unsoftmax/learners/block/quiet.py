@@ -19,10 +19,10 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 
-_STEP = 2.0**-16
+STEP = 2.0**-16
 """Step of differences at one length, as a share of the radius: its error, and rounding over it, are both 1e-5."""
 
-_WRITTEN = 1e-3
+WRITTEN = 1e-3
 """Singular value of a rough map, over the largest, below which a direction is not written: errors are 1e-5."""
 
 _ROUNDS = 2
@@ -59,7 +59,7 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
     parts, ranks = [], []
     for rough in maps:
         s, Vt = np.linalg.svd(rough.D)[1:]
-        ranks.append(int((s > _WRITTEN * s[0]).sum()))
+        ranks.append(int((s > WRITTEN * s[0]).sum()))
         rest = Vt[ranks[-1] :]
         off = rest - np.outer(rest @ rough.q, rough.q) / (rough.q @ rough.q)
         parts.append(np.linalg.svd(off)[2][: len(rest) - 1])
@@ -75,9 +75,9 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
 
 def _map(far: Infinity, q: Array) -> Asking[Rough]:
     tangent = np.linalg.svd(q[None])[2][1:]
-    x = far.on_sphere(q + _STEP * far.radius * tangent)
+    x = far.on_sphere(q + STEP * far.radius * tangent)
     y = yield from far.added(far.frozen(x)[:, None], np.broadcast_to(q, x.shape), "values", level="rough")
-    return Rough(q, (y / (_STEP * far.radius)).T @ tangent)
+    return Rough(q, (y / (STEP * far.radius)).T @ tangent)
 
 
 def quiet_tokens(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) -> Asking[Array]:
@@ -89,10 +89,10 @@ def quiet_tokens(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) 
     ends = far.radius * np.linalg.qr(rng.standard_normal((len(quiet.empty), n + 1)))[0].T @ quiet.empty
     q, x = ends[0], ends[1:]
     last = np.broadcast_to(q, (n * r, far.dim))
-    moved = far.on_sphere(x[:, None] + _STEP * far.radius * W)
+    moved = far.on_sphere(x[:, None] + STEP * far.radius * W)
     y0 = yield from far.added(far.frozen(x)[:, None], last[:n], "values", level="rough")
     y1 = yield from far.added(far.frozen(moved).reshape(n * r, 1, -1), last, "values", level="rough")
-    J = (y1.reshape(n, r, -1) - y0[:, None]) / (_STEP * far.radius)
+    J = (y1.reshape(n, r, -1) - y0[:, None]) / (STEP * far.radius)
     for _ in range(_ROUNDS):
         y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
         step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])

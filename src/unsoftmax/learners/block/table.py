@@ -15,8 +15,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.block.infinity import Infinity, Level
-from unsoftmax.learners.block.quiet import Quiet, quiet_tokens
+from unsoftmax.learners.block.quiet import STEP, Quiet, quiet_tokens
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
@@ -32,15 +33,6 @@ _SIDE = 6
 
 _SPARE = 6
 """Cells beyond the unknowns of one head: H, and two sides."""
-
-_RANK = 1e3
-"""Singular values of a table below this many units of noise are none."""
-
-_STEP = 2.0**-16
-"""Step of differences, as a share of the radius; see `quiet`."""
-
-_MISFIT = 1e3
-"""Misfit of a table, in units of noise, beyond which it is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +88,7 @@ def _read(
         keys = np.array([(j, i) for j in range(len(pool)) for i in range(len(pool))])
         y = yield from far.added(far.frozen(pool[keys]), np.broadcast_to(q, (len(keys), far.dim)), phase, level)
         s = np.linalg.svd(y, compute_uv=False)
-        H = int((s > _RANK * noise * np.sqrt(len(keys))).sum())
+        H = int((s > LOUD * noise * np.sqrt(len(keys))).sum())
         if len(keys) >= H + 2 * len(pool) + _SPARE:
             return (yield from _separated(far, quiet, pool, keys, q, -y, H, noise, rng, phase)), pool
         if len(pool) > far.dim:
@@ -121,14 +113,14 @@ def _separated(
         return None
     B = np.linalg.svd(F, full_matrices=False)[2][:H].T
     steps = np.linalg.qr(rng.standard_normal((len(quiet.empty), H)))[0].T @ quiet.empty
-    moved = far.on_sphere(pool[0] + _STEP * far.radius * steps)
+    moved = far.on_sphere(pool[0] + STEP * far.radius * steps)
     J = []
     for j in (0, 1):
         ends = np.vstack([pool[:1], moved])
         cells = np.stack([np.broadcast_to(pool[j], ends.shape), ends], axis=1)
         y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
-        J.append(((y[1:] - y[0]) @ B).T / (_STEP * far.radius))
+        J.append(((y[1:] - y[0]) @ B).T / (STEP * far.radius))
     found = separate(J[0], J[1], F @ B, keys, None)
-    if found is None or found.residual > _MISFIT * noise:
+    if found is None or found.residual > LOUD * noise:
         return None
     return Table(q, B @ np.linalg.inv(found.rows), pool[keys], found.sums - 1)

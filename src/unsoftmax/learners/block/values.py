@@ -13,15 +13,12 @@ from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.block.columns import CELLS, choose, read_columns, read_everywhere
 from unsoftmax.learners.block.fits import Fits, Spans
 from unsoftmax.learners.block.infinity import Infinity
-from unsoftmax.learners.block.quiet import Quiet
+from unsoftmax.learners.block.quiet import WRITTEN, Quiet
 from unsoftmax.learners.block.table import Table
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.values import Values, sharing
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-
-_NEW = 1e-3
-"""Part of P_h x outside the span of earlier ones that makes a new dimension; fair answers leave 1e-6."""
 
 _FADES = 8
 """Shrunk tokens asked at most for eps: each tells how far to shrink the next one."""
@@ -48,7 +45,7 @@ def find_spans(far: Infinity, quiet: Quiet, tables: list[Table], rng: np.random.
             O = np.stack(columns, axis=2)
             inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, new, strict=True)]
             off = [np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in zip(O, inside, new, strict=True)]
-            if max(off) < _NEW:
+            if max(off) < WRITTEN:
                 return Spans(X[: len(columns)], O, sharing(np.array(inside), 1e-2), miss)
         columns.append(new)
         if len(new) * len(columns) > 4 * far.dim:

@@ -26,7 +26,7 @@ _GAP = 100.0
 """Least ratio of the last singular value of a cube to the first of its noise: 1e3 to 1e9 was seen for four heads with
 scores of standard deviation 0.5 to 2."""
 
-_CLOSE = 1e-7
+CLOSE = 1e-7
 """Misfit of a head, at least: at the gaps seen it is 1e-9 and less, while minima that are no head stay above 1e-5."""
 
 
@@ -122,7 +122,7 @@ def read_cube(frame: Frame, tokens: Array, K: int, rng: np.random.Generator, pha
         # A norm multiplies all quotients by a function of its own: one dimension more, beside constants.
         said = f"prompts that differ in {K} tokens answer in {rank - 1} dimensions, not a multiple of {K}"
         raise Lost(said, again=False, normed=rest == 1)
-    delta = denominators(span, bits, heads, max(_CLOSE, 30 * angle), rng)
+    delta = denominators(span, bits, heads, max(CLOSE, 30 * angle), rng)
     if delta is None:
         raise Lost(f"no {heads} softmax denominators explain prompts that differ in {K} tokens")
     n, constant = _numerators(delta, bits, y)

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.output.reading import are_log_probabilities, centre
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import rank_of
@@ -26,9 +27,6 @@ _SPARE = 8
 NOISE = 1e-11
 """Largest noise beside the answers with which heads are told apart: singular values of a cube of four heads go down to
 1e-7 of the largest, and they must stand out of it."""
-
-_OUTSIDE = 1e3
-"""Part of an answer outside the row space, over the noise of the answers that it was read from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,7 @@ class Frame:
         rows = (centre(answers) if self.centred else answers) - self.origin
         y = rows @ self.basis.T
         outside = float(np.abs(rows - y @ self.basis).max(initial=0.0))
-        if not outside <= _OUTSIDE * self.noise * self.size:
+        if not outside <= LOUD * self.noise * self.size:
             raise ModelMismatch(
                 f"tokens alone answer in {self.width} dimensions, and longer prompts leave them (by "
                 f"{outside / self.size:.2g} of the answers): something that is not linear stands behind the layer (a "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.circuits.cube import CLOSE
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
@@ -19,9 +20,6 @@ PROMPTS = 2
 
 _STARTS = 24
 """Starts for a place: 0, the places before, and random vectors of their size."""
-
-_CLOSE = 1e-7
-"""Share of the answers that a place may leave: 1e-10 was seen, and other minima leave 1e-3."""
 
 _HOW = Descent(damping=1e-3, down=8.0, iterations=60, patience=8, arrived=1e-30)
 """Answers are normed, so 1e-30 is rounding."""
@@ -49,7 +47,7 @@ def read_places(
         problem = OnePlace(y, keys, x[:, -1], W, c, P)
         for start in _starts(places, rng):
             end = descend(problem, start, _HOW)
-            if end.cost <= (_CLOSE * written) ** 2:
+            if end.cost <= (CLOSE * written) ** 2:
                 places = np.concatenate([places, end.x[None]])
                 off = standard_errors(problem.at(end.x), frame.noise * frame.size)
                 errors.append(float(np.linalg.norm(off)) / size)

@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.circuits.frame import Frame
-from unsoftmax.learners.circuits.values import LARGEST, POLISH, Found
+from unsoftmax.learners.circuits.values import CLOSE, LARGEST, POLISH, RANGE, Found
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneColumn, Scores, standard_errors
@@ -27,14 +27,6 @@ PART = 1.5
 
 MORE_QUERIES = 4
 """Queries beyond the d + 1 that W u + c takes."""
-
-_RANK = 1e-6
-"""Singular value, beside the largest, of a direction of the keys: 1e-3 was the least seen of those, 1e-9 the most of
-others."""
-
-_CLOSE = 1e-8
-"""Share of the answers that the scores of a query may leave; 1e-10 and less was seen, and minima that are none leave
-1e-5 and more."""
 
 _LEAST = 1e-4
 """Least weight of a key that a first guess goes by."""
@@ -77,7 +69,7 @@ def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Genera
         asked = [order.pop() for _ in range(max(ranks) + 1 - len(columns.a))]
         missed += yield from _ask(frame, found, (asked, per), tokens, whole, columns, rng, missed)
         U = [np.linalg.svd(_normed(np.array([a[h] for a in columns.a])).T) for h in range(H)]
-        ranks = tuple(int(np.count_nonzero(s > _RANK * s[0])) for _, s, _ in U)
+        ranks = tuple(int(np.count_nonzero(s > RANGE * s[0])) for _, s, _ in U)
         bases = np.array([u for u, _, _ in U])
     r = max(ranks)
     wanted, per = d + 1 + MORE_QUERIES, math.ceil(PART * r / K)
@@ -115,7 +107,7 @@ def _ask(
         size = float(np.linalg.norm(y))
         problem = OneColumn(y / size, z, found.P / size, bases)
         end = descend(problem, _guess(y, z, found.P, bases), _HOW)
-        if end.cost <= _CLOSE**2:
+        if end.cost <= CLOSE**2:
             columns.u.append(u)
             columns.a.append(np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1)))
             columns.z.append(z)

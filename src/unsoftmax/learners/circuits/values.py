@@ -26,12 +26,13 @@ MORE_RANGE = 3
 MORE_TOKENS = 4
 """Tokens in the first place beyond the d + 1 that the values' affine form takes: they fix the weight of the first."""
 
-_RANGE = 1e-6
-"""Singular value, beside the largest, of a direction that a head writes into: 1e-4 was the least seen of those, and
-1e-9 the most of others."""
+RANGE = 1e-6
+"""Singular value, beside the largest, of a direction that a head writes into or reads by: 1e-4 was the least seen of
+those, and 1e-9 the most of others."""
 
-_CLOSE = 1e-8
-"""Share of the answers that heads may leave unexplained: 1e-13 was seen."""
+CLOSE = 1e-8
+"""Share of the answers that heads, or the scores of a query, may leave unexplained: 1e-10 and less was seen, and
+minima that are none leave 1e-5 and more."""
 
 _ROUGH = 1e-2
 """Share of the answers that the values may leave before they are fitted together: 1e-6 to 1e-4 was seen."""
@@ -133,7 +134,7 @@ def _ranges(
         ids = cube.prompts(bits, np.full(len(bits), token))
         y = yield from frame.ask(ids, phase)
         _keep(records, ids, y)
-        change = replaced(y - cube.constant, D, N, _CLOSE, rng)
+        change = replaced(y - cube.constant, D, N, CLOSE, rng)
         if change is None:
             raise Lost("another token in the first place changes more than the weights of the heads")
         tau.append(change[0])
@@ -152,13 +153,13 @@ def _row_space(stack: Array) -> Array:
     """Orthonormal rows that span the rows of a stack, each of them normed."""
     size = np.linalg.norm(stack, axis=1, keepdims=True)
     _, s, Vt = np.linalg.svd(stack[size[:, 0] > 0] / size[size[:, 0] > 0], full_matrices=False)
-    return np.asarray(Vt[s > _RANGE * s[0]])
+    return np.asarray(Vt[s > RANGE * s[0]])
 
 
 def _apart(width: int, rows: list[Array]) -> _Ranges:
     together = np.concatenate(rows)
     s = np.linalg.svd(together, compute_uv=False)
-    if len(together) > width or s[-1] <= _RANGE * s[0]:
+    if len(together) > width or s[-1] <= RANGE * s[0]:
         raise NotIdentifiable(
             f"{len(rows)} heads write into {[len(row) for row in rows]} dimensions of {width}, which overlap: this "
             "learner tells heads apart that write into directions of their own (heads times their width at most the "
@@ -223,7 +224,7 @@ def _polished(
     if len(v) <= LARGEST:
         end = descend(problem, v, POLISH)
         v, left = end.x, float(np.sqrt(end.cost)) / size
-        if not left <= _CLOSE:
+        if not left <= CLOSE:
             raise Lost(f"values and places leave {left:.1g} of the answers")
         error = _error(problem, v, frame.noise * frame.size)
     Phi, rows, a, places = problem.unpack(v)

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from unsoftmax import theory
 
+PILOTS = 200
+"""Queries that measuring the noise, the wiring and the size of W takes at most; 60 to 100 are seen."""
+
 HEADS = 16
 """Heads that an upper end supposes where their number is to be found: more than single outputs of trained layers have
 at the usual widths up to 1024."""

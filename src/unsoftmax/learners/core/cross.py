@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.low_rank_table import completed, pivot_rows
 
@@ -71,10 +72,6 @@ since one may be right by chance."""
 _OVERSAMPLE = 1
 """Columns and pivot rows read beyond the rank: one more softens a badly placed cross."""
 
-_PREDICTED = 1e-8
-"""Gap of a predicted entry, relative to the largest and times the growth of the prediction, that is none: half the
-digits of float64; coarser answers have 1e4 units of their noise."""
-
 
 class Table(Protocol):
     """A matrix z_i'W b_j that is read entry by entry: F (p, d) is NaN where nothing was asked."""
@@ -106,7 +103,7 @@ def read_cross(entries: Table, noise: float, rank: int | None) -> Asking[Cross]:
     """Read the free rows of one head, `rank` given or found (None)."""
     p, d = entries.F.shape
     if rank is None or rank < p - _CHECKS:
-        scheme = _Leading(entries, max(_PREDICTED, 1e4 * noise), () if rank is not None else (1,))
+        scheme = _Leading(entries, max(HALF_DIGITS, 1e4 * noise), () if rank is not None else (1,))
         found, _ = yield from grown(scheme, 0, d, None if rank is None else min(rank, d))
         if found < p - _CHECKS:
             return (yield from _rows(entries, found))

@@ -22,6 +22,13 @@ from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import Link, OracleSpec
 
+LOUD = 1000.0
+"""Units of rounding or noise from which on a gap, a misfit or a singular value is no noise: three digits for a
+target's own sums and the solves in between."""
+
+AUDIBLE = 100.0
+"""Units of rounding or noise that a change must stand out by to be one: two digits for the sums inside the target."""
+
 _BITS = {"float64": 15, "float32": 15, "float16": 6}
 _COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
 """Digits of the directions, and largest coefficient of their sums: together no more than the format holds. Rounding of
@@ -76,14 +83,14 @@ _OTHER_CLASS = 0.05
 """Misfit, as a share of the answers, above which they are not noisy but not linear: another class, which the learner's
 own checks refuse."""
 
-_COARSE = 1e-4
+COARSE = 1e-4
 """Rounding unit above which a number format is treated as noise: float16's."""
 
 _OVERFLOWS = 1e-30
 """Smallest step of a number format above which it has a small range too and long tokens could overflow it: float16's is
 6e-8, those of float32 and bfloat16 are below 1e-38."""
 
-_LARGEST_SHORT = 2.0**12
+LARGEST_SHORT = 2.0**12
 """Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
 
 _UNDONE = 1e-13
@@ -142,7 +149,7 @@ def measure_noise(
     floor = max(_ROUNDING, spec.eps / 2, seen / 2)
     if lowest_step(seen) > _OVERFLOWS:
         # What answers in float16 must not exceed it.
-        longest = min(longest, max(length, _LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
+        longest = min(longest, max(length, LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
     near = max(near, step / math.sqrt(12))
     lowest = max(lowest_step(spec.eps), lowest_step(seen))
     # Answers rounded to 0 show no error of their own; it may be as large as the smallest answer that is not.
@@ -214,7 +221,7 @@ def undeclared_noise(
         # Undone links hide the format of the answer and stretch its rounding.
         return bool(misfit > max(above, _EXACT_BEHIND_LINK) * size)
     if rounding_unit(y) > 1e-12:
-        return rounding_unit(y) > _COARSE
+        return rounding_unit(y) > COARSE
     # A sum of rounded answers is often right: few digits tell them too.
     return bool(above * size < misfit < _OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
 

@@ -22,6 +22,18 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 
+SCALING = 8
+"""Entries whose typical logit sets the scale that is kept: their root mean square is known to a quarter, 1 / sqrt(2 *
+8)."""
+
+PILOT = 6
+"""Entries asked at each trial length: one that is nearly orthogonal to what is sought says little, the largest of six
+says its power of ten; few beside the main reading."""
+
+REPAIRS = 12
+"""Rounds in which what is not readable is asked again; shortened by two or three each time, tokens are four thousand
+times shorter and more in the end."""
+
 SATURATED = math.inf
 """What a look says where most scores are too large to tell their size."""
 

@@ -17,6 +17,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
@@ -52,9 +53,6 @@ _SHORT = 1e-5
 
 _SLACK = 8.0
 """Stated error over the one that independent rounding of every weight leaves."""
-
-_MISFIT = 1e3
-"""Roundings by which score differences may miss the bilinear form: a target computes its scores in sums of its own."""
 
 
 @dataclass
@@ -109,10 +107,8 @@ class _Asked:
         # Decimals of the weights move the pooled tokens as well.
         one += self.noise * float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max()) * math.sqrt(TOKENS)
         misfit = float(np.sqrt(np.mean((A @ v - y) ** 2)))
-        if misfit > _MISFIT * one:
-            raise inconsistent(
-                "values are not weighted sums of tokens", misfit, _MISFIT * one, "SingleHead or MultiHead"
-            )
+        if misfit > LOUD * one:
+            raise inconsistent("values are not weighted sums of tokens", misfit, LOUD * one, "SingleHead or MultiHead")
         return v.reshape(H, d), _SLACK * one * math.sqrt(H * d) / float(singular[-1])
 
 
@@ -220,8 +216,8 @@ def _in_range(asked: _Asked, q: Array, U: Array, reach: float, rng: np.random.Ge
         found[j], _, _, singular = np.linalg.lstsq(A, scores[j, 0] * weights, rcond=None)
         one = float(errors[j, 0].min())
         off = float(np.abs(A @ found[j] - scores[j, 0] * weights).max())
-        if off > _MISFIT * one:
-            raise inconsistent("score differences miss a head of this rank", off, _MISFIT * one, "LowRank")
+        if off > LOUD * one:
+            raise inconsistent("score differences miss a head of this rank", off, LOUD * one, "LowRank")
         worst = max(worst, one * math.sqrt(max(r, 1)) / float(singular[-1]) if r else 0.0)
     return found, worst
 
@@ -251,8 +247,8 @@ def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:
     one = float(errors.min())
     weights = one / errors
     W, misfit = solve_bilinear(Z, q, s, weights)
-    if misfit > _MISFIT * one:
-        raise inconsistent("score differences miss a bilinear form", misfit, _MISFIT * one, "SingleHead or MultiHead")
+    if misfit > LOUD * one:
+        raise inconsistent("score differences miss a bilinear form", misfit, LOUD * one, "SingleHead or MultiHead")
     d, count = q.shape[1], float(np.sum(weights**2))
     # A random design of n rows and p unknowns has singular values from sqrt n - sqrt p on, times the size of an entry.
     entry = float(np.sqrt(np.mean(Z**2) * np.mean(q**2)))

@@ -15,7 +15,8 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
@@ -40,14 +41,8 @@ _SATURATED = 1e-3
 _BLOCK = 4
 """Pairs a round while the rank is not known: a rank r takes at most r + 5."""
 
-_SLACK = 30.0
-"""Stated error over one rounding of every number of an answer: 400 heads of |W| 1e-3..1e3 stay five times below it."""
-
 _RANGE = 4.0
 """Errors of a low-rank W over those of its columns: r dimensions seen through r + 1 to r + 4 tokens."""
-
-_MISFIT = 1e3
-"""Roundings by which the three readings of one score may differ: two come through the gradient, one from the value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +113,7 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     claim = Claim(RELATIVE_ERROR, error / size if size else 1.0, statement=statement)
     if reader.noise == 0:
         return Outcome(head, notes, allows=Allowance(claim))
-    v_error = _SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
+    v_error = SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
     return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
 
@@ -148,7 +143,7 @@ class _Reader:
             again = yield from self._read(found.q[lost] * SHRINK, "repair")
             for name in ("q", "z", "Wq", "Wz", "weight", "error"):
                 getattr(found, name)[lost] = getattr(again, name)
-        allowed = _MISFIT * (self.unit + self.noise / float(np.linalg.norm(self.v)) / self.length)
+        allowed = LOUD * (self.unit + self.noise / float(np.linalg.norm(self.v)) / self.length)
         if phase != "pilot" and found.off > allowed:
             raise inconsistent("gradients contradict values", found.off, allowed, "SingleHead")
         return found
@@ -170,7 +165,7 @@ class _Reader:
         scores = np.stack([np.einsum("kd,kd->k", z, Wq), np.einsum("kd,kd->k", q, Wz)], axis=1)
         gaps = np.abs(scores - (np.log(weight) - np.log1p(-weight))[:, None]).max(axis=1) * weight * (1 - weight)
         size = np.abs(G).max(axis=(1, 2)) + np.linalg.norm(v)
-        error = _SLACK * (self.unit * size * math.sqrt(d) + self.noise * (1 + math.sqrt(d))) / np.abs(g)
+        error = SLACK * (self.unit * size * math.sqrt(d) + self.noise * (1 + math.sqrt(d))) / np.abs(g)
         return Pairs(q, z, Wq, Wz, weight, error, float(gaps.max()))
 
 
@@ -187,7 +182,7 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     if size <= noise or size == 0:
         raise NotIdentifiable("the gradient of a one-token answer is v, and it is 0: no query shows W.")
     off = abs(float(answer[0] - x @ v))
-    allowed = _MISFIT * (unit * size * float(np.linalg.norm(x)) + noise)
+    allowed = LOUD * (unit * size * float(np.linalg.norm(x)) + noise)
     if off > allowed:
         raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
     reader = _Reader(spec, v, unit, noise, rng, first_length(spec))

@@ -18,14 +18,12 @@ from unsoftmax.learners.heads.three_tokens import (
     Shares,
     solve_column,
 )
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 
 _SWEEPS = 40
 """Most sweeps in which all heads are solved again with each other's leaks taken off; leaks that have not settled by
 then do not."""
-
-_SETTLED = 1e-8
-"""Sweeps that no longer improve below this have met rounding: large beside heads of small values."""
 
 _LEAK = 4.0
 """Products z.v_g beyond this many rounding units of z.v_h count as leaks of head g into an isolated answer."""
@@ -78,7 +76,8 @@ def fixed_point(
         sizes = np.linalg.norm(new, axis=(1, 2))
         change = float((np.linalg.norm(new - W, axis=(1, 2)) / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0))
         W = new
-        if stuck or change <= 8 * ground.noise or (change > before / 2 and change < max(_SETTLED, 1e4 * ground.noise)):
+        rounding = change > before / 2 and change < max(HALF_DIGITS, 1e4 * ground.noise)
+        if stuck or change <= 8 * ground.noise or rounding:
             return W, columns, stuck
         before = change
     raise ModelMismatch(

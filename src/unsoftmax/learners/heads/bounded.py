@@ -50,7 +50,7 @@ _WORK = 3000
 _ALIKE = 1e-3
 """Heads whose W b differ by less than this share of their size are not parted by a fit."""
 
-_LARGEST_FIT = 2200
+LARGEST_FIT = 2200
 """Unknowns up to which all heads are fitted together where nothing else parts them: a matter of time, which grows with
 their cube."""
 
@@ -79,10 +79,10 @@ def fit_entangled(
             f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
             f"about {_ALIKE:g} are told apart neither by saturation nor by a fit."
         ) from error
-    if theory.multi_head_unknowns(ground.dim, len(units.v)) > _LARGEST_FIT:
+    if theory.multi_head_unknowns(ground.dim, len(units.v)) > LARGEST_FIT:
         raise ModelMismatch(
             f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
-            f"together (more than {_LARGEST_FIT})."
+            f"together (more than {LARGEST_FIT})."
         ) from error
     return (yield from fit_scores(ground, room, b0, units, heads, records, rng, patient=not error.tried))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array
 
@@ -43,9 +44,6 @@ it."""
 DEEPER = 2.0**10
 """Arcs, and the head with W = 0, are read at a z longer than the circle's by this factor: the tails of the jumps fall
 exponentially with it, so that other heads are saturated in almost every direction; a power of two rounds nothing."""
-
-_REDRAWS = 12
-"""How often directions in which some head is still in transition are turned and asked again."""
 
 
 class Unresolved(Exception):
@@ -153,7 +151,7 @@ def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
     radius = circle.radius * DEEPER
     z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
     value = np.full(d, np.nan)
-    for _ in range(_REDRAWS):
+    for _ in range(REPAIRS):
         left = np.flatnonzero(np.isnan(value))
         if len(left) == 0:
             return np.asarray(np.linalg.solve(z, value))

@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.heads.three_tokens import Shares
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 
-_SMALL = 1e-10
-"""A gap up to here, relative to the size of the answers, is not in doubt however small the others are."""
+EXPLAINED = 1e-10
+"""Gap, relative to the size of the answers, up to which a check is passed once the values are known to the last
+digits, however small the others are."""
 
 _APART = 1e3
 """A gap above this many times the median of all columns is in doubt: they share the values' errors."""
-
-_ROUGHLY = 1e-8
-"""Largest gap that may stay if longer tokens do not reduce it; verification has the last word."""
 
 
 @dataclass(eq=False)
@@ -35,13 +34,13 @@ class Doubts:
 
     def wrong(self, gaps: Array, shares: list[Shares], columns: list[Array]) -> tuple[list[int], bool]:
         """Columns to be asked with longer tokens, and whether any went back to earlier answers (in place)."""
-        stands_out = max(_SMALL, _APART * float(np.median(gaps)))
+        stands_out = max(EXPLAINED, _APART * float(np.median(gaps)))
         again, restored = [], False
         for j in map(int, np.flatnonzero(gaps > min(self.explained, stands_out))):
             gap, before = float(gaps[j]), self.best.get(j)
             if j in self.accepted:
                 continue
-            if before is not None and gap > before.gap / 2 and before.gap <= max(self.explained, _ROUGHLY):
+            if before is not None and gap > before.gap / 2 and before.gap <= max(self.explained, HALF_DIGITS):
                 before.restore(j, shares, columns)
                 self.accepted.add(j)
                 restored = True

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
-from unsoftmax.learners.core.base import DUST, SMALLEST, Asking
+from unsoftmax.learners.core.base import SMALLEST, Asking
+from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
@@ -113,12 +114,12 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
         relative = float((gap / np.where(size > 0, size, 1.0)).max())
     # Whether values that cancel leave exact zeros hangs on the order in which the target adds them up.
     answers = max(float(size.max()), float(gap.max()))
-    if answers <= 2 * spec.tolerance and spec.tolerance > DUST * length:
+    if answers <= 2 * spec.tolerance and spec.tolerance > ARITHMETIC * length:
         raise NotIdentifiable(
             f"no answer at tokens of length {length:g} is beyond the tolerance of {spec.tolerance:g}: whether there "
             "are heads at all cannot be told. Raise max_norm, or lower the tolerance."
         )
-    if (relative > _LINEAR or not V.any()) and 0 < answers < DUST * length:
+    if (relative > _LINEAR or not V.any()) and 0 < answers < ARITHMETIC * length:
         raise Silent(
             f"all answers are rounding alone, {answers:.1g} at tokens of length {length:g}: f = 0, as of heads whose "
             "values cancel, and no query shows a W."

@@ -12,8 +12,9 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.probes.base import Probes
 
-_FELT = 1e4
-"""Swapped sums differ by rounding; more than this many units of noise is a difference."""
+FELT = 1e4
+"""Units of noise, relative to the answers, beyond which two answers differ: room for the sums of a network, far below
+what order, a residual or a bias changes."""
 
 
 _QUERIES = (1.0, 0.1, 0.01)
@@ -33,7 +34,7 @@ def require_no_order(ground: Ground, length: float, rng: np.random.Generator) ->
     size = length * float((size / length).max())
     gap = np.maximum(np.abs(one - other) - 2 * ground.spec.tolerance, 0.0)
     felt = float((gap / np.maximum(size, 1e-300)).max(initial=0.0))
-    if felt > _FELT * ground.noise:
+    if felt > FELT * ground.noise:
         raise ModelMismatch(
             f"swapping two tokens before the last changes an answer by {felt:.2g} of its size, and no sum of softmax "
             "heads sees their order: the target uses positions (a bias by distance, a window, rotated tokens)."

@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
+from unsoftmax.learners.heads.bounded import LARGEST_FIT
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
@@ -35,9 +36,6 @@ some digits of float64; coarser answers have 1e3 units of their noise."""
 
 _FLAT = 1e-11
 """Largest scores, at the length of z that was used, that are taken for 0."""
-
-_LARGEST_FIT = 2000
-"""Entries of W up to which all answers are fitted once more together: the time grows with their cube."""
 
 
 def tokens_needed(heads: int | None) -> int:
@@ -65,7 +63,7 @@ def rational_heads(
     t, q = np.array([t[i][:, order[i]] for i in range(d)]), np.array([q[i][order[i]] for i in range(d)])
     v = np.linalg.solve(Z, q).T
     W = np.array([np.linalg.solve(B, np.linalg.solve(Z, t[:, :, h]).T).T for h in range(H)])
-    if W.size <= _LARGEST_FIT:
+    if W.size <= LARGEST_FIT:
         # Nearly equal poles spoil single pairs; all answers at once do not.
         data = records.data()
         W, v, _ = levenberg(W, v, data, 1e-12 * size * float(np.abs(q).max()))

@@ -13,24 +13,17 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
-from unsoftmax.learners.heads.doubts import Doubts
+from unsoftmax.learners.heads.doubts import EXPLAINED, Doubts
 from unsoftmax.learners.heads.ground import Ground, as_sent
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import ask_shares, design_shares, everywhere, lengthened, regrown, saturated
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import on_grid
-
-_REPAIRS = 12
-"""How often columns are asked again."""
-
-_ROUGHLY = 1e-8
-"""What a check may be off, relative to the answers, while values are as the arcs show them."""
-
-_EXPLAINED = 1e-10
-"""What a check may be off once the values are known to the last digits."""
 
 _AMPLIFIED = 1e4
 """What a check may be off in units of the values' error, while they are as the arcs show them: long tokens and leaks
@@ -107,14 +100,14 @@ def read_heads(
     yield from check.ask(ground)
     yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
     reading = Reading(ground, measured, check, B, None, np.zeros((len(v), d, d)))
-    return (yield from settled(v, reading, max(_ROUGHLY, _AMPLIFIED * error_of_v)))
+    return (yield from settled(v, reading, max(HALF_DIGITS, _AMPLIFIED * error_of_v)))
 
 
-def settled(v: Array, reading: Reading, explained: float = _EXPLAINED) -> Asking[Reading]:
+def settled(v: Array, reading: Reading, explained: float = EXPLAINED) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     ground, shares = reading.ground, [m.shares for m in reading.measured]
     doubts, grown = Doubts(max(explained, 1e4 * ground.noise)), False
-    for _ in range(_REPAIRS):
+    for _ in range(REPAIRS):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         reading = replace(reading, columns=columns, W=W)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]

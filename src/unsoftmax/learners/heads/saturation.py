@@ -22,15 +22,12 @@ from unsoftmax.learners.heads.discovery import find_jumps
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import DEPENDENT, independence
 from unsoftmax.learners.heads.reading import read_heads, settled
+from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array
 
 _PLANES = 6
 """Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
 angle."""
-
-EXACT = 1e-13
-"""Relative noise of an answer up to which it is float64 arithmetic: some 500 units of its rounding. Beyond, noise is
-reckoned with, and nothing is fitted in place of a failed isolation."""
 
 _CONFIRMED = 1e-4
 """Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken for
@@ -62,7 +59,7 @@ def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) 
             v = _confirmed(v, (yield from read_values_alone(ground, circle.b0, w, v)))
             reading = yield from settled(v, reading.with_values(v))
     except ModelMismatch as error:
-        if ground.noise > EXACT or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
+        if ground.noise > ARITHMETIC or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
             raise
         raise Entangled(str(error).rstrip("."), circle, len(values), tried=True) from error
     return _with_zero(ground, reading.W, v)

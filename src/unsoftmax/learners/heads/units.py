@@ -14,6 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import SCALING
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
@@ -23,9 +24,6 @@ from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
 ATTEMPTS = 3
 """Query tokens tried for a fit, each a quarter as long as the one before: heads that are saturated at the first are not
 at the third."""
-
-_PILOT = 8
-"""Random tokens asked for each trial length of the query token."""
 
 _MOST_HEADS = 12
 """Most heads that a fit begins with: it bounds the time of a search that tries every number of heads up to it."""
@@ -92,7 +90,7 @@ def fit_values(
 def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Generator) -> Asking[Array]:
     """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
     direction = sphere(rng, (1, ground.dim))[0]
-    x = sphere(rng, (_PILOT, ground.dim)) * room.radius
+    x = sphere(rng, (SCALING, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)

@@ -10,7 +10,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import few_digits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.kernel.first_look import FOLDS
+from unsoftmax.learners.kernel.kernels import MISFIT
 from unsoftmax.learners.kernel.ratios import Power, Sender
 from unsoftmax.probes.base import Array, Probes
 
@@ -26,12 +28,6 @@ TABLE = 2 * len(STEPS)
 
 _DEGREES = (1, 2, 3, 4)
 """Degrees that are looked for."""
-
-_READ = 1e3
-"""Answers of the table over their noise, from which on they count."""
-
-_MISFIT = 300.0
-"""Roundings by which a table may miss a power, as for the kernels that are positive at 0."""
 
 
 def fold(power: Power, k: float) -> float:
@@ -65,11 +61,11 @@ def summed_power(sender: Sender, x: Array, q: Array) -> Asking[tuple[Power, bool
     positive = bool(np.abs(up).max() >= np.abs(down).max())
     shown, other = (up, down) if positive else (down, up)
     noise = max(sender.noise, few_digits(shown[shown != 0]) * float(np.abs(shown).max()))
-    read = np.abs(shown) > _READ * noise
+    read = np.abs(shown) > LOUD * noise
     if read.sum() < 3:
         raise NotIdentifiable(f"answers of {float(np.abs(shown).max()):.2g} drown in a noise of {noise:.2g}.")
     shown, other, steps = shown[read], other[read], STEPS[read]
-    allowed = _MISFIT * sender.unit + 2 * noise / float(np.abs(shown).min())
+    allowed = MISFIT * sender.unit + 2 * noise / float(np.abs(shown).min())
     degree = _slope(steps, shown, allowed)
     sides = other / shown
     side = int(np.rint(np.median(sides)))
@@ -84,7 +80,7 @@ def shared_power(sender: Sender, kind: Power, x: Array, r: Array, q: Array, v: A
     sizes = np.concatenate([np.ones(len(_SHARES)), 2.0**STEPS])
     rows = scales[:, None] * x, np.repeat(r[None], TABLE, axis=0), sizes[:, None] * q
     u, error = yield from (sender.mirrored if kind.side == 0 else sender.against)(*rows, v, "table")
-    allowed = _MISFIT / 10 * float(error.max())
+    allowed = MISFIT / 10 * float(error.max())
     degree = _slope(_SHARES, u[: len(_SHARES)], allowed)
     same = u[len(_SHARES) :] / u[-1] - 1
     if not np.abs(same).max() <= allowed:

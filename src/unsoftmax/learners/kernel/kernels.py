@@ -24,7 +24,7 @@ NODES = 48
 _LARGEST = 3.0
 """Scores of the table, in the units of its own slope at 0: kernels differ by then, and sigmoid still rises."""
 
-_MISFIT = 300.0
+MISFIT = 300.0
 """Roundings by which a table may miss a kernel of the catalogue: twenty heads of each stayed below 40."""
 
 _EVEN = 1e-3
@@ -60,7 +60,7 @@ def tabulate(reader: Reader, a: Array, b: Array, wanted: str | None) -> Asking[K
     names = LEARNED if wanted is None else (wanted,)
     catalogue = {name: _log_ratio(name) for name in names}
     fits = match(x, g, catalogue, ("softcap",))
-    best = _simplest(fits, _MISFIT * noise)
+    best = _simplest(fits, MISFIT * noise)
     if best is not None:
         kernel = Kernel(best.name, best.parameter)
         # tau x is the score at x of the line: at most |tau|, and the sign of the line is in it.

@@ -12,13 +12,15 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
 from unsoftmax.learners.kernel.first_look import FOLDS
 from unsoftmax.learners.kernel.ratios import Sender
+from unsoftmax.learners.kernel.reading import LINEAR
 from unsoftmax.learners.kernel.shares import normalised
 from unsoftmax.learners.kernel.sums import plain_sum
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import Kernel, power_name
+from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
@@ -28,20 +30,11 @@ _LONG = 2.0**26
 """Length of tokens beside the query token, as far as the domain allows; its inverse is that of the query token, so
 that scores are of order |W|. Powers have no scale, so shorter ones show as much."""
 
-_OWN = 2.0**-52
-"""Length of the query token over the others, and with it its own score over theirs: the rounding of float64."""
-
-_LINEAR = 1e-6
-"""Gap from 1 or 2 by which tokens asked twice may be answered."""
-
-_SLACK = 30.0
-"""Stated error over the one that rounding of every reading leaves, as for SingleHead."""
-
 
 def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Asking[Outcome]:
     """W up to its scale (Frobenius norm 1), v and the power, of normalised weights or of a plain sum."""
     length = min(_LONG, 0.1 * spec.domain.norm_limit)
-    sender, share, allowed = yield from _asked_twice(Sender(spec, length, _OWN * length, spec.eps, spec.tolerance), rng)
+    sender, share, allowed = yield from _asked_twice(Sender(spec, length, EPS * length, spec.eps, spec.tolerance), rng)
     if abs(share - 2) <= allowed:
         W, v, power, error = yield from plain_sum(sender, rng)
     elif abs(share - 1) <= allowed:
@@ -54,7 +47,7 @@ def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Ask
     kernel = Kernel(power_name(power.degree, power.side))
     if wanted is not None and kernel.name != wanted:
         raise ModelMismatch(f"the kernel is not {wanted!r}: it is {kernel.name!r}.")
-    bound = _SLACK * error
+    bound = SLACK * error
     if not (np.isfinite(W).all() and np.isfinite(v).all() and bound < 1):
         raise NotIdentifiable(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
     head = Head(W, v, kernel, bool(abs(share - 1) <= allowed)).canonical()
@@ -74,7 +67,7 @@ def _asked_twice(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Sende
         raise NotIdentifiable("tokens of every length are answered with 0: v = 0 or W = 0.")
     unit = 4 * math.sqrt(spec.dim) * max(spec.eps, rounding_unit(np.append(once, twice)))
     noise = max(spec.tolerance, decimal_error(np.append(once, twice)))
-    allowed = _LINEAR + 1e3 * (unit + noise / size)
+    allowed = LINEAR + 1e3 * (unit + noise / size)
     return replace(sender, unit=unit, noise=noise), float(twice[0] / once[0]), allowed
 
 

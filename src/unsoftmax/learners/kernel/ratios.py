@@ -16,12 +16,10 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.angles import widest_tree
 from unsoftmax.spec import OracleSpec
-
-_PARALLEL = 1e-8
-"""Sine of an angle at which a pair of directions loses half of the digits of float64."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Power:
 def spread(directions: Array, sender: Sender) -> tuple[list[tuple[int, int]], float]:
     """The pairs of directions (n, d) whose sizes are compared, and the smallest sine of an angle; none is parallel."""
     edges, sine = widest_tree(directions)
-    if sine < max(_PARALLEL, math.sqrt(sender.unit)):
+    if sine < max(HALF_DIGITS, math.sqrt(sender.unit)):
         raise NotIdentifiable(
             "W has rank one, or rows or columns that are parallel to half of the digits: their sizes do not show where "
             "the kernel is a power of the score."

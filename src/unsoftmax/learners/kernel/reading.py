@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.precision import EPS, HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -21,14 +22,8 @@ _TINY = 2.0**-26
 _LEAST_ROOM = 1e4
 """Least norm limit: e = 1e-3 then leaves a score of 1e-6 to the second token, which is taken into account."""
 
-_LINEAR = 1e-6
-"""Gap from 2 or 4/3 by which a token asked twice beside a query token without weight may be answered."""
-
-_UNSEEN = 2.0**-52
-"""Score of a token of length 1/e beside the query token that shows v, over |W|: the rounding of float64."""
-
-_UNDECLARED = 1e-8
-"""Decimals over |v| that need no tolerance: gaps of this share are allowed to fresh answers anyway."""
+LINEAR = 1e-6
+"""Gap from 1, 2 or 4/3 by which a token asked twice may be answered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +64,7 @@ class Reader:
         """
         decimals = decimal_error(np.concatenate(self.seen))
         exact = self.unit <= float(np.finfo(np.float64).eps)
-        if exact and decimals > max(1.01 * self.noise, _UNDECLARED * float(np.linalg.norm(self.v))):
+        if exact and decimals > max(1.01 * self.noise, HALF_DIGITS * float(np.linalg.norm(self.v))):
             raise NotIdentifiable(
                 f"answers are rounded to decimals, by up to {decimals:.0e}, which leaves nothing for fresh queries to "
                 f"confirm at full precision; declare tolerance={decimals:.0e} and the head is learned to that."
@@ -88,7 +83,7 @@ def start(spec: OracleSpec) -> Asking[Reader]:
     d = spec.dim
     e = max(_TINY, 30.0 / room)
     # Long tokens beside a query token without a score: answers of few decimals show v as well as exact ones.
-    tokens, q = np.eye(d) / e, np.full(d, _UNSEEN * e / np.sqrt(d))
+    tokens, q = np.eye(d) / e, np.full(d, EPS * e / np.sqrt(d))
     once = np.stack([tokens, np.broadcast_to(q, (d, d))], axis=1)
     y = yield Probes(once, phase="values")
     both = yield Probes(once[[0, -1]][:, [0, 0, 1]], phase="pilot")
@@ -98,7 +93,7 @@ def start(spec: OracleSpec) -> Asking[Reader]:
     unit = max(spec.eps, rounding_unit(np.concatenate([y, both])))
     ends = y[[0, -1]]
     share = float(both @ ends) / max(float(ends @ ends), 1e-300)
-    allowed = _LINEAR + 1e3 * (unit + noise / max(float(np.abs(ends).max()), 1e-300))
+    allowed = LINEAR + 1e3 * (unit + noise / max(float(np.abs(ends).max()), 1e-300))
     normalised = abs(share - 4 / 3) < abs(share - 2)
     if not abs(share - (4 / 3 if normalised else 2)) <= min(allowed, 0.3):
         raise ModelMismatch(

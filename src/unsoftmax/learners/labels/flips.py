@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import SIGMAS
 from unsoftmax.learners.labels.asking import Direction, Labels
 from unsoftmax.learners.labels.ruler import Ruler, surround
 from unsoftmax.probes.base import Array
@@ -25,9 +26,6 @@ COPIES = 1024
 
 _PLACED = 2.0**-7
 """First half width of a bracket around an expected flip, beside the sum of the heads' sizes there."""
-
-_SURE = 3.0
-"""Standard errors in what is stated."""
 
 _LOST = 0.05
 """Share of flips that may lie outside of every bracket; more of them speak against the fit that expected them."""
@@ -167,7 +165,7 @@ def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, bracke
     left = np.linalg.pinv(J / sigma[:, None])
     variance = np.einsum("ij,ij->i", left, left)
     W_error, v_error = (math.sqrt(part.sum()) for part in (variance[: W.size], variance[W.size :]))
-    return Heads(W, v, _SURE * W_error, _SURE * v_error)
+    return Heads(W, v, SIGMAS * W_error, SIGMAS * v_error)
 
 
 def _beyond(heads: Heads, accuracy: float) -> float:

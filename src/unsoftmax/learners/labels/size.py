@@ -12,15 +12,13 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import PILOT
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.entries import EXPONENTS, TYPICAL_LOGIT
 from unsoftmax.probes.thresholds import EntryThresholds, largest_product, random_bases
 
 VALUE_SHARE = 1 / 32
 """Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
-
-_PILOT = 6
-"""Entries whose typical size sets the scale."""
 
 _VISIBLE = 100
 """How far above the error of v and rounding an entry must be to be told from 0."""
@@ -69,7 +67,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     `error` is the error of v: a level whose logit is not well above it cannot be told from 0.
     """
     spec, d = labels.spec, len(family.v)
-    n = min(d, _PILOT) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
+    n = min(d, PILOT) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
     rows, columns = np.arange(n) % d, (np.arange(n) + np.arange(n) // d) % d
     limit, start = largest_product(spec.domain.norm_limit, spec.dtype), 0.5 / math.sqrt(d)
     smallest = hidden_below(error, labels)

@@ -14,26 +14,22 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.learners.layer.one_row import Affine
 from unsoftmax.learners.layer.pre_norm import in_ball
 from unsoftmax.learners.layer.presets import Preset
+from unsoftmax.learners.layer.scan import SHORT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _INSIDE = 0.98
 """Radius of the ball as a share of the norm limit: rounding must not carry a token over it."""
 
-_SETTLED = 1e-3
-"""Answers to the same tokens at half their length that differ by less of their size come from the same picks."""
-
 _EVEN = 0.1
 """Share of an answer by which it must differ from attention to all tokens alike."""
 
 _SCANNED = 256
 """Tokens of the sequence that shows whether heads settle."""
-
-_SHORT = 2.0**-10
-"""Tokens so short, against the limit, that every head attends to all alike and an exchange shows the residual alone."""
 
 _FOLLOWS = 0.1
 """Share by which an exchange of tokens may miss a residual, or none: scores of the short tokens."""
@@ -67,7 +63,7 @@ def settles(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Askin
     X *= 0.4 * spec.domain.norm_limit / np.linalg.norm(X, axis=1, keepdims=True)
     y = yield Probes(_kept(np.stack([X, X / 2]), affine), phase="pilot")
     whole, half = y - affine.constant
-    if np.linalg.norm(whole - 2 * half) > _SETTLED * np.linalg.norm(whole):
+    if np.linalg.norm(whole - 2 * half) > SAME * np.linalg.norm(whole):
         return False
     even = affine.M @ X.mean(axis=0)
     follows = even + X[-1] - X.mean(axis=0) if len(whole) == spec.dim else even
@@ -90,7 +86,7 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
     """What of the one-token answers is the residual's, and how long tokens may be before heads saturate."""
     d, limit = spec.dim, _INSIDE * spec.domain.norm_limit
     x, q = (w / np.linalg.norm(w) for w in rng.standard_normal((2, d)))
-    short = _SHORT * limit
+    short = SHORT * limit
     y = yield Probes(_kept(short * np.stack([[x, q], [q, x]]), affine), phase="pilot")
     exchanged, turned = y[0] - y[1], short * (q - x)
     follows = len(exchanged) == d and np.linalg.norm(exchanged - turned) < _FOLLOWS * np.linalg.norm(turned)

@@ -12,6 +12,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -21,13 +23,6 @@ from unsoftmax.spec import OracleSpec
 _FRESH = 2
 """Fresh tokens held against the affine map: the first shows a bend or noise, the second gives its neighbour a direction
 to step in."""
-
-_AFFINE = 1e-3
-"""Largest scatter about the affine map, as a share of the answers' root mean square; beyond it noise hides which head
-wrote what, and the target is refused."""
-
-_LOUD = 1e3
-"""Gaps this many roundings large are noise or a bend, and four more queries tell which."""
 
 _BESIDE = 2.0**-4
 """Step to a neighbouring token: many times the noise of the answers, a fraction of what bends them."""
@@ -58,15 +53,15 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
     off = seen - fresh @ M.T - y[0]
     gap = float(np.abs(off).max())
     scale = float(np.sqrt(np.mean(y**2))) or 1.0
-    loud = gap > _LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
+    loud = gap > LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
     if loud:
         step = on_grid(_BESIDE * fresh[::-1], 2 * size, spec.dtype)
         beside = yield one_row(np.vstack([fresh + step, fresh - step]), phase="pilot")
         _refuse_bend(off, beside[: len(fresh)] + beside[len(fresh) :] - 2 * seen, gap / scale)
-    if loud and gap > max(_AFFINE * scale, 10 * spec.tolerance):
+    if loud and gap > max(SAME * scale, 10 * spec.tolerance):
         raise ModelMismatch(
             f"one-token answers scatter by {gap / scale:.2g} of their size about an affine map, between neighbouring "
-            f"tokens too: that is noise, and telling heads apart takes answers good to {_AFFINE:g}. Average answers, "
+            f"tokens too: that is noise, and telling heads apart takes answers good to {SAME:g}. Average answers, "
             "or raise max_norm if the noise does not grow with the tokens."
         )
     noise = max(spec.eps, rounding_unit(y), gap / scale / np.sqrt(d), spec.tolerance / scale)

@@ -20,17 +20,13 @@ from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import MANY, Heads, Shared, steps
 from unsoftmax.learners.layer.scan import scan
 from unsoftmax.learners.layer.scores import Reader, find_scales
-from unsoftmax.learners.layer.shell import Shell, read_shell
+from unsoftmax.learners.layer.shell import COMBINED, Shell, read_shell
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.mixture import split_with_identity
 from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import Range, column_range
 from unsoftmax.spec import OracleSpec
-
-_COMBINED = 3
-"""Least number of combined moves that fix the scales of a head's directions. Each brings k equations and a scale of its
-own, so one would do by counting where k is large; the others are equations to spare."""
 
 _NARROW = 0.06
 """Reaches, relative to the tokens, below which a quarter more probes are spent on every range."""
@@ -231,7 +227,7 @@ def _calibrated(
     """
     n, k = len(a), basis.shape[1]
     # Each combination brings k equations and its own scale; few dimensions want more combinations.
-    combinations = max(_COMBINED, -(-(n + 2) // (k - 1)))
+    combinations = max(COMBINED, -(-(n + 2) // (k - 1)))
     # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
     mix = rng.integers(1, eighths + 1, (combinations, n)) * rng.choice([-1, 1], (combinations, n)) / 8
     y = yield picks.moved(head, mix @ a, phase)

@@ -9,6 +9,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.learners.layer.picks import PLAIN, UNKNOWN, Picks, Readout, measured
 from unsoftmax.learners.layer.silence import refuse_silence, same
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -33,13 +35,6 @@ _SHARE = 0.4
 """Share of the norm limit that the norm of random tokens has as its root mean square: the rest is room for the longest
 of them and for their moves."""
 
-_PROPORTIONAL = 1e-3
-"""Gap, as a share of the answers, up to which answers are in proportion to the tokens. Heads that are about to settle
-are off by far more at a quarter of the length, where scores are a sixteenth."""
-
-_LOUD = 1e3
-"""The same gap in units of the answers' noise, where noise is the larger of the two."""
-
 _DRAWS = 10
 """Sequences drawn before the scan is given up. Two of H heads share a token with probability H^2 / 2 `TOKENS`, so the
 first few nearly always do; the rest are for tokens made longer until heads settle."""
@@ -52,7 +47,7 @@ _TURN = 0.125
 """Share by which the query token is lengthened to see a residual: a power of two, so that the longer token is as exact,
 and small enough that heads pick alike."""
 
-_SHORT = 2.0**-10
+SHORT = 2.0**-10
 """Length of the query token over that of the others: short enough that no head picks it by its score with itself, and a
 power of two, which takes no digits."""
 
@@ -139,7 +134,7 @@ def _one_scan(
     size, grid = power_of_two(size), 8 * power_of_two(size)
     X = on_grid(rng.standard_normal((k + 1, d)).clip(-4, 4) * size, grid, spec.dtype)
     # Heads tend to score a token with itself: a long query token would be picked. It also hides behind a residual.
-    X[-1] = on_grid(X[-1] * _SHORT, grid, spec.dtype)
+    X[-1] = on_grid(X[-1] * SHORT, grid, spec.dtype)
     # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
     unit = (_MOVE if readout.linear or noise > 1e-12 else _SMALL_MOVE) * size / (_LEVELS * _FINE)
     direction = rng.integers(-_FINE, _FINE + 1, d) * unit
@@ -181,7 +176,7 @@ def _refuse_bounded_scores(X: Array, base: Array, noise: float, spec: OracleSpec
     """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
     y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
     far, near = base - y[0], y[0] - y[1]
-    if np.linalg.norm(far - 4 * near) < max(_PROPORTIONAL, _LOUD * noise) * np.linalg.norm(far):
+    if np.linalg.norm(far - 4 * near) < max(SAME, LOUD * noise) * np.linalg.norm(far):
         raise ModelMismatch(
             "answers grow in proportion to long tokens and yet no head settles on single ones: scores do not grow with "
             "the tokens (a soft cap, QK-norm), or a head has none (W = 0 and c = 0, as in mean pooling). Heads cannot "

@@ -26,7 +26,7 @@ answer beta plus and minus the same."""
 _PAIRS = 2
 """Pairs x, -x of far tokens whose mean is beta: one is enough in exact numbers, the second averages its rounding."""
 
-_COMBINED = 3
+COMBINED = 3
 """Random tokens beside the basis: each brings d equations for one scale, so they fix the scales of all basis tokens,
 and three leave equations to spare."""
 
@@ -70,7 +70,7 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
 
     size = power_of_two(np.sqrt(d) / 4)
     Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
-    fresh = on_grid(rng.standard_normal((_COMBINED, d)) * (size / np.sqrt(d)), size, spec.dtype)
+    fresh = on_grid(rng.standard_normal((COMBINED, d)) * (size / np.sqrt(d)), size, spec.dtype)
     y = yield one_row(np.vstack([Q, -Q[:1]]), phase="values")
     points = y - beta
     y = yield one_row(np.vstack([-Q[1:2], fresh]), phase="pilot")

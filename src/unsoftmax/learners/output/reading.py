@@ -14,12 +14,10 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.output.prompts import random_prompts
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-_NORMALISED = 1e3
-"""Answers called logits whose exponentials add up to 1 within this many roundings are log-probabilities."""
 
 _FIRST = 64
 """Tokens looked at first where they must be chosen; twice as many whenever the width is not below them."""
@@ -102,4 +100,4 @@ def are_log_probabilities(rows: Array) -> bool:
     """Whether the exponentials of every row (n, V) add up to 1, to rounding."""
     top = rows.max(axis=1, keepdims=True)
     total = top[:, 0] + np.log(np.exp(rows - top).sum(axis=1))
-    return bool(np.abs(total).max() <= _NORMALISED * rounding_unit(rows) * max(1.0, float(np.abs(rows).max())))
+    return bool(np.abs(total).max() <= LOUD * rounding_unit(rows) * max(1.0, float(np.abs(rows).max())))

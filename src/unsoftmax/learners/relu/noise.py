@@ -12,6 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, OracleError
 from unsoftmax.learners.core.base import SMALLEST, Asking
+from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
@@ -33,9 +34,6 @@ _MORE = 32
 
 _DOUBTFUL = 12
 """Further vectors looked at where some of the first bend and some do not."""
-
-_ABOVE_ROUNDING = 100.0
-"""Second differences this far above rounding are noise or curvature: a few more queries tell which."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,7 @@ def size_and_noise(
         second = ahead + behind - 2 * values
         # The median: a kink inside one of the steps must not count as noise.
         gap = float(np.median(np.abs(second))) / 1.65
-        if gap > max(_ABOVE_ROUNDING * rounding() * float(np.abs(values).max()), floor):
+        if gap > max(AUDIBLE * rounding() * float(np.abs(values).max()), floor):
             yield from _look_for_curvature(x, step, values, second, rng)
     else:
         half = directions(DIRECTIONS // 2, dim, upper, rng)

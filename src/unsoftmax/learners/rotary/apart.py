@@ -11,16 +11,13 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
-_TRIES = 8
-"""Draws of q, x and the table before the target is refused. A draw fails where two heads happen to weigh alike; eight
-failures are no accident."""
-
-_LONG = 0.95
-"""Lengths of x and q as a share of the radius: the ball's edge, less room for steps, is where scores differ most."""
+TRIES = 8
+"""Draws of query token and tokens before the target is refused. A draw fails where two heads happen to weigh alike,
+or have one eigenvalue; eight failures are no accident."""
 
 _LENGTH = 0.93
 """Lengths of the empty tokens as a share of the radius: near the edge for the same reason, with room for their
@@ -63,14 +60,14 @@ def respond(scene: Scene, cells: Array, x: Array, q: Array, phase: str) -> Askin
 
 def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
     """Draw q, x and a table of empty tokens; about 5 H queries."""
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         phase = "main" if attempt == 0 else "repair"
         table = yield from _table(scene, rng, phase)
         found = yield from _separated(scene, table, rng, phase)
         if found is not None:
             return found
     raise ModelMismatch(
-        f"in {_TRIES} draws the answers did not fall apart into heads whose softmax denominators add up token by "
+        f"in {TRIES} draws the answers did not fall apart into heads whose softmax denominators add up token by "
         "token: the target is not softmax attention alone (gates, another kernel), two heads have the same scores, or "
         "the answers are noisier than their digits."
     )
@@ -90,7 +87,7 @@ class _Table:
 
 def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]:
     """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
-    q, x = scene.draw(scene.empty, _LONG, rng), scene.draw(scene.written, _LONG, rng)
+    q, x = scene.draw(scene.empty, EDGE, rng), scene.draw(scene.written, EDGE, rng)
     sides = [scene.draw(scene.empty, _LENGTH, rng, _SIDE) for _ in range(2)]
     even, asked = scene.M @ x / 4, {}
     last: Array | None = None

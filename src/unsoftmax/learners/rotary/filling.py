@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.apart import TRIES
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
@@ -22,10 +23,6 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.equal_groups import EqualGroups, equal_groups
 from unsoftmax.solvers.mixing_newton import refine
 from unsoftmax.solvers.pencil import Clusters, annihilators
-
-_TRIES = 8
-"""Draws of q before the target is refused. A draw fails where two heads happen to have one eigenvalue; eight failures
-are no accident."""
 
 _STEP = 1e-7
 """Step of differences as a share of the radius: the square root of rounding, at exact answers."""
@@ -57,7 +54,7 @@ def require_filling(scene: Scene, turning: bool) -> None:
 def fill(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
     """2 d + H + 20 queries: a Jacobian, and random tokens for a Newton iteration. A residual without norm is found."""
     d = scene.dim
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         phase = "main" if attempt == 0 else "repair"
         q = scene.draw(np.eye(d), 0.95, rng)
         steps = orthonormal(rng, d) * (_STEP * scene.radius)
@@ -71,7 +68,7 @@ def fill(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]
             if values is not None:
                 return candidate, values
     raise ModelMismatch(
-        f"in {_TRIES} draws heads that leave no token that writes nothing did not fall apart into equal groups of "
+        f"in {TRIES} draws heads that leave no token that writes nothing did not fall apart into equal groups of "
         "eigenvalues: heads that share values and fill the space, heads of unequal rank, or more than attention. Heads "
         "that share values are told apart where fewer groups leave dimensions free."
     )

@@ -14,6 +14,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.presets import Plan
+from unsoftmax.learners.rotary.scene import EDGE
 from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader, dual_values
 from unsoftmax.probes.base import Array
@@ -26,9 +27,6 @@ _ROOM = 0.8
 _PART = 0.6
 """Length of each of the two parts of a designed token, as a share of the radius: together, at right angles, 0.85 of
 it."""
-
-_EDGE = 0.95
-"""Length of the longest token as a share of the radius: the ball's edge, less room for rounding to a grid."""
 
 _SCORE = 1.2
 """Typical score of a designed token: larger ones lose the digits of small weights, smaller ones their own."""
@@ -196,7 +194,7 @@ def _prescribed(design: Design, K: Array, q: Array) -> Array:
             key_part = inverse[:, split:] @ np.vstack(wanted)
             key_part *= min(_SCORE / design.strength, _PART * radius / np.linalg.norm(key_part, axis=0).max())
             tokens = (value_part + key_part).T
-            tokens *= min(1.0, _EDGE * radius / np.linalg.norm(tokens, axis=1).max())
+            tokens *= min(1.0, EDGE * radius / np.linalg.norm(tokens, axis=1).max())
             z[j, c, :m], z[j, c, m] = tokens, last
     return z
 

@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
@@ -23,6 +24,10 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.spec import OracleSpec
+
+EDGE = 0.95
+"""Length of the longest tokens as a share of the radius: the ball's edge, where scores and answers are largest over
+their noise, less room for steps and for rounding to a grid."""
 
 _FULL = 0.98
 """Share of the ball's |z|^2 beyond which a token is drawn back: there x grows without bound."""
@@ -32,9 +37,6 @@ _SHRINKS = 6
 
 _EXACT = 1e-12
 """Noise below which answers carry the digits of float64."""
-
-_RANK = 1e3
-"""Singular values of M below this many roundings of the largest are none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,7 @@ def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, 
 
 
 def _rank(M: Array, noise: float) -> int:
-    return int((np.linalg.svd(M, compute_uv=False) > _RANK * noise * np.linalg.norm(M, 2)).sum())
+    return int((np.linalg.svd(M, compute_uv=False) > LOUD * noise * np.linalg.norm(M, 2)).sum())
 
 
 def _scene(

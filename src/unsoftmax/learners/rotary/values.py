@@ -12,13 +12,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.apart import Apart, respond
-from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import score_roots
-
-_LONG = 0.95
-"""Lengths of the tokens that write, as a share of the radius: the ball's edge, where answers are largest over their
-noise, less room for rounding to a grid."""
 
 _NEW = 1e-7
 """Part of P_h x outside the span of earlier ones that makes a new dimension, from exact answers."""
@@ -58,7 +54,7 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
     chosen = independent(apart.sums, H + spare)
     cells, others = apart.cells[chosen], apart.sums[:, chosen] - 1
     start = np.column_stack([scene.written @ apart.x, rng.standard_normal((r, r - 1))])
-    X = np.linalg.qr(start)[0].T @ scene.written * (_LONG * scene.radius)
+    X = np.linalg.qr(start)[0].T @ scene.written * (EDGE * scene.radius)
     columns, worst = [apart.columns], 0.0
     for j in range(1, r):
         if (found := _complete(scene, columns, shares, r)) is not None:

@@ -10,17 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.base import Array
 
 _VALUES = 0.66
 """Length of the part of a token that is written, as a share of the radius: about 0.95 / sqrt(2), so that the part that
 only makes scores is as long."""
-
-_LONG = 0.95
-"""Length of the whole token as a share of the radius: the ball's edge, less room for rounding to a grid."""
-
 
 _SOFT = 0.3
 """Singular values of all groups' values together, over the middle one, below which tokens do not follow them: where
@@ -121,7 +117,7 @@ class Reader:
         known = np.column_stack([v @ scene.written.T, np.ones(n)])
         rest = np.linalg.qr(np.column_stack([known, rng.standard_normal((n, len(scene.empty)))]))[0]
         part = rest[:, known.shape[1] :] @ scene.empty
-        room = np.maximum((_LONG * scene.radius) ** 2 - (v * v).sum(axis=1), 0)
+        room = np.maximum((EDGE * scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         # Rows of orthonormal columns have about one length; the longest one decides.
         part *= float(np.sqrt(room / (part * part).sum(axis=1)).min())
         return list((v + part).reshape(count, m, -1))
@@ -130,9 +126,9 @@ class Reader:
         """m tokens (m, d) whose values are orthogonal under every group: all heads read all slots equally well."""
         v = dual_values(self.values, m, _VALUES * self.scene.radius, rng)
         if len(self.scene.empty) == 0:
-            return v * (_LONG / _VALUES)
+            return v * (EDGE / _VALUES)
         free = rng.standard_normal((m, len(self.scene.empty))) @ self.scene.empty
-        room = np.maximum((_LONG * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
+        room = np.maximum((EDGE * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         return np.asarray(v + free * (np.sqrt(room) / np.linalg.norm(free, axis=1))[:, None])
 
 

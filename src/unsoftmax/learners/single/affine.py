@@ -19,8 +19,8 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
-from unsoftmax.learners.single.measure import READABLE, TYPICAL_LOGIT, random_rows
+from unsoftmax.learners.core.readable import PILOT, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.single.measure import FRESH, READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.bases import householder_basis
@@ -32,20 +32,12 @@ from unsoftmax.spec import Domain, OracleSpec
 _TYPICAL_OFFSET = 1.5
 """Logit that c makes in the readings of c, as a root mean square: far above noise, far from saturation."""
 
-_PILOT = 6
-"""Pairs asked at each length tried for c: one that is nearly orthogonal to c says little, the largest of six says its
-size."""
-
 _LONGEST = 2.0**40
 """Tokens are lengthened up to this where c does not show; products of two stay far from overflow."""
 
 _SLACK = 300.0
 """Stated error of W over eps sqrt(d), at tokens as long as wished: two to three digits for the solves in between and
 for c, which is read before W and enters every logit."""
-
-_FRESH = 24
-"""Fresh pairs whose root mean square gap, times four, is the stated error under a tolerance: so many tell it to a
-seventh, 1 / sqrt(2 * 24)."""
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
@@ -69,7 +61,7 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     )
     if spec.tolerance > 0:
         bound = max(claim.bound, (yield from _left_by_tolerance(whole, limit, spec, rng)))
-        claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {_FRESH} fresh pairs show")
+        claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {FRESH} fresh pairs show")
     made = outcome.allows.parameters
     larger = claim if made is None or made.bound <= claim.bound else made
     return replace(outcome, model=whole, allows=replace(outcome.allows, parameters=larger))
@@ -82,9 +74,9 @@ def _left_by_tolerance(
     size = _norm(head)
     product = min(TYPICAL_LOGIT * spec.dim / size if size else math.inf, min(limit, _LONGEST) ** 2 / 4)
     length = math.sqrt(product)
-    b = rng.standard_normal((_FRESH, spec.dim))
+    b = rng.standard_normal((FRESH, spec.dim))
     b *= 0.99 * length / np.linalg.norm(b, axis=1, keepdims=True)
-    a = random_rows(_FRESH, head.v, rng) * (0.99 * length)
+    a = random_rows(FRESH, head.v, rng) * (0.99 * length)
     a, b = (on_grid(x, 2 * length, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
     assert head.c is not None
@@ -148,10 +140,10 @@ def _length_for_offset(
 
     def look(scale: float) -> Asking[float]:
         length = power_of_two(scale)
-        a = on_grid(random_rows(_PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
+        a = on_grid(random_rows(PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
         seen.append(y)
-        t = logits(y - constant, a @ v, np.zeros(_PILOT)).t
+        t = logits(y - constant, a @ v, np.zeros(PILOT)).t
         if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
             return SATURATED
         # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.

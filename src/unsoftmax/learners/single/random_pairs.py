@@ -12,7 +12,14 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Program
-from unsoftmax.learners.single.measure import TYPICAL_LOGIT, read_logits, read_values, size_of_scores, unit_length
+from unsoftmax.learners.single.measure import (
+    FRESH,
+    TYPICAL_LOGIT,
+    read_logits,
+    read_values,
+    size_of_scores,
+    unit_length,
+)
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
@@ -22,9 +29,6 @@ from unsoftmax.solvers.alternating import alternating, polished
 from unsoftmax.solvers.nuclear_norm import nuclear_norm
 from unsoftmax.solvers.rank_one import RankOne, balanced
 from unsoftmax.spec import OracleSpec
-
-HELD_OUT = 24
-"""Measurements kept from the program to judge it: for random pairs their gap is an unbiased estimate of ||dW||_F."""
 
 _SMALL = 0.2
 """|a.v| below this share of |v| is drawn again: its logit would lose digits."""
@@ -42,11 +46,11 @@ _MEASURABLE = 0.2
 def random_pairs(
     spec: OracleSpec, seed: int, method: Literal["nuclear", "altmin"], rank: int | None, measurements: int
 ) -> Program:
-    """Ask `measurements` random pairs and HELD_OUT more, solve by `method`, and judge the result on the latter."""
+    """Ask `measurements` random pairs and FRESH more, solve by `method`, and judge the result on the latter."""
     rng = np.random.default_rng(seed)
     v = yield from read_values(spec)
     size = yield from size_of_scores(v, spec, rng)
-    A, B = _design(measurements + HELD_OUT, v, size, spec, rng)
+    A, B = _design(measurements + FRESH, v, size, spec, rng)
     t = yield from _read(A[:measurements], B[:measurements], v, "main")
     kept = yield from _read(A[measurements:], B[measurements:], v, "held-out")
     # The programs see vectors of unit variance, as the theorem does.
@@ -59,7 +63,7 @@ def random_pairs(
     allowed = _allowed(v, kept, A[measurements:], spec)
     if not gap <= allowed:
         raise ModelMismatch(
-            f"the {method} solution misses {HELD_OUT} held-out measurements by {gap:.2g} of their size, where "
+            f"the {method} solution misses {FRESH} held-out measurements by {gap:.2g} of their size, where "
             f"{allowed:.2g} was allowed: {measurements} measurements do not determine W by this program, or the target "
             'is no head of that rank, or noisier than declared. Raise `measurements`, or use method="cross".'
         )
@@ -68,7 +72,7 @@ def random_pairs(
         max(4 * gap, 1e3 * rounding),
         gap,
         theorem="Theorem 5.1",
-        statement=f"of W, from {HELD_OUT} held-out random measurements",
+        statement=f"of W, from {FRESH} held-out random measurements",
     )
     return Outcome(LowRankHead(K, Q, v), notes, allows=Allowance(claim))
 

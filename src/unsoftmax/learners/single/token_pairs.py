@@ -14,16 +14,14 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.learners.core.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
-from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, SCALING, Steps, find_scale
+from unsoftmax.learners.single.measure import FRESH
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs, turned
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
-
-_PILOT = 8
-"""Pairs whose typical logit sets the scale of W."""
 
 _DIGITS = 5.0
 """Rounding to digits depends on the leading one, by a factor of up to ten between answers; half of it is met."""
@@ -35,10 +33,6 @@ _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 _SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-20}
 """Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; float16 ends at
 2^-24."""
-
-_CONFIRMING = 24
-"""Fresh pairs like the main ones whose gaps are held against the stated precision: so many tell a root mean square to a
-seventh, 1 / sqrt(2 * 24)."""
 
 _INSIDE = 8.0
 """How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
@@ -115,12 +109,12 @@ def scale_of_scores(
     def look(product: float) -> Asking[float]:
         nonlocal blurred, faint
         design = lengths.design(values.v, product, spec.dtype)
-        pick = rng.integers(d, size=(2, _PILOT))
-        plain = np.ones((_PILOT, 2), dtype=np.int64)
-        y = yield design.at(pick[0], pick[1], np.ones(_PILOT), plain, "pilot")
-        seen = inverted(y, design, values, noise, pick[0], pick[1], np.ones(_PILOT))
+        pick = rng.integers(d, size=(2, SCALING))
+        plain = np.ones((SCALING, 2), dtype=np.int64)
+        y = yield design.at(pick[0], pick[1], np.ones(SCALING), plain, "pilot")
+        seen = inverted(y, design, values, noise, pick[0], pick[1], np.ones(SCALING))
         readable = np.isfinite(seen.radius)
-        if 2 * readable.sum() <= _PILOT:
+        if 2 * readable.sum() <= SCALING:
             # Where shorter tokens showed no score, an error of v that drowns longer ones is an end, not a failure.
             if not faint:
                 refuse_drowned(design, values, noise)
@@ -180,7 +174,7 @@ def confirmed(
     d = head.dim
     n = head.v / np.linalg.norm(head.v)
     along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
-    pick = rng.integers(d, size=_CONFIRMING)
+    pick = rng.integers(d, size=FRESH)
     turned_pair = [
         (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
     ]

@@ -23,10 +23,10 @@ COPIES = np.array([[8, 2], [2, 2], [2, 8]])
 SIZES = (1.2, 0.6, 1.2, 0.3, 1.8, 0.1)
 """|delta| over the radius, by attempt: 1.2 spreads logits where scores are of order one, stronger ones take less."""
 
-_SPARE = 4
+SPARE = 4
 """Settings beyond the unknowns of logits that are affine in q."""
 
-_OVER = 1.5
+OVER = 1.5
 """Equations over unknowns of the lifted problem: fewer leave a poor condition, more gain nothing."""
 
 _ISOLATED = 10.0
@@ -79,12 +79,12 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
 def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[tuple[Apart | None, bool]]:
     """Heads at delta, None if they are not clear; and whether they filled the outputs."""
     cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
-    F, Y = yield from _ask(cut, far, cut.features + _SPARE, rng, phase)
+    F, Y = yield from _ask(cut, far, cut.features + SPARE, rng, phase)
     size = float(np.sqrt(np.mean(Y**2)))
     n = count_heads(Y, far.floor(size))
     if n == 0 or size <= far.noise:
         raise NotIdentifiable("no context changes the answer: there is no attention, or its heads write nothing.")
-    more = settings_needed(n, len(k), _OVER) - len(Y)
+    more = settings_needed(n, len(k), OVER) - len(Y)
     if more > 0:
         F2, Y2 = yield from _ask(cut, far, more, rng, phase)
         F, Y = np.vstack([F, F2]), np.concatenate([Y, Y2])

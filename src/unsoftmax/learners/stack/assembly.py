@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Outcome
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.polish import Polished
@@ -25,9 +25,6 @@ from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.spec import OracleSpec
-
-_SLACK = 30.0
-"""Stated error over the largest of eight random ones: errors of answers that are not independent add up."""
 
 
 def outcome(
@@ -80,7 +77,7 @@ def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
 
 def _error(polished: Polished) -> Claim:
     statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
-    return Claim(RELATIVE_ERROR, _SLACK * polished.error, statement=statement)
+    return Claim(RELATIVE_ERROR, SLACK * polished.error, statement=statement)
 
 
 def _order(order: Order) -> Claim:

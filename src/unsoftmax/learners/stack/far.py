@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.slices import Slice, slice_across
@@ -41,9 +42,6 @@ answered as one is."""
 
 _EXCHANGED = 1e-6
 """The same for frozen tokens that change places, relative to what is written."""
-
-_AUDIBLE = 100.0
-"""Roundings that such a change must stand out by."""
 
 _SPARE = 2
 """Single tokens beyond the unknowns of an affine map, to see whether it is one."""
@@ -197,7 +195,7 @@ def may_change_places(far: Far, rng: np.random.Generator) -> Asking[bool]:
     a, b, q = far.frame.radius * sphere(rng, (3, far.frame.D))
     others = np.stack([np.stack([a, b]), np.stack([b, a])])
     y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
-    return float(np.abs(y[0] - y[1]).max()) <= _EXCHANGED * float(np.abs(y).max()) + _AUDIBLE * far.noise
+    return float(np.abs(y[0] - y[1]).max()) <= _EXCHANGED * float(np.abs(y).max()) + AUDIBLE * far.noise
 
 
 def random_contexts(frame: Frame, m: int, tokens: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -13,9 +13,18 @@ from itertools import pairwise
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.apart import OVER
 from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.learners.stack.order import TOKENS
-from unsoftmax.learners.stack.polish import DRAWS, Polished, parameter_error, told_per_query, unknown_numbers
+from unsoftmax.learners.stack.polish import (
+    DRAWS,
+    SHORT,
+    SHORT_LENGTH,
+    Polished,
+    parameter_error,
+    told_per_query,
+    unknown_numbers,
+)
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
@@ -29,9 +38,6 @@ from unsoftmax.solvers.stack_newton import gauss_newton
 _LENGTHS = (2.0**9, 2.0**10, 2.0**11, 2.0**12)
 """lambda where the 1/lambda term is read: four leave six digits of it."""
 
-_OVER = 1.5
-"""Equations over unknowns of a point's Jacobians."""
-
 _FIRST = 16
 """Points that are asked at once, until they are more than a network has neurons."""
 
@@ -44,12 +50,6 @@ _ROUGH = 0.05
 
 _OVER_DEEP = 1.4
 """Numbers asked over unknowns of the whole encoder."""
-
-_SHORT = 6
-"""Queries with a short last token, which shows eps."""
-
-_SHORT_LENGTH = 2.0**-6
-"""Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
 
 
 def learn_networks(
@@ -67,9 +67,9 @@ def learn_networks(
     start = Encoder(ordered, sizes, networks, activation, np.zeros((2 * L, frame.d)), 1e-5, frame.T)
     unknown = unknown_numbers(ordered, frame.d) + sum(n.A.size + n.b.size + n.C.size for n in networks)
     m = int(np.ceil(_OVER_DEEP * (unknown + 2 * L * frame.d + 1) / told_per_query(heads, frame.d)))
-    q = frame.radius * sphere(rng, (m + _SHORT, frame.D))
+    q = frame.radius * sphere(rng, (m + SHORT, frame.D))
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
-    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
     y = yield from far.ask(q, others, counts, scale, "polish")
     data = Contexts(q, others, np.log(counts), y, scale)
     model = start
@@ -133,7 +133,7 @@ def _jacobians(
     """Jacobians (L, d, D - 1) of all networks at q (D,) along tangents E (D, D - 1), lowest first."""
     frame, L = far.frame, len(sizes)
     d, D = frame.d, frame.D
-    m = int(np.ceil(_OVER * (L * D + L * D * d) / d)) + 10
+    m = int(np.ceil(OVER * (L * D + L * D * d) / d)) + 10
     last = np.tile(q, (m, 1))
     others, counts = random_contexts(frame, m, TOKENS + 1, rng)
     y = []

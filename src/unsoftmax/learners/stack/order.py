@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.apart import SPARE
 from unsoftmax.learners.stack.far import Far, random_contexts, weights_at_infinity
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
@@ -31,9 +32,6 @@ _LENGTHS = {
 
 _OVER = 1.4
 """Equations over unknowns."""
-
-_SPARE = 4
-"""Contexts beyond that."""
 
 _TRIES = 3
 """Query tokens that are tried: near a kink of a network the 1/lambda term is none."""
@@ -91,7 +89,7 @@ def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) 
     frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
     size = Size(len(heads), frame.D, far.outputs, heads.B.shape[1], heads.V.shape[1], far.networks)
-    m = size.contexts(_OVER) + _SPARE
+    m = size.contexts(_OVER) + SPARE
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
     others, counts = random_contexts(frame, m, TOKENS, rng)

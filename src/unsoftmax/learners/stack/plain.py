@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import find_paths
 from unsoftmax.learners.stack.order import find_causal
@@ -16,6 +16,7 @@ from unsoftmax.learners.stack.polish import DRAWS, LARGEST, parameter_error
 from unsoftmax.learners.stack.soft import ask_soft, read_weights, solve_soft
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
+from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.plain_stack import Plain, Sequences
@@ -28,12 +29,6 @@ _EXACT = 1e-12
 
 _START = 1e-2
 """Misfit of the same before Gauss-Newton: weights are read to eight digits, and a wrong stack misses by order one."""
-
-_ROUNDING = 2.0**-52
-"""Error of an answer over the largest number in it: a unit in its last place."""
-
-_SLACK = 30.0
-"""Stated error over the largest of eight random ones: errors of answers that are not independent add up."""
 
 _CUT = 1e-9
 """Relative singular values of W and P that are none: heads are read to more digits than this or are kept in full."""
@@ -67,12 +62,12 @@ def learn_plain(
             "something else than attention stands between the layers."
         )
     model = start if fit is None else fit.model
-    error = _SLACK * (parameter_error(fit) if fit is not None else misfit * spec.dim)
+    error = SLACK * (parameter_error(fit) if fit is not None else misfit * spec.dim)
     return model, error
 
 
 def _polished(start: Plain, data: Sequences, seed: int) -> Fit[Plain]:
-    noise = _ROUNDING * float(np.abs(data.tokens).max() + np.abs(data.y).max())
+    noise = EPS * float(np.abs(data.tokens).max() + np.abs(data.y).max())
     return gauss_newton(start, [data], noise=noise, draws=DRAWS, seed=seed)
 
 

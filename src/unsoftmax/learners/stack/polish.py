@@ -16,6 +16,7 @@ from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.learners.stack.order import TOKENS
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.logit_fit import OUTLYING
 from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
 from unsoftmax.solvers.stack_models import Deep, Wide
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
@@ -27,10 +28,10 @@ _OVER_WIDE = 1.6
 _OVER_DEEP = 1.25
 """Numbers asked over unknowns of a stack without networks."""
 
-_SHORT = 6
+SHORT = 6
 """Queries with a short last token, which shows eps."""
 
-_SHORT_LENGTH = 2.0**-6
+SHORT_LENGTH = 2.0**-6
 """Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
 
 _EPS = 1e-5
@@ -53,9 +54,6 @@ DRAWS = 8
 
 _TRIMS = 4
 """Rounds in which contexts that a network's kink spoils are left out: each shows smaller ones."""
-
-_OUTLYING = 5.0
-"""Misfit of a context over the median one beyond which it is spoiled: Gaussian errors in eight numbers never are."""
 
 _LEAST_KEPT = 0.8
 """Share of contexts that must stay: kinks spoil a few of a hundred, a model that is wrong misses most."""
@@ -113,7 +111,7 @@ def _smooth(model: Wide, data: list[Contexts], clear: float) -> list[Contexts] |
     """Contexts without those that a kink of a network spoils; None if there are none, or too many for kinks."""
     rests = [np.sqrt(np.mean((part.y - model.answers(part)) ** 2, axis=1)) for part in data]
     every = np.concatenate(rests)
-    good = every <= max(clear, _OUTLYING * float(np.median(every)))
+    good = every <= max(clear, OUTLYING * float(np.median(every)))
     if good.all() or good.mean() < _LEAST_KEPT:
         return None
     splits = np.split(good, np.cumsum([len(part) for part in data])[:-1])
@@ -149,9 +147,9 @@ def polish_deep(
     ordered = heads.take([h for layer in layers for h in layer])
     unknown = unknown_numbers(ordered, frame.d) + L * frame.d + 1
     m = int(np.ceil(_OVER_DEEP * unknown / told_per_query(heads, frame.d)))
-    q = frame.radius * sphere(rng, (m + _SHORT, frame.D))
+    q = frame.radius * sphere(rng, (m + SHORT, frame.D))
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
-    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
     y = yield from far.ask(q, others, counts, scale, "polish")
     data = Contexts(q, others, np.log(counts), y, scale)
     start = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import PILOT
 from unsoftmax.learners.stack.hard import Paths
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.paths import all_paths
@@ -28,9 +29,6 @@ _SPARE = 5
 
 _FILL = 0.8
 """Weights per sequence over the outputs from which they are solved."""
-
-_PILOT = 6
-"""Sequences that choose the tokens' length."""
 
 _SPREAD = 1.0
 """Median size of log ratios that is aimed at: weights then are neither equal nor 0 and 1."""
@@ -90,7 +88,7 @@ def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
 
     length = 1.0
     for number in range(_LENGTHS):
-        X = draw(_PILOT, length)
+        X = draw(PILOT, length)
         y = yield Probes(X, phase="pilot" if number == 0 else "repair")
         alpha = weights.read(X, y)
         readable = _readable(alpha)

@@ -25,7 +25,7 @@ UNREAD = 1e9
 _DIGITS = 2.0e4
 """Loss accepted in one reading (e^10): entries that would lose more are asked again beside a better base."""
 
-_WORTHLESS = 4.0
+WORTHLESS = 4.0
 """Radius at which a gap says nothing; an unread entry is asked again only if less than a quarter of it is promised."""
 
 _BEYOND = 4.0
@@ -103,7 +103,7 @@ def read(
         asked = np.arange(len(keys))
         level, radius = expected.copy(), np.full(len(keys), UNREAD)
     else:
-        asked = np.flatnonzero(base.expected < np.minimum(known.radius, _WORTHLESS) / 4)
+        asked = np.flatnonzero(base.expected < np.minimum(known.radius, WORTHLESS) / 4)
         level, radius = known.level.copy(), known.radius.copy()
     for rows in (asked[design.helper[asked] == NO_HELPER], asked[design.helper[asked] != NO_HELPER]):
         if len(rows) == 0:

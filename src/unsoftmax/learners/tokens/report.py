@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.tokens.gaps import Reader
+from unsoftmax.learners.tokens.gaps import WORTHLESS, Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Fit
-
-VAGUE = 4.0
-"""A gap stated less well than this is not known."""
 
 _HIDDEN = -15.0
 """A key certainly this far below the query token changes answers by less than 1e-6 of the values' range."""
@@ -55,12 +52,12 @@ def unreadable(reader: Reader, fit: Fit) -> Array:
     """Fewest tokens (greedily) without which every gap that can show in an answer is known."""
     n = len(reader.values)
     left, right = fit.errors
-    suspects = np.flatnonzero(right @ left.max(axis=0) > VAGUE / 2)
+    suspects = np.flatnonzero(right @ left.max(axis=0) > WORTHLESS / 2)
     keys, queries = [], []
     for start in range(0, len(suspects), _BLOCK):
         j = suspects[start : start + _BLOCK]
         bound = left @ right[j].T + np.einsum("jm,jm->j", left[j], right[j])
-        shows = (bound > VAGUE) & (fit.weights @ fit.rows[:, j] + bound > _HIDDEN)
+        shows = (bound > WORTHLESS) & (fit.weights @ fit.rows[:, j] + bound > _HIDDEN)
         shows[j, np.arange(len(j))] = False
         if not reader.chained:
             shows &= np.abs(reader.values[:, None] - reader.last[j]) > 2 * reader.noise
