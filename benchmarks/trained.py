@@ -25,11 +25,18 @@ _CROSS = "cross_att.att_stack"
 
 @dataclass(frozen=True)
 class Part:
-    """One trained part; `refusal`: the error that is right for it, None if it is to be recovered."""
+    """One trained part; `refusal`: the error that is right for it, None if it is to be recovered.
+
+    `coarse`: the error that is right where float32 rounds away what the weakest directions write.
+    """
 
     name: str
     make: Callable[[], Any]
     refusal: type[Exception] | None = None
+    coarse: type[Exception] | None = None
+
+    def refused(self, dtype: str) -> type[Exception] | None:
+        return self.refusal or (self.coarse if dtype == "float32" else None)
 
 
 def parts() -> Iterator[Part]:
@@ -42,9 +49,13 @@ def parts() -> Iterator[Part]:
         for h in range(8):
             name = f"localmapper {year} head {h}"
             yield Part(name, partial(localmapper_layer, year, f"{_CROSS}.0", head=h))
-        yield Part(f"localmapper {year} cross norm=None", partial(localmapper_layer, year, f"{_CROSS}.0", None))
-    yield Part("localmapper 202403 cross norm=pre", partial(localmapper_layer, "202403", f"{_CROSS}.0"))
     hidden = us.errors.NotIdentifiable
+    # Sums of all values of condition 4e7, 4e10 (without the norm) and 6e12: float32 has seven digits.
+    for year, coarse in (("202403", None), ("202407", hidden)):
+        make = partial(localmapper_layer, year, f"{_CROSS}.0", None)
+        yield Part(f"localmapper {year} cross norm=None", make, coarse=coarse)
+    make = partial(localmapper_layer, "202403", f"{_CROSS}.0")
+    yield Part("localmapper 202403 cross norm=pre", make, coarse=hidden)
     yield Part("localmapper 202407 cross norm=pre", partial(localmapper_layer, "202407", f"{_CROSS}.0"), hidden)
     for layer in (1, 2):
         nothing = us.errors.UnsoftmaxError
@@ -67,13 +78,14 @@ def verdict(part: Part, dtype: str) -> tuple[bool, str]:
     try:
         recovery = us.recover(us.oracle(served, dtype=dtype))
     except us.errors.UnsoftmaxError as refusal:
-        right = part.refusal is not None and isinstance(refusal, part.refusal)
+        expected = part.refused(dtype)
+        right = expected is not None and isinstance(refusal, expected)
         words = f"{type(refusal).__name__}: {str(refusal)[:160]}"
     else:
         stated = next((claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR), np.inf)
         error = us.models.distance(recovery.model, target)
         gap, allowed = function_error(recovery, target)
-        right = part.refusal is None and bool(error <= stated) and gap <= allowed
+        right = part.refused(dtype) is None and bool(error <= stated) and gap <= allowed
         words = f"error {error:.1e}, stated {stated:.1e}, function {gap:.1e}, stated {allowed:.1e}"
         words += f", {recovery.usage.billed} queries"
     return right, f"{words}, {time.process_time() - start:.0f} s"

@@ -32,6 +32,20 @@ def test_values_of_condition_6e12_are_refused_with_that_reason() -> None:
         us.recover(us.oracle(localmapper_layer("202407", CROSS)), us.learners.AttentionLayer())
 
 
+def test_values_beyond_the_digits_of_float32_are_refused_before_anything_is_tried() -> None:
+    oracle = us.oracle(localmapper_layer("202403", CROSS).astype("float32"), dtype="float32")
+    with pytest.raises(us.errors.NotIdentifiable, match="more than answers show") as refusal:
+        us.recover(oracle, us.learners.AttentionLayer())
+    assert refusal.value.recovery.usage.billed < 3 * 256
+
+
+def test_a_head_whose_weakest_value_is_near_the_rounding_of_float32_is_learned() -> None:
+    target = localmapper_layer("202407", CROSS, head=3)
+    r = us.recover(us.oracle(target.astype("float32"), dtype="float32"), us.learners.AttentionLayer())
+    stated = next(claim.bound for claim in r.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(r.model, target) <= stated < 0.5
+
+
 @pytest.mark.parametrize("norm", [None, "pre"])
 @pytest.mark.parametrize("part", ["cross_att.att_stack.1", "cross_att.att_stack.2"])
 def test_attention_that_training_has_driven_to_nothing_is_refused_as_such(part: str, norm: str | None) -> None:

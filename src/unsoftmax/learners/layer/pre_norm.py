@@ -95,8 +95,10 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     B = yield from _written_into(q, ball, rng)
     at, P = At(q, ball, B), B.T @ ball.M
     condition = float(np.linalg.cond(P))
-    weak = condition > _WEAKEST
-    draws = 2 if weak else _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
+    # Below rounding nothing is left of the weakest directions, whatever the draw.
+    drowned = condition * ball.noise > 1
+    weak = drowned or condition > _WEAKEST
+    draws = 0 if drowned else 2 if weak else _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
     for draw in range(draws):
         phase = "main" if draw == 0 else "repair"
         fine = draw >= _COARSE_DRAWS or condition * ball.noise > _LOST * STEP
@@ -112,8 +114,7 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, P, B), mixing.u
     if weak:
-        shown = 1 / ball.noise
-        words = f"a factor of {condition:.0e}" if condition < shown else f"more than the answers resolve ({shown:.0e})"
+        words = f"more than answers show ({1 / ball.noise:.0e})" if drowned else f"a factor of {condition:.0e}"
         raise NotIdentifiable(
             f"what the heads write differs by {words} between directions (the condition of the sum of all P_h): behind "
             "a LayerNorm or below a norm limit heads are told apart by small differences of answers, and "
