@@ -13,10 +13,7 @@ import numpy as np
 
 from unsoftmax import models, theory
 from unsoftmax.models.base import Array, Model
-
-_ROUNDING = 1e-9
-"""Smallest share of the largest singular value that counts for the rank: products of trained factors, 1e-16 apart from
-their rank and with condition numbers up to 1e4, leave five decades on either side."""
+from unsoftmax.solvers.cross import NO_DIRECTION
 
 _SAYING = 0.1
 """Largest stated error that a rank is counted with: a model known no better has the rank that its shape says."""
@@ -38,7 +35,7 @@ def _matrix(matrix: Array, error: float, most: int | None = None) -> tuple[int, 
     rank = min(m, n) if most is None else min(m, n, most)
     if error <= _SAYING:
         values = np.linalg.svd(matrix, compute_uv=False)
-        rank = min(rank, int((values > max(_ROUNDING, error) * values[0]).sum()))
+        rank = min(rank, int((values > max(NO_DIRECTION, error) * values[0]).sum()))
     return rank * (m + n - rank), rank
 
 

@@ -19,6 +19,10 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
+WIDEST_SCORE = 1.5
+"""Largest score, or gap of scores, that a sequence is given: t s'(t), by which a change of the scores shows, is
+largest there."""
+
 TIES = "near ties"
 OPEN = "open pairs"
 SINGLES = "single tokens"
@@ -33,8 +37,6 @@ _NORMS = (0.25, 1.0, 2.0, 4.0)
 _PER_BAND = 2
 """Longer sequences of each length: a second one guards against tokens that happen not to trigger a change."""
 
-_APART = 1.5
-"""Scores of open pairs: t s'(t), by which a scale of the scores shows, is largest there."""
 _SEQUENCE = 4
 """Tokens of a near tie where heads cannot be tied all at once."""
 
@@ -135,7 +137,7 @@ def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.
     b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
     u = heads.key_directions(b).transpose(1, 0, 2)
     inverse = np.linalg.pinv(u)
-    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-_APART, _APART], (k, H)))
+    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-WIDEST_SCORE, WIDEST_SCORE], (k, H)))
     # As long again across the key directions, along what the heads write, so that the weights show in the answer.
     aside = rng.standard_normal((k, H)) @ written
     aside = aside - np.einsum("bdh,bhe,be->bd", inverse, u, aside)

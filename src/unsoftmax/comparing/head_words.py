@@ -12,10 +12,9 @@ from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.ranks import highest
 from unsoftmax.comparing.sparse import Place, fitted
 from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.stored_words import ENTRIES
 from unsoftmax.models.base import Array
 
-_AT_MOST = 8
-"""Entries of a recovered low-rank change at most for it to be called sparse."""
 _LEFT = 0.02
 """Part of such a change (as amplitude) that may lie in other entries: noise."""
 _LEFT_EXACT = 1e-6
@@ -27,7 +26,7 @@ def few_entries(state: Evidence, delta: Array) -> Finding | None:
     if state.heads.stored is None:
         return None
     size = np.abs(delta)
-    order = np.argsort(size, axis=None, kind="stable")[::-1][:_AT_MOST]
+    order = np.argsort(size, axis=None, kind="stable")[::-1][:ENTRIES]
     rest = float(np.linalg.norm(delta)) ** 2 - np.cumsum(delta.flat[order] ** 2)
     noise = state.plan.noise
     allowed = _LEFT_EXACT if noise.arithmetic == "float64" and not noise.tolerance else _LEFT

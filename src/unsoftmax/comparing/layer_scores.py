@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.ranks import ABOVE
 from unsoftmax.comparing.reading import read_tokens
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.learners.core.base import Asking
@@ -20,8 +21,7 @@ _FILL = 0.5
 """Part of the outputs that unknown weights may take: beyond it the least squares lose digits."""
 _SCORE = 1.2
 """Largest score of a difference: all weights stay of the order of their mean."""
-_ABOVE = 6.0
-"""Noise units above which a singular value, or a residual, is not noise."""
+
 _STEPS = 6
 """Gauss-Newton steps at most, from factors that are right to a few digits: in the end each squares the error."""
 _HALVINGS = 5
@@ -88,7 +88,7 @@ def _ranks(state: Evidence, found: list[int], m: int, norm: float) -> Asking[int
         noise = float(np.sqrt(np.mean(level**2))) * (np.sqrt(m) + np.sqrt(m + 1))
         noise = max(noise, 2.0**-22 * float(np.abs(D[h]).max()) if state.plan.noise.arithmetic != "float64" else 0.0)
         sizes = np.linalg.svd(D[h], compute_uv=False)
-        largest = max(largest, int((sizes > _ABOVE * noise / 2).sum()))
+        largest = max(largest, int((sizes > ABOVE * noise / 2).sum()))
     return largest if largest < m else None
 
 

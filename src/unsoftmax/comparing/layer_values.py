@@ -12,7 +12,7 @@ import numpy as np
 
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.state import FRESH, PART, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
@@ -23,8 +23,6 @@ _SOLVED = 128
 """Dimension up to which a change of full rank is asked for too: d queries whatever its rank."""
 _SPANNED = 0.05
 """Singular values of the tokens asked, over the largest, below which a direction counts as not asked."""
-_EXPLAINED = 0.1
-"""Part of the differences (as amplitude) that a change of one matrix may leave."""
 
 
 def changed_projection(state: Evidence) -> Asking[Finding | None]:
@@ -49,7 +47,7 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
             best = (left, name, changed, change)
     assert best is not None
     left, name, changed, change = best
-    if left > _EXPLAINED or not (yield from _verified(state, changed)):
+    if left > PART or not (yield from _verified(state, changed)):
         return None
     return _said(state, name, change, dM, sd)
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import stats
 
+from unsoftmax.comparing.designs import WIDEST_SCORE
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import Reading, read_one
-from unsoftmax.comparing.scales import Sample
+from unsoftmax.comparing.scales import TAIL, Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
@@ -28,15 +29,13 @@ _CHECKS = 6
 """Questions outside the range at a new b: a missed direction shows in them with chi-square of six degrees."""
 _AT_MOST = 4
 """Unknowns of a low-rank change for each question that may be spent on whether a further column is needed."""
-_TAIL = 1e-4
-"""Chance that rounding alone asks for one column too many."""
+
 _OFF_TIE = 0.7
 """Scores of these near ties lie within this of a tie."""
 _ROOM = 1e-4
 """Part of a key direction's square that must lie outside the range for scores to be tied there; else tokens would grow
 without bound, and are shortened instead: keys of a low-rank head may all lie in the range of its change."""
-_OPEN = 1.5
-"""Largest score of tokens that are shortened."""
+
 _STEPS = 3
 """Gauss-Newton steps from factors that are right to a few digits: the error is squared each time."""
 
@@ -99,7 +98,7 @@ class Search:
         gap = self.state.rng.uniform(-_OFF_TIE, _OFF_TIE, len(a)) - score
         free = room > _ROOM * (u * u).sum(axis=1)
         tied = a + np.where(free, gap / np.where(free, room, 1.0), 0.0)[:, None] * w
-        short = a * np.minimum(1.0, _OPEN / np.maximum(np.abs(score), 1e-300))[:, None]
+        short = a * np.minimum(1.0, WIDEST_SCORE / np.maximum(np.abs(score), 1e-300))[:, None]
         return np.asarray(np.where(free[:, None], tied, short))
 
     def column(self, b: Array) -> Asking[None]:
@@ -143,7 +142,7 @@ class Search:
         cover = np.diag(np.where(np.isfinite(read.sd), read.sd, 1e6) ** 2)
         for weight, error in zip(weights, self.errors, strict=True):
             cover += weight**2 * (read.a @ error) @ (read.a @ error).T
-        leaves = float(D @ np.linalg.solve(cover, D)) >= float(stats.chi2.ppf(1 - _TAIL, _CHECKS))
+        leaves = float(D @ np.linalg.solve(cover, D)) >= float(stats.chi2.ppf(1 - TAIL, _CHECKS))
         clearest = int(np.argmax(np.abs(D) / np.sqrt(np.diag(cover))))
         outside, at = yield from settle("leaves the range", leaves, clearest)
         return np.asarray(read.b[int(at)]) if outside else None

@@ -18,10 +18,10 @@ from unsoftmax.probes.base import Probes
 PHASE = "rank"
 _SIZES = (3, 6, 11, 17)
 """Rows of the table: rank k is told from more by k + 1; ranks beyond 16 are called dense."""
-_PART = 4
+PART_OF = 4
 """Part of the dimension (one over this) up to which a rank is called low, two at least."""
-_ABOVE = 6.0
-"""Noise units by which the smallest singular value must exceed that of noise for the rank to be full."""
+ABOVE = 6.0
+"""Noise units above which a singular value, an entry, a sum or a residual is not noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class LowRank:
 
 def highest(dim: int) -> int:
     """The largest rank that is told."""
-    return int(min(max(2, dim // _PART), _SIZES[-1] - 1, dim - 1))
+    return int(min(max(2, dim // PART_OF), _SIZES[-1] - 1, dim - 1))
 
 
 def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array) -> Asking[LowRank | None]:
@@ -64,11 +64,11 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         # Tokens are rounded one by one: products are of rank one only up to that.
         noise = float(np.sqrt(np.mean(sd[:m, :m] ** 2))) + 2.0**-22 * float(np.abs(D[:m, :m]).max())
         _, values, right = np.linalg.svd(D[:m, :m])
-        rank = int((values >= _ABOVE * noise).sum())
+        rank = int((values >= ABOVE * noise).sum())
         most = right[:rank] @ b[:m]
         count, at = yield from settle("rank of the table", rank, most)
         if count < m:
-            steady = bool((np.abs(D[:m, :m] - D[:m, :m].mean(axis=1, keepdims=True)) <= _ABOVE * noise).all())
+            steady = bool((np.abs(D[:m, :m] - D[:m, :m].mean(axis=1, keepdims=True)) <= ABOVE * noise).all())
             return LowRank(m, int(count), at, steady=steady and count == 1)
     return None
 

@@ -12,13 +12,15 @@ from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.references import Reference
 from unsoftmax.models.base import Array, attention_weights
 
+TAIL = 1e-4
+"""Chance that rounding alone exceeds a threshold, or asks for one column too many."""
+
 Sample = tuple[Array, Array, Array]
 """Sequences, their answers, and the noise of these."""
 
 _SLACK = 4.0
 """Residual variance over the modelled one at which a fit counts as rounding: the scaled model rounds a little more."""
-_TAIL = 1e-4
-"""Chance that rounding exceeds the threshold."""
+
 _SURE = 8.0
 """Standard errors by which a number must differ from the reference's to be named."""
 _ALIKE = 1e-6
@@ -53,7 +55,7 @@ def fit_scales(reference: Reference, samples: list[Sample]) -> Fit | None:
 
 def rounding_only(energies: Array, slack: float = _SLACK) -> bool:
     """Whether mean squares of standardised residuals are what rounding leaves."""
-    return float(energies.sum()) <= slack * float(stats.chi2.ppf(1 - _TAIL, len(energies)))
+    return float(energies.sum()) <= slack * float(stats.chi2.ppf(1 - TAIL, len(energies)))
 
 
 def _affine(reference: Reference, samples: list[Sample]) -> Fit | None:

@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from unsoftmax.comparing.designs import WIDEST_SCORE
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.ranks import ABOVE
 from unsoftmax.comparing.reading import read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
@@ -25,16 +27,13 @@ Place = tuple[int, int, int]
 Ask = Callable[[Array], Asking[tuple[float, float]]]
 """weights (n,) -> sum_i weights_i x_i and its standard deviation, for one query."""
 
-_SEEN = 6.0
-"""Standard deviations at which a sum counts as not zero."""
 _RATIO = 5.0
 """Standard deviations within which a ratio names an index."""
 _GAP = 0.25
 """Part of the distance between the ratios of neighbouring indices that the error of a ratio may take."""
 _LENGTH = 3.0
 """Token norms over the usual ones, as a product of both."""
-_OPEN = 1.5
-"""Largest gap of scores that these sequences are given."""
+
 _STEPS = 8
 """Gauss-Newton steps at most: from six digits two are enough, large changes that shut some sequences took six."""
 
@@ -55,7 +54,7 @@ def sparse_vector(ask: Ask, n: int, rng: np.random.Generator) -> Asking[dict[int
     waiting = [(np.arange(n), *(yield from ask(g)))]
     while waiting:
         chosen, total, sd = waiting.pop()
-        if abs(total) < _SEEN * sd:
+        if abs(total) < ABOVE * sd:
             continue
         if len(chosen) == 1:
             found[int(chosen[0])] = total / g[chosen[0]]
@@ -93,7 +92,7 @@ def _lone(ask: Ask, chosen: Array, g: Array, total: float, sd: float, rng: np.ra
     check[chosen] = rng.uniform(0.5, 1.5, len(chosen)) * rng.choice([-1.0, 1.0], len(chosen))
     third, error = yield from ask(check)
     expected = check[index] * total / g[index]
-    return index if abs(third - expected) <= _SEEN * (error + 2 * sd) + _SENT * abs(total) else None
+    return index if abs(third - expected) <= ABOVE * (error + 2 * sd) + _SENT * abs(total) else None
 
 
 def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
@@ -182,7 +181,7 @@ class _Questions:
         """sum_i weights_i (dW b)_i."""
         gap = abs(float(weights @ self.heads.key_directions(self.b[None])[self.h, 0]))
         size = float(np.linalg.norm(weights))
-        scale = min(_OPEN / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
+        scale = min(WIDEST_SCORE / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
         anchor = self._anchor(self.b, float(np.linalg.norm(self.b)))
         sign = self._signed(weights, anchor)
         D, sd = yield from self._ask(weights * scale + sign * anchor, self.b)
@@ -195,7 +194,7 @@ class _Questions:
         e[self.row] = 1.0
         size = float(np.linalg.norm(weights))
         gap = abs(float(weights @ self.heads.W[self.h][self.row]))
-        scale = min(_OPEN / max(gap, 1e-300), _LENGTH**2 / (size * self.entry))
+        scale = min(WIDEST_SCORE / max(gap, 1e-300), _LENGTH**2 / (size * self.entry))
         b, a = weights * np.sqrt(scale / size), e * np.sqrt(scale * size)
         anchor = self._anchor(b, float(np.linalg.norm(a)))
         D, sd = yield from self._ask(a + self._signed(a, anchor) * anchor, b)

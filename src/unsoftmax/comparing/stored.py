@@ -18,7 +18,7 @@ from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
-from unsoftmax.comparing.stored_lean import lean_arrays, lean_fit, lean_sequences
+from unsoftmax.comparing.stored_lean import GOOD, lean_arrays, lean_fit, lean_sequences
 from unsoftmax.comparing.stored_words import said
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
@@ -33,8 +33,7 @@ _SPARE = 10
 """Sequences beyond these."""
 _TOKENS = 12
 """Most tokens of a sequence: as many as vector answers tell apart, and few enough that weights stay of order one."""
-_FITS = 30.0
-"""Standard deviations (root mean square) within which a fit counts as reached and goes to verification."""
+
 _PAIRS = 6
 """Hypotheses of a stage that are fitted at most, of those that leave least to first order, the smallest first."""
 _AS_GOOD = 3.0
@@ -62,7 +61,7 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
         if wanted > 0:
             yield from state.ask(_drawn(state, wanted), "delta")
         fitting = Fitting(reference, state.samples)
-        fits = [fit for fit in map(fitting.fit, _promising(fitting, stage)) if fit.left <= min(_FITS, 0.1 * fit.before)]
+        fits = [fit for fit in map(fitting.fit, _promising(fitting, stage)) if fit.left <= min(GOOD, 0.1 * fit.before)]
         found = said(state, (yield from _verified(state, fits)))
         if found is not None:
             return found
@@ -80,7 +79,7 @@ def changed_offsets(state: Evidence) -> Asking[Finding | None]:
     if wanted > 0:
         yield from state.ask(designs.near_ties(known, state.plan.asked, wanted, state.plan.norm, state.rng), "delta")
     fit = Fitting(known, state.samples).fit(("c",))
-    fits = [fit] if fit.left <= min(_FITS, 0.1 * fit.before) else []
+    fits = [fit] if fit.left <= min(GOOD, 0.1 * fit.before) else []
     return said(state, (yield from _verified(state, fits, known)), known)
 
 

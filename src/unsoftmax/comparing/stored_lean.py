@@ -14,8 +14,9 @@ import numpy as np
 
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
-from unsoftmax.comparing.stored_words import as_matrix
+from unsoftmax.comparing.stored_words import ENTRIES, as_matrix
 from unsoftmax.models.base import Array
+from unsoftmax.solvers.gauss_newton import STEPS
 
 NUMBERS = 4096
 """Numbers of an array at most: its derivatives take as many evaluations of the reference, some ten seconds."""
@@ -23,20 +24,18 @@ ALL = 5 * NUMBERS
 """Numbers of all such arrays at most."""
 RANK = 4
 """Largest rank that is tried."""
-_ENTRIES = 8
-"""Most entries."""
+
 _MORE = 4.0
 """Numbers asked for over the unknowns of the largest rank: factors are found from three times as many, not from two."""
 _TELLING = 0.6
 """Part of the numbers of a vector answer that differ from each other's: weights of all heads are fewer than outputs."""
-_STEPS = 40
-"""Gauss-Newton steps at most: derivatives at the reference leave the change's own relative size of each step."""
+
 _STUCK = 0.7
 """Part of the residual that two steps must not leave: then these unknowns do not explain the answers."""
 _REACHED = 0.5
 """Standard deviations at which nothing is left to fit: below what rounding leaves, so that steps end where they stop
 helping. At 3 a right change still left 1,000 on fresh sequences."""
-_GOOD = 30.0
+GOOD = 30.0
 """Standard deviations at which a fit is handed on to verification; more unknowns are not tried then."""
 _CUT = 1e-9
 """Squared singular values over the largest below which a direction is the freedom of factors: U G, G^-1 M."""
@@ -102,12 +101,12 @@ class _Search:
         sizes = np.maximum(np.linalg.norm(flat, axis=0), 1e-300)
         chosen: list[int] = []
         change, r = np.zeros(flat.shape[1]), self.r
-        for _ in range(_ENTRIES):
+        for _ in range(ENTRIES):
             chosen.append(int(np.argmax(np.abs(r @ flat) / sizes)))
             if len(set(chosen)) < len(chosen):
                 return None
             A = flat[:, chosen]
-            for _ in range(_STEPS):
+            for _ in range(STEPS):
                 moved = change.copy()
                 moved[chosen] += np.linalg.lstsq(A, r, rcond=None)[0]
                 rest = self.left(moved.reshape(self.index.shape))
@@ -116,7 +115,7 @@ class _Search:
                     change, r = moved, rest
                 if not better or _rms(r) <= _REACHED:
                     break
-            if _rms(r) <= _GOOD:
+            if _rms(r) <= GOOD:
                 error = float(np.linalg.norm(np.linalg.pinv(A)))
                 return self._fitted(change.reshape(self.index.shape), r, error)
         return None
@@ -133,7 +132,7 @@ class _Search:
             U = np.column_stack([U, size * left[:, 0]])
             M = np.vstack([M, math.copysign(size, step) * right[:1]])
             U, M, r, error = self._polished(U, M)
-            if _rms(r) <= _GOOD:
+            if _rms(r) <= GOOD:
                 return self._fitted(U @ M, r, error)
         return None
 
@@ -142,7 +141,7 @@ class _Search:
         k, rows = U.shape[1], len(U)
         r = self.left(U @ M)
         slow = 0
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             D = np.concatenate(
                 [np.einsum("nij,kj->nik", self.J, M).reshape(len(r), -1),
                  np.einsum("nij,ik->nkj", self.J, U).reshape(len(r), -1)], axis=1)  # fmt: skip

@@ -8,24 +8,22 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.comparing.findings import Finding
+from unsoftmax.comparing.ranks import ABOVE, PART_OF
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored_fit import Fitted
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Verdict
 
-_ABOVE = 6.0
-"""Errors above which a singular value or an entry of a change is not one."""
 _STORED = 64 * 2.0**-53
 """Relative change of an array that is none: rounding of the sum that makes the changed array."""
 _CLEAR = 30.0
 """Size of a change over its noise from which entries and ranks are told: what noise hides is below a thirtieth then."""
 _ASTRAY = 1e-6
 """Part of a change by which fits stray along directions that no answer shows: derivatives are right to 1e-7."""
-_ENTRIES = 8
+ENTRIES = 8
 """Entries at most for a change to be called sparse."""
-_RANKS = 4
-"""Part of the full rank (one over this) up to which a change is called low rank."""
+
 _VECTORS = ("v", "w_o", "constant", "values", "own_values")
 """Arrays that are vectors of values, of which no rank is said."""
 _BY_HEAD = ("c", "v")
@@ -136,18 +134,18 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     floor = _STORED * float(np.linalg.norm(stored))
     if float(np.linalg.norm(change)) <= floor:
         return None
-    noise = _ABOVE * max(1.0, fit.left) * fit.errors[name] + floor
+    noise = ABOVE * max(1.0, fit.left) * fit.errors[name] + floor
     relative = float(np.linalg.norm(change)) / (float(np.linalg.norm(stored)) or 1.0)
     noise += _ASTRAY * float(np.linalg.norm(change)) if _blind(fit) else 0.0
     lean = _leanest(change, fit.unseen.get(name))
     count = int((np.abs(lean) > noise).sum())
     kept = np.where(np.abs(lean) > noise, lean, 0.0)
     clear = float(np.linalg.norm(change)) > _CLEAR * noise
-    few = clear and 0 < count <= min(_ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
+    few = clear and 0 < count <= min(ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
     rows = as_matrix(name, change)
     sizes = np.linalg.svd(rows, compute_uv=False)
     rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
-    low = clear and 0 < rank <= max(1, min(rows.shape) // _RANKS)
+    low = clear and 0 < rank <= max(1, min(rows.shape) // PART_OF)
     change = kept if few else change
     rank = int(np.linalg.matrix_rank(as_matrix(name, kept))) if few and rank else rank
     heads = None

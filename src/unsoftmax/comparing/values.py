@@ -12,7 +12,7 @@ from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.sparse import TooMany, sparse_vector
-from unsoftmax.comparing.state import Evidence
+from unsoftmax.comparing.state import FRESH, PART, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
@@ -27,15 +27,12 @@ _SOLVED = 256
 """Most values that are found by asking one question for each."""
 _MORE = 1.5
 """Questions for each unknown: fewer would leave the least squares ill-conditioned where answers are short."""
-_FRESH = 12
-"""Fresh sequences on which they are verified."""
+
 _CUT = 1e-12
 """Singular values of the least squares below this part of the largest are rounding."""
 _EXPLAINED = 12.0
 """Standard deviations, those inherited among them, that recovered values may leave on fresh pairs: values alone left up
 to 4; scores changed by 1e-4 of their size beside them 50 in float32, by 1e-3 more than 1e9 in float64."""
-_PART = 0.1
-"""Part of the reference's own residual that they may leave as well: in float32 a hundred deviations are much."""
 
 
 def changed_values(state: Evidence) -> Asking[Finding | None]:
@@ -63,7 +60,7 @@ def _solved(state: Evidence) -> Asking[Finding | None]:
     heads, rng = state.heads, state.rng
     unknown = heads.count * heads.dim
     known = sum(len(X) for X, _, _ in state.samples if X.shape[1] <= 2)
-    wanted = int(_MORE * unknown) + _FRESH
+    wanted = int(_MORE * unknown) + FRESH
     if wanted > known:
         n = wanted - known
         X = state.plan.asked.on_grid(sphere(rng, (n, 2, heads.dim)) * state.plan.norm)
@@ -122,13 +119,13 @@ def _entries(state: Evidence) -> Asking[dict[int, float] | None]:
 
 def _verified(state: Evidence, index: Array, A: Array, found: Array) -> Asking[bool]:
     """Whether changes of v explain fresh pairs to rounding: single tokens, which they fit, say nothing of scores."""
-    X = state.plan.asked.on_grid(sphere(state.rng, (_FRESH, 2, state.heads.dim)) * state.plan.norm)
+    X = state.plan.asked.on_grid(sphere(state.rng, (FRESH, 2, state.heads.dim)) * state.plan.norm)
     yield from state.ask(X, "verify")
     B, s = _equations(state, index, last=1)
     inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=_CUT), axis=1)
     z = (s - B @ found) / np.sqrt(1 + inherited**2)
     left = float(np.sqrt(np.mean(z**2)))
-    explained = left <= min(_EXPLAINED, _PART * float(np.sqrt(np.mean(s**2))))
+    explained = left <= min(_EXPLAINED, PART * float(np.sqrt(np.mean(s**2))))
     state.left = left if explained else None
     return explained
 
@@ -155,7 +152,7 @@ def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | Non
 def _clear(A: Array, change: Array) -> dict[str, Array]:
     """The change of v (H, d), if it stands well above what rounding leaves in it."""
     error = float(np.linalg.norm(np.linalg.pinv(A, rcond=_CUT)))
-    return {"v": change} if error <= _PART * float(np.linalg.norm(change)) else {}
+    return {"v": change} if error <= PART * float(np.linalg.norm(change)) else {}
 
 
 def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Finding:

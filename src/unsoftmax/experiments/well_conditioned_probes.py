@@ -9,13 +9,11 @@ import numpy as np
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.errors import UnsoftmaxError
 from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
+from unsoftmax.experiments.theorem_4_1 import ERROR
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.distance import relative
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.run.recovery import recover
-
-ERROR = 1e-13
-"""Largest relative error, with every a.v equal, that counts as machine precision: 450 units of rounding."""
 
 STEEPEST = -1.4
 """Least slope of the error against the smallest |v_i|, both in logarithms, that passes as -1, give or take what seeds

@@ -19,12 +19,10 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import STEPS
 
 SHARED = 2
 """Unknowns beside v and W: the errors that all answers share."""
-
-_STEPS = 40
-"""Gauss-Newton steps; it takes four to ten."""
 
 _ENOUGH = 1e-6
 """Least squares end where a step gains this share of one answer's variance: it is then a thousandth of the error."""
@@ -71,7 +69,7 @@ def fit(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Fit:
     now = Linearised(singles, batches, np.zeros(SHARED), v, W)
     freedom = sum(int(kept.sum()) for kept in now.kept) - (d * d + d + SHARED)
     damping = 0.0
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         gradient = now.adjoint(now.residuals)
         step = conjugate_gradients(now, gradient, damping)
         gain = float(gradient @ step)

@@ -9,13 +9,10 @@ import numpy as np
 from scipy.optimize import brentq
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import STEPS
 
 _LARGEST = 1e5
 """Caps beyond this many units change scores of order one by less than rounding does."""
-
-_STEPS = 40
-"""Gauss-Newton steps at most: convergence is quadratic near the solution, and a column that is still moving after forty
-is not capped scores."""
 
 
 def cap_of(whole: Array, half: Array) -> float | None:
@@ -40,7 +37,7 @@ def uncapped(rows: Array, own: Array, right: Array, start: Array, cap: float) ->
     out = start.copy()
     for j in range(right.shape[1]):
         a = start[:, j]
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             u, v = np.tanh(rows @ a / cap), np.tanh(own @ a / cap)
             gap = right[:, j] - cap * (u - v)
             J = rows * (1 - u * u)[:, None] - own * (1 - v * v)[:, None]

@@ -15,6 +15,10 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.probes.base import Array
 
+NO_DIRECTION = 1e-9
+"""Singular value, over the largest, of a direction that float64 answers do not show: products of factors are known to
+more digits than this, or kept in full."""
+
 SAFETY = 150.0
 """Noise may reach a residual multiplied by the norm of the inverse of a k x k random matrix: sqrt k, with a heavy
 tail. This multiple of sqrt k covers the tail; directions weaker than that are below what the answers can show."""

@@ -11,10 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from unsoftmax.probes.base import Array
-
-FLAT_SHARE = 1e-9
-"""Points whose spread along a direction is below this share of the largest lie in a hyperplane across it: hidden states
-of a LayerNorm do, at the rounding of the answers; the axes of an ellipsoid of trained weights differ by 1e4."""
+from unsoftmax.solvers.cross import NO_DIRECTION
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def fit_ellipsoid(z: Array, noise: float = 0.0) -> Ellipsoid:
     n = len(z)
     mean = z.mean(axis=0)
     _, s, Vt = np.linalg.svd(z - mean, full_matrices=False)
-    r = int(np.sum(s > max(FLAT_SHARE * s[0], 2 * noise)))
+    r = int(np.sum(s > max(NO_DIRECTION * s[0], 2 * noise)))
     whiten = Vt[:r] / (s[:r, None] / np.sqrt(n))
     x = (z - mean) @ whiten.T
     i, j = np.triu_indices(r)

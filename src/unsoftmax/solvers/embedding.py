@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.low_rank_table import pivot_rows
-
-_RELATIVE = 1e-9
-"""Singular values of the embeddings below this fraction of the largest count as 0."""
 
 _ROOM = 64.0
 """How far beyond the stated errors a fit may lie before the embeddings are said not to explain the scores."""
@@ -34,7 +32,7 @@ def span_of(E: Array) -> Span:
 
 def _rank(E: Array) -> int:
     sizes = np.linalg.svd(E, compute_uv=False)
-    return int((sizes > _RELATIVE * sizes[0]).sum()) if len(sizes) and sizes[0] > 0 else 0
+    return int((sizes > NO_DIRECTION * sizes[0]).sum()) if len(sizes) and sizes[0] > 0 else 0
 
 
 def spanning_tokens(E: Array, spare: int) -> Array:
@@ -82,7 +80,7 @@ def fit_values(E: Array, values: Array) -> tuple[Array, float, float]:
 def _key_direction(differences: Array, gaps: Array, errors: Array) -> Array:
     """u with differences u = gaps, least squares in units of the errors, minimal."""
     size = np.maximum(errors, max(float(np.median(errors)) / 1024, 1e-300))
-    return np.asarray(np.linalg.lstsq(differences / size[:, None], gaps / size, rcond=_RELATIVE)[0])
+    return np.asarray(np.linalg.lstsq(differences / size[:, None], gaps / size, rcond=NO_DIRECTION)[0])
 
 
 def _excess(E: Array, U: Array, fitted: Array, errors: Array) -> float:
@@ -93,4 +91,4 @@ def _excess(E: Array, U: Array, fitted: Array, errors: Array) -> float:
 
 
 def _pinv(A: Array) -> Array:
-    return np.asarray(np.linalg.pinv(A, rcond=_RELATIVE))
+    return np.asarray(np.linalg.pinv(A, rcond=NO_DIRECTION))

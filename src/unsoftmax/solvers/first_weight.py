@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
+from unsoftmax.solvers.replaced_token import FAR
 
 _GRID = np.exp(np.linspace(np.log(1e-6), 0.0, 121))
 """Weights A beyond the least possible, beside all weights together: a ratio of 1.12 between neighbours."""
@@ -24,9 +25,6 @@ _DIPS = 4
 
 _HOW = Descent(damping=1e-6, down=10.0, iterations=40, patience=6, arrived=1e-32)
 """One unknown: damping is needed only where the linear part bends."""
-
-_FAR = 100.0
-"""Logarithm of a weight beside all others that no step may reach."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class _Weight:
         return found, Q, self.nu - Q @ (Q.T @ self.nu)
 
     def at(self, x: Array) -> Dense:
-        if not abs(x[0]) <= _FAR:
+        if not abs(x[0]) <= FAR:
             return Dense(np.full(1, np.inf), np.zeros((1, 1)))
         grown = float(np.exp(x[0]))
         found, Q, left = self.solved(self.least + grown)

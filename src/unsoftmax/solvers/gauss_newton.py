@@ -18,6 +18,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from unsoftmax.probes.base import Array
 
+LARGEST = 4500
+"""Unknowns that are fitted together: their normal equations take 160 MB, and a step seconds."""
+
+STEPS = 40
+"""Steps of Gauss-Newton or Levenberg-Marquardt at most: convergence is quadratic near the solution, four to ten are
+usual, and what still moves after forty is no solution."""
+
 
 class Linearised(Protocol):
     """A least-squares problem at one point: residual (rows,) and its Jacobian J (rows, unknowns) as products."""

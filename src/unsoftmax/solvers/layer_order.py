@@ -16,16 +16,15 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
+from unsoftmax.solvers.stack_newton import PART
 
 _FEW = 1500
 """Shared unknowns up to which all outputs are looked at: 31 heads without networks; then a solve takes seconds."""
 
 _OUTPUTS = 8
 """Combinations of the outputs that are looked at of larger systems: 48 heads at d = 64 take half a gigabyte."""
-
-_PART = 2**24
-"""Numbers of a Jacobian, or of a system, that are held at once: 128 MB."""
 
 _DAMPING = 1e-12
 """Added to normal equations with a unit diagonal: directions without information stay at zero."""
@@ -35,9 +34,6 @@ _HEARD = 1e-3
 
 _UNLIKE = 0.25
 """Distance of entries from those of L equal layers, over the distance to those of L + 1, that is still theirs."""
-
-_CUT = 1e-9
-"""Relative singular values below which a direction is no information: phi_h along q, K_g outside g's range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +176,7 @@ def _columns(heads: Heads, T: Array, contexts: Contexts, E: Array) -> tuple[Arra
     across = np.eye(len(q)) - np.outer(q, q) / (q @ q)
     seen_by = _seen_by(heads, q)
     looked = replace(heads, O=np.einsum("de,hds->hes", E, heads.O))
-    rows = max(1, _PART // (n * len(q) ** 2))
+    rows = max(1, PART // (n * len(q) ** 2))
     written, columns = [], []
     for start in range(0, len(contexts), rows):
         part = contexts.take(slice(start, start + rows))
@@ -203,8 +199,8 @@ def _seen_by(heads: Heads, q: Array) -> list[Array]:
 
 def _least_squares(M: Array, y: Array) -> Array:
     """Columns of M have length one; large systems by their normal equations, which is enough to tell 0 from 1."""
-    if M.size <= _PART:
-        return np.asarray(np.linalg.lstsq(M, y, rcond=_CUT)[0])
+    if M.size <= PART:
+        return np.asarray(np.linalg.lstsq(M, y, rcond=NO_DIRECTION)[0])
     G = M.T @ M
     G[np.diag_indices_from(G)] += _DAMPING
     return np.asarray(cho_solve(cho_factor(G, overwrite_a=True, check_finite=False), M.T @ y))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.cross import NO_DIRECTION
 
 _SCAN = 400
 """Points of the scan, dense towards both ends of the feasible offsets: about thirty a decade, within which Newton
@@ -21,9 +22,6 @@ converges."""
 
 _NEWTON = 8
 """Newton steps from the best of them: convergence is quadratic, so that eight end at rounding."""
-
-_LOW_RANK = 1e-9
-"""Relative size of the singular values that must vanish, at the right offset."""
 
 _NULL = 1e-7
 """Singular values of the logits that vanish, relative to the largest, when c is nearly right."""
@@ -59,7 +57,7 @@ def offset(y: Array, keys: Array, queries: Array, noise: float) -> Offset | None
         if not lower < c - step < upper:
             break
         c -= step
-    return _refined(y, keys, queries, c, noise) if size < _LOW_RANK else None
+    return _refined(y, keys, queries, c, noise) if size < NO_DIRECTION else None
 
 
 def _refined(y: Array, keys: Array, queries: Array, c: float, noise: float) -> Offset:

@@ -21,7 +21,7 @@ _STARTS = 60
 _HOW = Descent(damping=1e-3, down=5.0, iterations=80, patience=8, arrived=1e-30)
 """Answers are normed, so 1e-30 is rounding."""
 
-_FAR = 100.0
+FAR = 100.0
 """Logarithms of weights beside all others that no step may reach: exp 100 is past every ratio that float64 resolves."""
 
 
@@ -43,7 +43,7 @@ class _Change:
         return g, Q, nu, right - Q @ (Q.T @ right)
 
     def at(self, x: Array) -> Dense:
-        if np.abs(x).max() > _FAR:
+        if np.abs(x).max() > FAR:
             return Dense(np.full(1, np.inf), np.zeros((1, len(x))))
         tau = np.exp(x) - self.low
         g, Q, nu, left = self.solved(tau)

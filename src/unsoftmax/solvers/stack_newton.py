@@ -15,7 +15,7 @@ from scipy.linalg.blas import dsyrk
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.chord import Descent, Settled, factored, settle
 
-_PART = 2**24
+PART = 2**24
 """Numbers of a Jacobian that are held at once: 128 MB."""
 
 _DESCENT = Descent(1e-10, factor=100.0, least=1e-13, tries=6, steps=12, near=0.0, arrived=0.3, stalled=1e-3)
@@ -28,7 +28,7 @@ _NEAR = 1e-6
 _FIRST_ORDER = 1e-6
 """Relative length of a step within which products of factors are linear to six digits."""
 
-_STALLED = 1e-3
+STALLED = 1e-3
 """Relative gain below which a fit far from rounding is stuck."""
 
 
@@ -160,6 +160,6 @@ class _Fitted(Generic[M]):
 
 def _parts(model: M, data: Sequence[Answered]) -> Iterator[tuple[int, slice]]:
     for i, group in enumerate(data):
-        rows = max(1, _PART // (model.flat.size * group.y.shape[1]))
+        rows = max(1, PART // (model.flat.size * group.y.shape[1]))
         for start in range(0, len(group), rows):
             yield i, slice(start, start + rows)

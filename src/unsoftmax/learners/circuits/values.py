@@ -17,7 +17,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneQuery, standard_errors
 from unsoftmax.solvers.first_weight import first_weight
-from unsoftmax.solvers.gauss_newton import Descent, descend
+from unsoftmax.solvers.gauss_newton import LARGEST, Descent, descend
 from unsoftmax.solvers.replaced_token import replaced, replaced_alone
 
 MORE_RANGE = 3
@@ -36,9 +36,6 @@ minima that are none leave 1e-5 and more."""
 
 _ROUGH = 1e-2
 """Share of the answers that the values may leave before they are fitted together: 1e-6 to 1e-4 was seen."""
-
-LARGEST = 4500
-"""Unknowns that are fitted together: 160 MB of normal equations and half a minute."""
 
 POLISH = Descent(damping=1e-13, down=10.0, up=100.0, iterations=8, patience=2, gain=0.25)
 """Near the minimum: the normal equations square a condition of 1e5 to 1e7, so each step gains about four digits."""

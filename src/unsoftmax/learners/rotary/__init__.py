@@ -2,6 +2,7 @@
 
 kind      which positions, sinks and window: a handful of queries
 presets   how much a run spends on conditioning
+limits    what counts as noise in exact and in rounded answers
 scene     what one token shows: RMSNorm, residual, tokens that write nothing
 centred   the same behind a LayerNorm, off the mean
 apart     heads told apart by the sums of their softmax denominators

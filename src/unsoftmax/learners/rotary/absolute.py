@@ -20,12 +20,6 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import cap_of, unbent
 from unsoftmax.solvers.shift_operator import rotation
 
-_LINEAR = 1e-5
-"""Relative misfit of keys that are linear in the tokens, from exact answers: what differences leave of their digits."""
-
-_LINEAR_ROUNDED = 0.3
-"""The same from rounded answers, in which keys are known to a digit or less and only another law misses by more."""
-
 
 def require_quiet(reader: Reader, what: str) -> None:
     """Absolute scores are read before query tokens that write nothing."""
@@ -88,8 +82,8 @@ def read_absolute(reader: Reader, begun: Start, turning: bool, cap: float | None
             far.append(logs[..., 1:] - logs[..., :1])
     Y0 = np.concatenate(near, axis=2)
     Y1 = np.concatenate(far, axis=2) if turning else Y0
-    group = shared(Y0, Y1, s, reader.scene.exact)
-    theta, A = frequencies(Y0, Y1, group, s, reader.scene.exact)
+    group = shared(Y0, Y1, s, reader.scene.limits)
+    theta, A = frequencies(Y0, Y1, group, s, reader.scene.limits)
     return Turns(q, A, theta, group, blocks, scores, begun)
 
 
@@ -124,7 +118,7 @@ def linear_keys(reader: Reader, turns: Turns, tokens: Array, features: Array) ->
     s = features.shape[2]
     K = np.stack([np.linalg.lstsq(tokens, F, rcond=None)[0].T for F in features])
     misfit = max(float(np.linalg.norm(tokens @ k.T - F) / np.linalg.norm(F)) for k, F in zip(K, features, strict=True))
-    if misfit > (_LINEAR if reader.scene.exact else _LINEAR_ROUNDED):
+    if misfit > reader.scene.limits.linear:
         raise ModelMismatch(
             f"keys beside sinks or a soft cap are not linear in the tokens (they miss by {misfit:.1g}): a key bias, "
             "which gives empty tokens a score, or another law of scores. Remove the bias of keys."

@@ -13,14 +13,8 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.turns import Start, weights_before
 from unsoftmax.learners.rotary.weights import Reader
 
-_AFFINE = 1e-6
-"""Bend of the logs, relative to their spread, that the noise of exact answers may leave."""
-
 _WEIGHT = 1e-8
 """Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left 2e-9."""
-
-_AFFINE_ROUNDED = 3e-2
-"""The same for rounded answers; a cap or a norm that bends less is not told from none."""
 
 _NORMED = 0.05
 """Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
@@ -40,7 +34,7 @@ def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     bend = np.abs(whole - 3 * half + 2 * quarter)
     size = float(np.abs(whole).max())
     lost = _WEIGHT / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
-    allowed = _AFFINE * max(spread, size) + lost if reader.scene.exact else _AFFINE_ROUNDED * max(spread, size)
+    allowed = reader.scene.limits.bend * max(spread, size) + (lost if reader.scene.exact else 0.0)
     if np.all(bend <= allowed):
         return "linear" if spread > _NORMED * size or size == 0 else "normed"
     return "normed" if float(np.abs(whole - half).max()) <= _NORMED * size else "capped"

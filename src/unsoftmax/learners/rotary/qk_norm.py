@@ -13,6 +13,7 @@ from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.absolute import read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.keys import Keys
+from unsoftmax.learners.rotary.limits import Limits
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.queries import Design, Queries, design_for, queries_at
 from unsoftmax.learners.rotary.turns import Start, Turns
@@ -25,12 +26,6 @@ _TOKENS = 1.25
 
 _BLOCKS = 200
 """Random blocks of which the best conditioned one stands before every query token."""
-
-_FITTED = 1e-4
-"""Relative misfit of features behind norms, from exact answers: layers of this class leave 1e-9, others a share."""
-
-_FITTED_ROUNDED = 0.3
-"""The same from rounded answers, in which features are known to a digit or less."""
 
 _LARGEST = 6000
 """Entries of one map up to which its null vector is computed: the equations are a square of that side."""
@@ -49,19 +44,19 @@ def read_normed(
     tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
     blocks = _blocks(turns.theta)
     keys = [fit_normed(tokens, F, blocks) for F in features]
-    _require_fit(keys, "keys", reader.scene.exact)
+    _require_fit(keys, "keys", reader.scene.limits)
     design = design_for(reader, turns, lambda g, z: keys[g].of(z), turns.A, plan, None)
     q = reader.scene.draw(np.eye(d), 0.9, rng, n)
     block = _best(design, rng)
     A, last, condition = yield from queries_at(design, q, lambda q: _before(block, q, design.repeats))
     queries = [fit_normed(last, A[:, h], blocks) for h in range(len(turns.group))]
-    _require_fit(queries, "queries", reader.scene.exact)
+    _require_fit(queries, "queries", reader.scene.limits)
     return turns, _as_keys(keys, turns), _as_queries(queries, condition)
 
 
-def _require_fit(found: list[Normed], what: str, exact: bool) -> None:
+def _require_fit(found: list[Normed], what: str, limits: Limits) -> None:
     misfit = max(part.misfit for part in found)
-    if misfit > (_FITTED if exact else _FITTED_ROUNDED):
+    if misfit > limits.fitted:
         raise ModelMismatch(
             f"scores do not follow the tokens' length, and {what} are not linear maps over their own root mean square "
             f"(they miss by {misfit:.1g}): a norm over several heads together, a LayerNorm, norms of one side only, "

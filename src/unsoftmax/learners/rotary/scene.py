@@ -18,6 +18,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.settling import settle
+from unsoftmax.learners.rotary.limits import EXACT, ROUNDED, Limits
 from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
@@ -93,6 +94,11 @@ class Scene:
     @property
     def exact(self) -> bool:
         return self.noise < _EXACT
+
+    @property
+    def limits(self) -> Limits:
+        """What counts as noise in answers like these."""
+        return EXACT if self.exact else ROUNDED
 
     def tokens(self, z: Array) -> Array:
         """Tokens (..., d) that are seen as z, drawn back into the ball where z lies outside."""

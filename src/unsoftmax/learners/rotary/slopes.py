@@ -12,12 +12,6 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 
-_LINEAR = 1e-7
-"""Part of the logs that a slope per step may leave unexplained, from exact answers; rotations leave far more."""
-
-_LINEAR_ROUNDED = 1e-2
-"""The same from rounded answers, whose noise alone leaves so much."""
-
 
 def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
     """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
@@ -42,6 +36,6 @@ def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Arra
         np.linalg.norm(change - np.outer(slopes, steps)), np.linalg.norm(moved - moved.mean(axis=1, keepdims=True))
     )
     size = max(float(np.linalg.norm(change)), 1e-300)
-    if left > (_LINEAR if reader.scene.exact else _LINEAR_ROUNDED) * size:
+    if left > reader.scene.limits.slope * size:
         return None
     return np.asarray(slopes)

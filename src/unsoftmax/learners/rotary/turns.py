@@ -11,17 +11,11 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.limits import Limits
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
-
-_READABLE = 1e-4
-"""Least weight that exact answers tell well enough: four digits are lost there. Below it the query tokens are
-shortened."""
-
-_READABLE_ROUNDED = 1e-2
-"""The same for rounded answers, which have fewer digits to lose."""
 
 _SHORTER = 0.6
 """Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
@@ -34,32 +28,6 @@ _SHRINKS = 14
 
 _SAME_WEIGHT = 0.02
 """Change of the least weight, as query tokens are shortened, below which their length does not count."""
-
-_SAME_KEYS = 1e-3
-"""Angle, in radians, between the key spaces of two heads below which they share keys, from exact answers."""
-
-_SAME_KEYS_ROUNDED = 0.5
-"""The same from rounded answers, whose noise tilts the spaces found; it trades heads that share keys and are not seen
-to against heads that only nearly do."""
-
-_STILL = 1e-6
-"""Turn per step, in radians, below which a pair does not turn at all, from exact answers."""
-
-_STILL_ROUNDED = 1e-4
-"""The same from rounded answers; slower turns are lost in their noise."""
-
-_LADDER = 1e-5
-"""Gap up to which frequencies are taken for one of the usual ladders, from exact answers."""
-
-_LADDER_ROUNDED = 1e-2
-"""The same from rounded answers, whose frequencies are known that well."""
-
-_OFF_CIRCLE = 1e-3
-"""Distance of an eigenvalue's modulus from 1, that of rotations, beyond which one step of distance is no rotation; from
-exact answers."""
-
-_OFF_CIRCLE_ROUNDED = 0.3
-"""The same from rounded answers, whose noise moves the eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +99,14 @@ def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
     logs = [log - np.log(1 - w.sum(axis=2, keepdims=True)) for log, w in zip(first_logs, first, strict=True)]
     second_logs = [np.log(w) for w in second] if turning else first_logs
     Y0, Y1 = (np.concatenate([x[..., 1:] - x[..., :1] for x in part], axis=2) for part in (first_logs, second_logs))
-    group = shared(Y0, Y1, s, scene.exact)
-    theta, A = frequencies(Y0, Y1, group, s, scene.exact)
+    group = shared(Y0, Y1, s, scene.limits)
+    theta, A = frequencies(Y0, Y1, group, s, scene.limits)
     return Turns(q, A, theta, group, blocks, logs, begun)
 
 
 def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Array]]:
     """By how much to shorten the query tokens for weights that can be read, and a block's weights (n, H, m) then."""
-    limit = _READABLE if reader.scene.exact else _READABLE_ROUNDED
+    limit = reader.scene.limits.readable
     scale, phase, before = 1.0, "main", np.inf
     for _ in range(_SHRINKS):
         few = yield from weights_of(reader, block, scale * q[:_FEW], 0, phase)
@@ -176,38 +144,37 @@ def _least(weights: Array) -> float:
     return float(min(weights.min(), (1 - weights.sum(axis=2)).min()))
 
 
-def shared(Y0: Array, Y1: Array, s: int, exact: bool) -> Array:
+def shared(Y0: Array, Y1: Array, s: int, limits: Limits) -> Array:
     """group (H,): heads whose rows [Y0, Y1] span the same space have the same keys."""
     spaces = [np.linalg.svd(np.hstack([Y0[:, h], Y1[:, h]]), full_matrices=False)[2][:s] for h in range(Y0.shape[1])]
-    limit = _SAME_KEYS if exact else _SAME_KEYS_ROUNDED
     group = np.full(len(spaces), -1)
     first: list[int] = []
     for h, rows in enumerate(spaces):
         off = [float(np.linalg.norm(rows - rows @ spaces[k].T @ spaces[k], 2)) for k in first]
-        group[h] = next((g for g, angle in enumerate(off) if angle < limit), len(first))
+        group[h] = next((g for g, angle in enumerate(off) if angle < limits.same_keys), len(first))
         if group[h] == len(first):
             first.append(h)
     return group
 
 
-def frequencies(Y0: Array, Y1: Array, group: Array, s: int, exact: bool) -> tuple[Array, Array]:
+def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits) -> tuple[Array, Array]:
     """theta (s/2,) of all groups together and A (n, H, s) in its gauge."""
     n, H = Y0.shape[:2]
     A, found, off = np.zeros((n, H, s)), [], 0.0
     for g in range(int(group.max()) + 1):
         heads = np.flatnonzero(group == g)
         rows = [np.vstack([Y[:, h] for h in heads]) for Y in (Y0, Y1)]
-        turns = shift_operator(rows[0], rows[1], s, _STILL if exact else _STILL_ROUNDED)
+        turns = shift_operator(rows[0], rows[1], s, limits.still)
         found.append(turns.frequencies)
         off = max(off, turns.off_circle)
         A[:, heads] = turns.A.reshape(len(heads), n, s).transpose(1, 0, 2)
     theta = np.median(found, axis=0)
     spread = float(np.max([np.abs(t - theta).max() for t in found]))
-    if off > (_OFF_CIRCLE if exact else _OFF_CIRCLE_ROUNDED) or spread > (1e-3 if exact else 0.2):
+    if off > limits.off_circle or spread > limits.apart:
         raise ModelMismatch(
             f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off:.1g}, "
             f"frequencies apart by {spread:.1g}): learned tables of positions, heads with and without rotary "
             "positions, a soft cap beside norms of keys, or scores that are not x'R W q."
         )
-    theta = np.where(theta < (_STILL if exact else _STILL_ROUNDED) / 10, 0.0, theta)
-    return on_ladder(theta, _LADDER if exact else _LADDER_ROUNDED), A
+    theta = np.where(theta < limits.still / 10, 0.0, theta)
+    return on_ladder(theta, limits.ladder), A

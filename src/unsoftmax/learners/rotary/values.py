@@ -16,12 +16,6 @@ from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import score_roots
 
-_NEW = 1e-7
-"""Part of P_h x outside the span of earlier ones that makes a new dimension, from exact answers."""
-
-_NEW_ROUNDED = 2e-2
-"""The same from rounded answers, whose noise alone leaves less."""
-
 
 @dataclass(frozen=True, eq=False)
 class Values:
@@ -65,10 +59,8 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
         O = _stacked(columns)
         inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, written.columns.T, strict=True)]
         parts = zip(O, inside, written.columns.T, strict=True)
-        if max(np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in parts) < (
-            _NEW if scene.exact else _NEW_ROUNDED
-        ):
-            return _grouped(scene, columns, sharing(np.array(inside), _shared(scene)), shares, worst)
+        if max(np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in parts) < scene.limits.new:
+            return _grouped(scene, columns, sharing(np.array(inside), scene.limits.shared_values), shares, worst)
         columns.append(written.columns)
     return _grouped(scene, columns, np.zeros(H, dtype=int), shares, worst)
 
@@ -100,12 +92,8 @@ def _complete(scene: Scene, columns: list[Array], shares: Array, rank: int) -> A
     flat = np.hstack(list(_stacked(columns) * shares[:, None, None]))
     Z = np.linalg.lstsq(flat, scene.M, rcond=None)[0]
     miss = np.linalg.norm(flat @ Z - scene.M) / np.linalg.norm(scene.M)
-    group = sharing(Z.reshape(H, j, -1), _shared(scene))
+    group = sharing(Z.reshape(H, j, -1), scene.limits.shared_values)
     return group if miss < max(1e-8, 1e4 * scene.noise) and (group.max() + 1) * j == rank else None
-
-
-def _shared(scene: Scene) -> float:
-    return 1e-6 if scene.exact else 0.2
 
 
 def sharing(Z: Array, limit: float) -> Array:

@@ -12,13 +12,15 @@ from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Askin
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import find_paths
 from unsoftmax.learners.stack.order import find_causal
-from unsoftmax.learners.stack.polish import DRAWS, LARGEST, parameter_error
+from unsoftmax.learners.stack.polish import DRAWS, parameter_error
 from unsoftmax.learners.stack.soft import ask_soft, read_weights, solve_soft
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.cross import NO_DIRECTION
+from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.plain_stack import Plain, Sequences
 from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
@@ -29,9 +31,6 @@ _EXACT = 1e-12
 
 _START = 1e-2
 """Misfit of the same before Gauss-Newton: weights are read to eight digits, and a wrong stack misses by order one."""
-
-_CUT = 1e-9
-"""Relative singular values of W and P that are none: heads are read to more digits than this or are kept in full."""
 
 
 def learn_plain(
@@ -77,7 +76,7 @@ def plain_outcome(found: Plain, error: float) -> Outcome:
     layers = []
     for number, rows in enumerate(found.layers()):
         constant = found.constant if number == len(found.sizes) - 1 else np.zeros(d)
-        layers.append(_layer(found.W[rows], found.c[rows], found.P[rows], constant, max(_CUT, 10 * error)))
+        layers.append(_layer(found.W[rows], found.c[rows], found.P[rows], constant, max(NO_DIRECTION, 10 * error)))
     model = AttentionStack(tuple(layers), None, 0.0, found.causal)
     counts = ", ".join(map(str, model.heads))
     seen = "causal" if model.causal else "every token sees all"

@@ -40,9 +40,6 @@ _EPS = 1e-5
 _START = 1e-9
 """Misfit over the answers at which a stack is a start for the last fit, whose first step then is at rounding."""
 
-LARGEST = 4500
-"""Parameters of heads up to which Gauss-Newton is tried: its normal equations then take 160 MB and seconds a step."""
-
 _HELD_OUT = 8
 """Random contexts that tell the error of heads that were not polished."""
 
