@@ -25,6 +25,7 @@ SOME = [
     "ReluNetwork-bias",
     "AttentionLayer-pre",
     "AttentionLayer-llama",
+    "AttentionLayer-filling",
     "compare, rank one",
 ]
 """One of every way to go wrong: tokens orthogonal to values, steps of 1e-7, any basis of a subspace, kinks, labels."""

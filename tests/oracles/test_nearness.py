@@ -11,6 +11,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.learners.core.reductions import reduced
 from unsoftmax.oracles import Ledger, Stack
+from unsoftmax.oracles.addresses import addresses
 from unsoftmax.oracles.nearness import NEAR, Nearness
 from unsoftmax.oracles.sequences import unrepeatable
 from unsoftmax.probes.base import Probes
@@ -103,6 +104,20 @@ def test_the_same_sequence_at_two_places_is_sent_once_and_found_at_both(ledger):
     assert ask(ledger, twice * (1 + 4 * EPS))[0] == 0
 
 
+def test_what_was_found_by_place_is_found_again_where_it_had_not_been_asked(ledger):
+    """A run that was interrupted before it asked the same sequences once more."""
+    ask(ledger, TOKENS)
+    target, other = Counting(), TOKENS * (1 + 4 * EPS)
+    stack = Stack(us.oracle(target, max_batch=3), store=ledger)
+    first = engine.answer(Probes(other), stack, None)
+    longer = Probes(np.concatenate([TOKENS[:2] + 1, other[::-1]]))
+    for _ in range(2):
+        np.testing.assert_array_equal(engine.answer(longer, stack, None)[2:], first[::-1])
+        assert target.received == 2
+        stack.rewind()
+        engine.answer(Probes(other), stack, None)
+
+
 def test_tokens_on_a_grid_are_kept_by_address_alone(ledger):
     grid = TOKENS.astype(np.float32).astype(float)
     assert not unrepeatable(Probes(grid)).any()
@@ -118,7 +133,7 @@ def test_a_model_moves_answers_to_the_tokens_asked(ledger):
     _, y, _ = ask(ledger, TOKENS, target=Counting(strong))
     near = Nearness(ledger)
     near.model = us.models.MultiHead(strong.W * (1 + 1e-9), strong.v)
-    rows, moved = near.find(0, 0, Probes(other), np.arange(8))
+    rows, moved = near.find(0, 0, Probes(other), addresses(Probes(other)), np.arange(8))
     assert len(rows) == 8
     truth = strong(other)
     assert np.abs(y - truth).max() > 1e4 * EPS

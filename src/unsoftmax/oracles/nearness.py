@@ -70,16 +70,19 @@ class Nearness:
     epoch: int = 0
     """Which start this is: what a program settled under another tolerance is not for the next."""
     _named: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _found: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Address of what is asked now -> round and row whose answer serves it, here and wherever it is asked again."""
 
     def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
         """Keep of a chunk with addresses `keys` the sequences whose last digits are this processor's; on request, all.
 
-        `known` (n,) have an answer already; they are kept where their place was not.
+        `known` (n,) have an answer already; they are kept where their place was not, unless it is another's answer.
         """
         every = getattr(self.store, "keep_tokens", False) and probes.tokens.ndim == 3
         rows = np.arange(len(probes)) if every else np.flatnonzero(unrepeatable(probes))
         if len(rows):
-            rows = rows[~(known[rows] & self.store.places(at, first + rows))]
+            borrowed = np.array([keys[row].tobytes() in self._found for row in rows])
+            rows = rows[~(known[rows] & (borrowed | self.store.places(at, first + rows)))]
         if len(rows):
             some = probes.take(rows)
             self.store.note(at, Sequences(first + rows, keys[rows], some.tokens, some.counts))
@@ -114,15 +117,18 @@ class Nearness:
         self.model, self.served, self.recalled = model, 0, 0
         return True
 
-    def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
+    def find(self, at: int, first: int, probes: Probes, keys: Array, unknown: Array) -> tuple[Array, Array]:
         """Of the rows `unknown` of a chunk that begins at row `first`: those that have a near answer, and these."""
         nothing = np.empty(0, dtype=np.int64), np.empty(0)
         if self.limit <= 0 or probes.tokens.ndim != 3 or probes.again or not len(unknown):
             return nothing
         found: dict[int, tuple[Array, float, Array]] = {}
         for asked in self.store.noted(at, first + unknown):
-            if asked.tokens.shape[1:] == probes.tokens.shape[1:]:
-                found |= self._close(asked, first, probes, unknown)
+            found |= self._close(asked, first, probes, unknown)
+        self._found |= {keys[row].tobytes(): (at, first + row) for row in found}
+        for row in unknown if self._found else ():
+            if int(row) not in found:
+                found |= self._before(int(row), keys[row].tobytes(), probes)
         if not found:
             return nothing
         rows = np.array(sorted(found), dtype=np.int64)
@@ -135,12 +141,20 @@ class Nearness:
             self.farthest = max(self.farthest, *(found[row][1] for row in rows))
         return rows, answers
 
+    def _before(self, row: int, key: bytes, probes: Probes) -> dict[int, tuple[Array, float, Array]]:
+        """The same for a sequence that was asked before, at another place, where a near answer served it."""
+        at, place = self._found.get(key, (-1, -1))
+        found: dict[int, tuple[Array, float, Array]] = {}
+        for asked in self.store.noted(at, np.array([place])):
+            found |= self._close(asked, place - row, probes, np.array([row]))
+        return found
+
     def _close(
         self, asked: Sequences, first: int, probes: Probes, unknown: Array
     ) -> dict[int, tuple[Array, float, Array]]:
         """Row -> address, distance and tokens as sent, of what is near."""
         here, mine, theirs = np.intersect1d(unknown + first, asked.rows, return_indices=True)
-        if not len(here):
+        if not len(here) or asked.tokens.shape[1:] != probes.tokens.shape[1:]:
             return {}
         new, old = probes.take(unknown[mine]), asked.take(theirs)
         size = np.abs(new.tokens).max(axis=(1, 2))

@@ -31,8 +31,8 @@ class Near(Protocol):
     def note(self, at: int, first: int, probes: Probes, keys: Array, known: Array) -> None:
         """Keep what is asked in round `at` from row `first` on."""
 
-    def find(self, at: int, first: int, probes: Probes, unknown: Array) -> tuple[Array, Array]:
-        """Rows among `unknown` that have a near answer, and these."""
+    def find(self, at: int, first: int, probes: Probes, keys: Array, unknown: Array) -> tuple[Array, Array]:
+        """Rows among `unknown` that have a near answer, and these; `keys` are the addresses of all."""
 
     def settle(self, at: int, name: str, value: Array) -> Array:
         """What a run before settled here before round `at`, or `value`."""
@@ -157,7 +157,7 @@ class Recorded:
         known, held = self.store.get(keys)
         start, self._row = self._row, self._row + len(probes)
         if self.near is not None:
-            rows, answers = self.near.find(self._round, start, probes, np.flatnonzero(~known))
+            rows, answers = self.near.find(self._round, start, probes, keys, np.flatnonzero(~known))
             known, held = _with(known, held, rows, answers)
             self.near.note(self._round, start, probes, keys, known)
         unknown = np.flatnonzero(~known)

@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.block.infinity import Infinity
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 
@@ -70,7 +71,8 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
             f"nothing, which takes {_FEWEST} dimensions at least. Heads that share values leave them."
         )
     Vt = np.linalg.svd(np.vstack(parts))[2]
-    return Quiet(Vt[d - r :], Vt[: d - r], (maps[0], maps[1]))
+    written, empty = yield from settle("tokens that write", Vt[d - r :], Vt[: d - r])
+    return Quiet(written, empty, (maps[0], maps[1]))
 
 
 def _map(far: Infinity, q: Array) -> Asking[Rough]:
@@ -96,5 +98,5 @@ def quiet_tokens(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) 
     for _ in range(_ROUNDS):
         y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
         step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])
-        x = far.on_sphere(x + step @ W)
+        (x,) = yield from settle("quiet tokens", far.on_sphere(x + step @ W))
     return far.on_sphere(x - q)

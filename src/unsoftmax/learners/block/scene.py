@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.learners.block.infinity import Infinity
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
@@ -54,9 +55,10 @@ class FarScene(Scene):
         return y + q @ self.M.T, np.concatenate([self.seen(x), q[:, None]], axis=1)
 
 
-def far_scene(far: Infinity, values: Values, eps: float, longest: float) -> FarScene:
+def far_scene(far: Infinity, values: Values, eps: float, longest: float) -> Asking[FarScene]:
     """Attention of values and eps found, without its constant, which no context shows."""
     M, V = values.P.sum(axis=0), np.vstack(list(values.V))
     Vt, d, r = np.linalg.svd(V)[2], far.dim, len(V)
+    written, empty = yield from settle("tokens that write", Vt[:r], Vt[r:])
     noise = 2 * far.noise
-    return FarScene(d, eps, M, np.zeros(d), False, noise, "float64", Vt[:r], Vt[r:], longest=longest, far=far)
+    return FarScene(d, eps, M, np.zeros(d), False, noise, "float64", written, empty, longest=longest, far=far)

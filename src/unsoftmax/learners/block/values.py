@@ -16,6 +16,7 @@ from unsoftmax.learners.block.infinity import Infinity
 from unsoftmax.learners.block.quiet import WRITTEN, Quiet
 from unsoftmax.learners.block.table import Table
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.values import Values, sharing
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
@@ -55,7 +56,7 @@ def find_spans(far: Infinity, quiet: Quiet, tables: list[Table], rng: np.random.
 
 def read_spans(far: Infinity, tables: list[Table], spans: Spans, fits: Fits, rng: np.random.Generator) -> Asking[Spans]:
     """What heads write of s tokens made for it: values at right angles in every group, some weight in every head."""
-    X = far.on_sphere(_telling(far, spans, fits, rng))
+    (X,) = yield from settle("telling tokens", far.on_sphere(_telling(far, spans, fits, rng)))
     found = []
     for x in X:
         found.append((yield from read_everywhere(far, tables, x, "full")))

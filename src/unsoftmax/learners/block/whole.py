@@ -17,6 +17,7 @@ from unsoftmax.learners.block.scene import far_scene
 from unsoftmax.learners.block.table import read_tables
 from unsoftmax.learners.block.values import find_eps, find_spans, read_spans, values_of
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.kind import Kind, find_kind
 from unsoftmax.learners.rotary.llama import explained, heads_of
 from unsoftmax.learners.rotary.presets import PLANS
@@ -70,7 +71,9 @@ def _reader(far: Infinity, longest: float, rng: np.random.Generator) -> Asking[R
     fits = yield from fit_tokens(far, tables[0], spans, moved_values(fits, spans), "full")
     eps = yield from find_eps(far, tables[0], spans)
     values = values_of(spans, fits)
-    return Reader(far_scene(far, values, eps, longest), values)
+    O, V, kept = yield from settle("values", values.O, values.V, eps)
+    values = replace(values, O=O, V=V)
+    return Reader((yield from far_scene(far, values, float(kept), longest)), values)
 
 
 def _found(far: Infinity, spec: OracleSpec, kind: Kind) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.apart import TRIES
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
@@ -109,4 +110,6 @@ def _refined(
     for k in range(H):
         rows, r = np.linalg.qr(Z[k].T)
         V[k], blocks[k] = rows.T, blocks[k] @ r.T
+    # Heads come in the order of their eigenvalues, and their rows in any basis.
+    blocks, V = yield from settle("values", blocks, V)
     return Values(blocks, V, np.arange(H), mixing.residual * float(np.linalg.cond(mixing.O)))
