@@ -14,7 +14,7 @@ from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.several import LAW_QUERIES, several_heads
-from unsoftmax.diagnosis.single import Trial, single_head
+from unsoftmax.diagnosis.single import Trial, near, single_head
 from unsoftmax.diagnosis.sketch import sketch
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
@@ -23,6 +23,9 @@ from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify import heads
+
+_NEARLY = "its sketch was near or unfinished; the learner itself asks more and says why if it does not fit"
+"""Why a learner is named where none was chosen."""
 
 
 def scalar(
@@ -88,9 +91,13 @@ def attention(
     found += laws
     if any(law.value == "bounded" for law in laws):
         return outside(found, "bounded scores", "scores stay bounded however long the tokens are, as no head's here do")
-    if many.near is not None and seen.speaks != "all" and laws and all(law.value in (True, "free") for law in laws):
+    obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
+    if many.near is not None and seen.speaks != "all" and obeyed:
         words = "Sums of softmax heads mix so; they are proportional, or too many to be parted in a few dimensions."
         return Diagnosis("multi-head attention", many.near, found, (words,))
+    if one.near is not None and seen.speaks != "all" and obeyed:
+        words = "A softmax head mixes so; a few dimensions were near it, and all of them are asked."
+        return Diagnosis("affine head" if affine else "single head", one.near, found, (words,))
     return _no_heads(one, many, seen, found)
 
 
@@ -114,8 +121,7 @@ def _no_heads(one: Trial, many: Trial, seen: Sequences, found: tuple[Finding, ..
         return outside(found, "pooled", words)
     words = f"neither one softmax head ({one.reason}) nor several ({many.reason}) explain the answers"
     named: list[Any] = [trial.near for trial in (one, many) if trial.near is not None]
-    because = "its sketch was near or unfinished; the learner itself asks more and says why if it does not fit"
-    return outside(found, "heads", words, *(Suggestion(because, learner) for learner in named))
+    return outside(found, "heads", words, *(Suggestion(_NEARLY, learner) for learner in named))
 
 
 def network(
@@ -128,7 +134,8 @@ def network(
     allowed: int,
 ) -> Asking[Diagnosis]:
     """A network behind: its attention is read by rays on a subspace and held against fresh rays."""
-    trial = yield from sketch(learner_of("attention behind a network"), 4, spec, seed, allowed)
+    behind = learner_of("attention behind a network")
+    trial = yield from sketch(behind, 4, spec, seed, allowed)
     evidence = {"queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
     if not trial.explains(known.relative_noise):
         words = "A softmax head before a network does not explain the answers."
@@ -138,11 +145,13 @@ def network(
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
         why = trial.reason or "fresh rays contradict what was learned on others"
-        return outside(found, "network", f"attention before a network does not explain the answers: {why.rstrip('.')}")
+        words = f"attention before a network does not explain the answers: {why.rstrip('.')}"
+        named = (Suggestion(_NEARLY, behind),) if near(trial, behind) is not None else ()
+        return outside(found, "network", words, *named)
     words = "A softmax head before a function of its output explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
-        return Diagnosis("attention behind a network", learner_of("attention behind a network"), found)
+        return Diagnosis("attention behind a network", behind, found)
     return Diagnosis("transformer", learner_of("transformer"), found)
 
 
