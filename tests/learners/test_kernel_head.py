@@ -254,3 +254,58 @@ def test_the_first_look_is_right_wherever_v_points(kernel, zero):
         with pytest.raises(StopIteration) as found:
             look.send(head(request.tokens))
         assert found.value.value is zero
+
+
+@pytest.mark.parametrize("name", ["exp", "softplus", "softcap 30"])
+def test_plain_sums_in_float32_are_learned(name: str) -> None:
+    for seed in range(2):
+        target = KernelHead.random(8, name, normalised=False, norm=2.0, seed=seed).astype("float32")
+        recovery = us.recover(us.oracle(target), us.learners.KernelHead(), seed=seed)
+        assert recovery.model.kernel.name == name.split()[0]
+        assert us.models.distance(recovery.model, target.astype("float64")) <= stated(recovery) < 1e-2
+
+
+def test_squares_behind_four_decimals_are_learned() -> None:
+    target = KernelHead.random(8, "quadratic", normalised=False, norm=2.0, seed=1)
+    oracle = us.oracle(lambda X: np.round(target(X), 4), 8, tolerance=5e-5)
+    assert us.models.distance(us.recover(oracle, us.learners.KernelHead(), seed=1).model, target) <= 1e-8
+
+
+def _scores(X, head):
+    return np.einsum("bnd,bd->bn", X, X[:, -1] @ head.W.T)
+
+
+def _sigmoid(s):
+    return np.exp(-np.logaddexp(0.0, -s))
+
+
+OUTSIDE = {
+    "length": (lambda X, s: np.logaddexp(0, s / (1 + np.linalg.norm(X, axis=2))), "depends on the token"),
+    "offset": (lambda X, s: 0.1 + _sigmoid(s + X.sum(axis=2)), "depends on the token"),
+    "factor": (lambda X, s: _sigmoid(s) * (1 + 0.5 * np.tanh(X[:, :, 0])), "depends on the token"),
+    "sine": (lambda _, s: 2 + np.sin(s), "not monotone"),
+    "silu": (lambda _, s: 1 + s * _sigmoid(s), "not monotone"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("normalised", [True, False])
+def test_what_is_no_kernel_of_one_score_is_refused_by_name(name: str, normalised: bool) -> None:
+    head = us.models.SingleHead.random(6, norm=2.0, seed=3)
+    weigh, words = OUTSIDE[name]
+
+    def target(X):
+        weights = weigh(X, _scores(X, head))
+        total = (weights * (X @ head.v)).sum(axis=1)
+        return total / np.maximum(weights.sum(axis=1), 1e-300) if normalised else total
+
+    with pytest.raises(us.errors.ModelMismatch, match=words):
+        us.recover(us.oracle(target, 6, name=f"{name} {normalised}"), us.learners.KernelHead())
+
+
+@pytest.mark.parametrize("kernels", [("sigmoid", "softplus"), ("exp", "1 + elu"), ("softplus", "softplus")])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_two_kernels_in_two_heads_are_refused_by_name(kernels: tuple[str, str], normalised: bool) -> None:
+    a, b = (KernelHead.random(6, name, normalised=normalised, norm=0.5, seed=7 + i) for i, name in enumerate(kernels))
+    with pytest.raises(us.errors.ModelMismatch, match="several heads"):
+        us.recover(us.oracle(lambda X: a(X) + b(X), 6, name=f"{kernels}"), us.learners.KernelHead())

@@ -19,6 +19,7 @@ from unsoftmax.learners.core.readable import SATURATED, SCALING, Repair, Steps, 
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
+from unsoftmax.learners.kernel.outside import named
 from unsoftmax.learners.kernel.powers import learn
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
@@ -90,11 +91,23 @@ class KernelHead:
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
-        return self._run(spec, np.random.default_rng(seed))
+        return self._run(spec, seed)
 
-    def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+    def _run(self, spec: OracleSpec, seed: int) -> Program:
+        """The head, or a refusal that says what the target is where a few more sequences show it."""
+        rng = np.random.default_rng(seed)
         if (yield from zero_at_zero(spec, rng)):
             return (yield from learn(spec, rng, self.kernel))
+        try:
+            return (yield from self._positive(spec, rng))
+        except (ModelMismatch, NotIdentifiable) as refused:
+            what = yield from named(spec, np.random.default_rng([seed, 1]))
+            if what is None:
+                raise
+            raise ModelMismatch(f"the target is outside the class KernelHead learns: {what} ({refused})") from refused
+
+    def _positive(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
+        """Kernels that are positive at 0."""
         if self.kernel is not None and power_of(self.kernel) is not None:
             raise ModelMismatch(f"the kernel is not {self.kernel!r}: it is not 0 at 0.")
         reader = yield from start(spec)
@@ -107,6 +120,9 @@ class KernelHead:
         g, error = yield from reader.ask(a, b, "main")
         line = int(np.nanargmax(np.where(np.isfinite(g), np.abs(g), -1.0)))
         known = yield from tabulate(reader, a[line], b[line], self.kernel)
+        if known.kernel.table is not None and (yield from named(spec, rng)) is not None:
+            # Several heads make a table too, which is said with the reason.
+            raise ModelMismatch("the kernel is in no catalogue, and what its table shows is no function of one score.")
         scale, off = np.ones(d * d), np.empty(d * d)
 
         def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:

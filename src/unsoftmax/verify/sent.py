@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from unsoftmax.models.base import Model
+from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
@@ -26,6 +27,10 @@ some length shows in longer sequences alone. Few suffice, since it shows in each
 _SATURATED = 16.0
 """Longest tokens over those whose scores are of order one: scores of 256 pick one token, and longer tokens would show
 the rounding of the scores instead of the model."""
+
+
+_HELD = 60.0
+"""Largest log kappa of a score in a plain sum: e^60 is 1e26, so that hundreds of tokens stay within float32's 3e38."""
 
 
 def long_sequences(spec: OracleSpec, per_length: int) -> dict[int, int]:
@@ -52,6 +57,16 @@ def sent_norms(scale: float, spec: OracleSpec) -> list[float]:
         return [scale]
     most = min(natural_norm(spec), _SATURATED * scale)
     return list(dict.fromkeys((min(1.0, most), most)))
+
+
+def held(norms: list[float], model: Model) -> list[float]:
+    """The norms, shortened where a plain sum of growing weights would leave the numbers of float32."""
+    if not isinstance(model, KernelHead) or model.normalised:
+        return norms
+    size = float(np.linalg.norm(model.W, 2))
+    scores = np.geomspace(1.0, 1e6, 241)
+    most = float(scores[model.kernel.log(scores) <= _HELD].max(initial=1.0)) if not model.kernel.zero_at_zero else 1e6
+    return [min(norm, math.sqrt(most / size)) if size else norm for norm in norms]
 
 
 def long_rounds(spec: OracleSpec, norms: list[float], per_length: int, rng: np.random.Generator) -> list[Array]:

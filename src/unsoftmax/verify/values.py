@@ -17,6 +17,7 @@ import numpy as np
 from unsoftmax.inversion import rounding_unit as format_eps
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model
+from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
@@ -35,6 +36,7 @@ from unsoftmax.verify.gaps import (
 from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.sent import (
     LONG,
+    held,
     in_words,
     long_claim,
     long_rounds,
@@ -85,9 +87,9 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     scale = typical_norm(model, spec, rng)
     network = _NETWORK_SLACK * allows.network_error
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
-    sizes = token_sizes(scale, spec, network=network > 0)
+    sizes = held(token_sizes(scale, spec, network=network > 0), model)
     seen = yield from _compared(model, spec, sizes, per_length, rng)
-    norms = [scale] if network else sent_norms(scale, spec)
+    norms = [scale] if network else held(sent_norms(scale, spec), model)
     far = long_rounds(spec, norms, per_length, rng)
     answers = yield from _asked(far)
 
@@ -137,7 +139,9 @@ def _compared(
     one = representable(sphere(rng, (ONE_TOKEN, 1, spec.dim)) * spread(sizes, ONE_TOKEN), spec)
     y = yield Probes(one, phase="verify")
     answers = [y.ravel()]
-    one_token = by_size(model(one), y, len(sizes))
+    # Plain sums weigh a single token by its own score, so that its answer shows W as well.
+    plain = isinstance(model, KernelHead) and not model.normalised
+    one_token = by_size(model(one), y, len(sizes), amplification(model, one) if plain else None)
     longer: list[float] = []
     for length in lengths(spec):
         tokens = representable(sphere(rng, (per_length, length, spec.dim)) * spread(sizes, per_length), spec)

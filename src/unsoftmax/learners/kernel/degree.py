@@ -16,9 +16,9 @@ from unsoftmax.learners.kernel.kernels import MISFIT
 from unsoftmax.learners.kernel.ratios import Power, Sender
 from unsoftmax.probes.base import Array, Probes
 
-STEPS = np.array([-24, -18, -12, -6, 0])
+STEPS = np.array([-24, -12, -6, -3, 0])
 """Powers of 2 by which the query token is shortened: a kernel that is a power of its score is one over seven decades.
-Longer ones would let the query token's own score count."""
+Longer ones would let the query token's own score count; three short steps show squares behind few decimals too."""
 
 _SHARES = np.array([-3, -1, 0, 1, 3])
 """The same where only ratios of weights show, which saturate."""
