@@ -17,6 +17,7 @@ from unsoftmax.inversion import (
     rounding_unit,
     saturating_logits,
     shares,
+    shown_rounding,
 )
 
 SPANS = st.floats(-1e3, 1e3).filter(lambda x: abs(x) > 1e-3)
@@ -120,3 +121,15 @@ def test_noise_grows_with_what_was_added_up_and_through_a_link() -> None:
     linked = Noise(1e-3, 0.0, link="sigmoid").radius(np.array([0.0, 5.0]), 1.0)
     assert linked[0] == pytest.approx(4e-3, rel=0.01)
     assert linked[1] > 100 * linked[0] / 4
+
+
+def test_a_format_shows_its_absolute_and_its_relative_error() -> None:
+    y = np.random.default_rng(0).uniform(-1, 1, 8) * np.array([1000.0, 100, 10, 1, 1, 1, 0.1, 0.01])
+    assert shown_rounding(y) == (0.0, 0.0)
+    absolute, relative = shown_rounding(np.round(y, 6))
+    assert absolute == pytest.approx(5e-7)
+    assert relative <= 5e-9
+    digits = np.array([float(f"{number:.5e}") for number in y])
+    assert shown_rounding(digits)[1] == pytest.approx(5e-6)
+    assert shown_rounding(y.astype("float32").astype("float64"))[1] == np.finfo("float32").eps
+    assert shown_rounding(np.array([0.0, 0.5, 0.25])) == (0.0, 0.0)

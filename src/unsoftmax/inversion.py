@@ -17,6 +17,9 @@ _FORMAT_SHOWS = 3
 """Different answers other than 0 that show a number format: by chance one fits float32 in 2^-29 of all cases, and three
 fit nine digits in 1e-18."""
 
+_MOST_SHOWN = 14
+"""Digits that are looked for, one less: float64 holds 15, and rounding of the last one looks like any other."""
+
 _LAST_PLACES = 1e-15
 """Decimals are not binary: a rounded number is off by a few units of its last place."""
 
@@ -149,24 +152,35 @@ def few_digits(y: Array) -> float:
     """Rounding error, as a share of the largest, of answers that all have at most 9 decimals or 9 digits; else 0."""
     largest = float(np.abs(y).max(initial=0.0))
     for k in range(1, 10):
-        # Digits kept by arithmetic, not by printing, are off by a rounding of their own.
-        if np.allclose(np.round(y, k), y, rtol=_LAST_PLACES, atol=0.0):
+        if _has_decimals(y, k):
             return 0.5 * 10.0**-k / largest if largest else 0.0
-        if np.allclose([float(f"{number:.{k}g}") for number in y], y, rtol=_LAST_PLACES, atol=0.0):
+        if _has_digits(y, k):
             return 0.5 * 10.0 ** (1 - k)
     return 0.0
 
 
-def shown_rounding(y: Array) -> float:
-    """Rounding, as a share of the largest, of a format that different answers (n,) show; 0 where they show none.
+def _has_decimals(y: Array, k: int) -> bool:
+    # Digits kept by arithmetic, not by printing, are off by a rounding of their own.
+    return bool(np.allclose(np.round(y, k), y, rtol=_LAST_PLACES, atol=0.0))
 
-    Fewer than three of them say nothing: each fits float32 by chance in one of 2^29 cases, but 0 fits every format.
+
+def _has_digits(y: Array, k: int) -> bool:
+    return bool(np.allclose([float(f"{number:.{k}g}") for number in y], y, rtol=_LAST_PLACES, atol=0.0))
+
+
+def shown_rounding(y: Array) -> tuple[float, float]:
+    """Absolute and relative rounding error of the format that different answers (n,) show; 0 where they show none.
+
+    Fewer than three different ones say nothing. Numbers of one size may have so many decimals or so many digits: then
+    both errors are said.
     """
     seen = np.unique(y[y != 0])
     if len(seen) < _FORMAT_SHOWS:
-        return 0.0
+        return 0.0, 0.0
     unit = rounding_unit(seen)
-    return max(unit if unit > np.finfo(np.float64).eps else 0.0, few_digits(seen))
+    decimals = next((0.5 * 10.0**-k for k in range(1, _MOST_SHOWN) if _has_decimals(seen, k)), 0.0)
+    digits = next((0.5 * 10.0 ** (1 - k) for k in range(1, _MOST_SHOWN) if _has_digits(seen, k)), 0.0)
+    return decimals, max(unit if unit > np.finfo(np.float64).eps else 0.0, digits)
 
 
 _HELD = 1.5 * float(np.finfo(np.float64).eps)

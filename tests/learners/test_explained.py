@@ -209,3 +209,30 @@ def test_rounding_wraps_an_explanation(kind: str) -> None:
     assert oracle.spec.kind == kind
     recovery = us.recover(oracle, us.learners.SingleHead())
     assert us.models.distance(recovery.model, target) <= stated(recovery) < 1
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("attention", 1001), ("gradient", 2023)])
+def test_a_rank_that_rounding_cut_short_is_part_of_the_stated_error(kind: str, seed: int) -> None:
+    target = us.models.SingleHead.random(6, rank=2, norm=2.0, seed=seed)
+
+    def rounded(X):
+        return np.round(target(X), 3), np.round(EXPLAIN[kind](target, X), 3)
+
+    oracle = us.oracle(rounded, 6, kind=kind, tolerance=5e-4)
+    try:
+        recovery = us.recover(oracle, us.learners.LowRank(), seed=seed)
+    except us.errors.NotIdentifiable:
+        return
+    claims = {claim.name: claim.bound for claim in recovery.certificate}
+    assert np.linalg.norm(recovery.model.W - target.W) <= claims["error of W"]
+
+
+def test_weights_that_are_all_zero_in_the_answers_are_refused_in_words() -> None:
+    for seed in (2027, 2028):
+        target = us.models.SingleHead.random(6, rank=2, norm=2.0, seed=seed)
+
+        def rounded(X, target=target):
+            return np.round(target(X), 3), np.round(attention(target, X), 3)
+
+        with pytest.raises(us.errors.NotIdentifiable):
+            us.recover(us.oracle(rounded, 6, kind="attention", tolerance=5e-4), us.learners.LowRank(), seed=seed)

@@ -79,11 +79,12 @@ def found_network(spec: OracleSpec, seed: int, bias: bool) -> Asking[Peeled]:
     dim = spec.dim + 1 if bias else spec.dim
     seen: list[Array] = []
 
-    def rounding() -> float:
+    def rounding() -> tuple[float, float]:
         # Neighbours share an answer of few digits, so their differences do not show them; the answers do.
-        return max(spec.eps, shown_rounding(np.concatenate(seen)))
+        absolute, relative = shown_rounding(np.concatenate(seen))
+        return max(spec.tolerance, absolute) / length, max(spec.eps, relative)
 
-    program = learn_homogeneous(dim, bias, spec.tolerance / length, rounding, seed)
+    program = learn_homogeneous(dim, bias, rounding, seed)
     program = homogenised(program) if bias else rescaled(program, length)
     return (yield from overheard(representable(program, spec.dtype), seen))
 

@@ -198,27 +198,32 @@ def _columns(asked: _Asked, Q: Array, Z: Array, length: float, rank: int | None)
 
 
 def _in_range(asked: _Asked, q: Array, U: Array, reach: float, rng: np.random.Generator) -> Asking[tuple[Array, float]]:
-    """Coordinates (n, r) of W q in the range U, one query each, and the error of one in norm."""
+    """Coordinates (n, r) of W q in the range U, one query each, and the error of W q in norm.
+
+    A range that noise cut short leaves a part of W q across it, which moves the scores: what they miss says how much.
+    """
     n, d = q.shape
     r, N = U.shape[1], tokens_per_sequence(asked.spec)
     z = (sphere(rng, (n, N - 1, r)) @ U.T) * reach if r else np.zeros((n, N - 1, d))
-    across = sphere(rng, (n, N - 1, d)) * max(reach, float(np.linalg.norm(q[0])))
+    far = max(reach, float(np.linalg.norm(q[0])))
+    across = sphere(rng, (n, N - 1, d)) * far
     # What lies across the range moves no score, and shows v.
     X = np.concatenate([q[:, None] + z + across - (across @ U) @ U.T, q[:, None]], axis=1)
     scores, errors = yield from asked.ask(X)
     Z = X[:, :-1] - X[:, -1:]
     found, worst = np.zeros((n, r)), 0.0
     for j in range(n):
+        _require_readable(errors[j, 0], r + 1)
         weights = errors[j, 0].min() / errors[j, 0]
         A = (Z[j] @ U) * weights[:, None]
-        if np.count_nonzero(weights) < r + 1:
-            raise NotIdentifiable("too few attention weights are above 0 in the answers: scores cannot be read.")
         found[j], _, _, singular = np.linalg.lstsq(A, scores[j, 0] * weights, rcond=None)
         one = float(errors[j, 0].min())
-        off = float(np.abs(A @ found[j] - scores[j, 0] * weights).max())
-        if off > LOUD * one:
+        gaps = np.abs(A @ found[j] - scores[j, 0] * weights)
+        if (off := float(gaps.max())) > LOUD * one:
             raise inconsistent("score differences miss a head of this rank", off, LOUD * one, "LowRank")
-        worst = max(worst, one * math.sqrt(max(r, 1)) / float(singular[-1]) if r else 0.0)
+        typical = math.sqrt(float(gaps @ gaps) / max(float(weights @ weights) - r, 1.0))
+        inside = max(one, typical) * math.sqrt(r) / float(singular[-1]) if r else 0.0
+        worst = max(worst, math.hypot(inside, typical * math.sqrt(d) / far))
     return found, worst
 
 
@@ -244,6 +249,7 @@ def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float
 def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:
     """W from z'W q = s (n, N - 1), and its error in norm."""
     Z, q = X[:, :-1] - X[:, -1:], X[:, -1]
+    _require_readable(errors, q.shape[1] ** 2)
     one = float(errors.min())
     weights = one / errors
     W, misfit = solve_bilinear(Z, q, s, weights)
@@ -255,6 +261,15 @@ def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:
     gain = d / (entry * max(math.sqrt(count) - d, 1.0))
     left = max(count - d * d, 1.0) / count
     return W, gain * max(misfit / math.sqrt(left), one)
+
+
+def _require_readable(errors: Array, least: int) -> None:
+    """Refuse scores of which fewer than so many have a finite error: their weights are 0 in the answers."""
+    if (seen := int(np.isfinite(errors).sum())) < least:
+        raise NotIdentifiable(
+            f"of {errors.size} attention weights {seen} are above 0 in the answers, and {least} are needed: scores "
+            "cannot be read from so few decimals."
+        )
 
 
 def _outcome(

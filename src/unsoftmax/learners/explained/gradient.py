@@ -102,7 +102,7 @@ def _joined(a: Pairs, b: Pairs) -> Pairs:
 
 def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, notes: tuple[str, ...] = ()) -> Outcome:
     size = float(np.linalg.norm(head.W))
-    error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
+    error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1))) + _missed(found, head.W)
     # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
     error *= _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
     if error >= size > 0:
@@ -116,6 +116,12 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     v_error = SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
     return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
+
+
+def _missed(found: Pairs, W: Array) -> float:
+    """How far W is from its own readings, on either side: a rank that noise cut short leaves a part of them out."""
+    sides = (found.q @ W.T - found.Wq, found.q), (found.z @ W - found.Wz, found.z)
+    return max(float(np.linalg.norm(gap / np.linalg.norm(x, axis=1, keepdims=True))) for gap, x in sides)
 
 
 @dataclass

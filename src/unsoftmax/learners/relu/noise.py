@@ -17,8 +17,8 @@ from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
 
-Rounding = Callable[[], float]
-"""The unit of rounding of the target's number format, as declared or as the answers so far show it."""
+Rounding = Callable[[], tuple[float, float]]
+"""Error of an answer, absolute and as a share of it, as declared or as the format of the answers so far shows it."""
 
 DIRECTIONS = 4
 """Vectors of the pilot: two pairs of opposite ones, or four for second differences."""
@@ -59,13 +59,8 @@ def queries(upper: bool) -> int:
     return DIRECTIONS * (3 if upper else 2)
 
 
-def size_and_noise(
-    dim: int, upper: bool, floor: float, rounding: Rounding, rng: np.random.Generator
-) -> Asking[Answers]:
-    """Noise from stretched copies of a few vectors, or where a stretch changes nothing, from second differences.
-
-    `floor` is the declared tolerance of an answer.
-    """
+def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Generator) -> Asking[Answers]:
+    """Noise from stretched copies of a few vectors, or where a stretch changes nothing, from second differences."""
     if upper:
         x = directions(DIRECTIONS, dim, upper, rng)
         step = _level_steps(x, rng)
@@ -75,7 +70,8 @@ def size_and_noise(
         second = ahead + behind - 2 * values
         # The median: a kink inside one of the steps must not count as noise.
         gap = float(np.median(np.abs(second))) / 1.65
-        if gap > max(AUDIBLE * rounding() * float(np.abs(values).max()), floor):
+        floor, eps = rounding()
+        if gap > max(AUDIBLE * eps * float(np.abs(values).max()), floor):
             yield from _look_for_curvature(x, step, values, second, rng)
     else:
         half = directions(DIRECTIONS // 2, dim, upper, rng)
@@ -92,13 +88,14 @@ def size_and_noise(
         _require_size(y)
         x, values = np.vstack([x, more]), np.concatenate([values, y])
         scale = float(np.sqrt(np.mean(values**2))) or 1.0
+    floor, eps = rounding()
     if not upper and gap > max(1e-3 * scale, 10 * floor):
         raise ModelMismatch(
             f"the target is not positively homogeneous: stretching a vector by {_STRETCH:.4g} changes its answer by "
             f"{_STRETCH:.4g} times only up to {gap / scale:.1g} of its size. A bias-free ReLU network is homogeneous; "
             "try bias=True."
         )
-    return Answers(max(1.5 * max(gap, rounding() * scale), floor), scale, x, values)
+    return Answers(max(1.5 * max(gap, eps * scale), floor), scale, x, values)
 
 
 def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng: np.random.Generator) -> Asking[None]:

@@ -61,6 +61,13 @@ _MARGIN = 1e-5
 """Angle, in radians, that a half circle keeps from its two ends, where the line it stands for is at infinity: it ends
 at 10^5 times the unit, beyond the kinks of networks of usual size."""
 
+_FRESH = 2, 16
+"""Fresh answers after a circle: two of exact answers, where a missing neuron shows at almost every vector, and more of
+rounded ones, whose noise hides all but a wedge between two hyperplanes."""
+
+_EXACT = 1e-9
+"""Noise, as a share of the answers, up to which they are exact: below the rounding of float32 and of nine digits."""
+
 _COARSEST = 1e-3
 """Shortest step in units of sqrt(noise): 3e-11 in float64, a gradient of five digits, which the polish sharpens."""
 
@@ -88,13 +95,13 @@ class Peeled:
         return float(np.abs(self.gaps).max())
 
 
-def learn_homogeneous(dim: int, upper: bool, floor: float, rounding: Rounding, seed: int) -> Asking[Peeled]:
+def learn_homogeneous(dim: int, upper: bool, rounding: Rounding, seed: int) -> Asking[Peeled]:
     """lin . x + sum s_k ReLU(U_k . x) on R^dim, or on the half space where the last coordinate is positive."""
     rng = np.random.default_rng(seed)
-    answers = yield from size_and_noise(dim, upper, floor, rounding, rng)
+    answers = yield from size_and_noise(dim, upper, rounding, rng)
     if dim == 1:
         return _two_rays(answers)
-    peeling = _Peeling(dim, upper, rounding(), answers, rng, no_cells(dim))
+    peeling = _Peeling(dim, upper, rounding()[1], answers, rng, no_cells(dim))
     for _ in range(_POLISHES):
         yield from peeling.circles_until_quiet()
         if not peeling.quiet(_HOPELESS * answers.scale):
@@ -156,7 +163,7 @@ class _Peeling:
             if self.count > 1 and len(added.s) == len(self.net.s):
                 return
             self.net = added
-            yield from self.fresh(2)
+            yield from self.fresh(_FRESH[self.sigma > _EXACT * self.answers.scale])
             if self.quiet(_SURPRISE * (self.sigma + self.net.error)):
                 return
 

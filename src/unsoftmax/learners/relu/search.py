@@ -21,7 +21,7 @@ from unsoftmax.solvers.sinusoids import Piece, agree, crossing, meeting, merged
 SIGMAS = 8.0
 """Answers farther than this many noise levels from a piece are not on it."""
 
-_NARROWEST = 1e-10
+NARROWEST = 1e-10
 """Angle of a gap too narrow for another query."""
 
 _CLOSEST = 1e-9
@@ -110,7 +110,7 @@ class Search:
             if not gap.lost and agree(pieces[-1], piece, self.tolerance):
                 pieces[-1] = merged(pieces[-1], piece)
                 continue
-            if gap.open and piece.left[0] - pieces[-1].right[0] < _NARROWEST:
+            if gap.open and piece.left[0] - pieces[-1].right[0] < NARROWEST:
                 gap.lost = True
             gaps.append(gap)
             pieces.append(piece)
