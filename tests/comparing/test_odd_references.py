@@ -158,3 +158,54 @@ def test_a_monitor_in_memory_counts_calls_at_the_same_time() -> None:
     for worker in workers:
         worker.join()
     assert sorted(step.calls for step in steps) == [1, 2, 3, 4, 5, 6]
+
+
+def test_short_tokens_hide_no_structure() -> None:
+    W = np.array(SINGLE.W)
+    W[3, 4] += 0.01 * np.linalg.norm(W)
+    update = np.outer(*np.random.default_rng(3).standard_normal((2, D)))
+    update *= 0.01 * np.linalg.norm(SINGLE.W) / np.linalg.norm(update)
+    for limit in (0.5, 0.1):
+        one = us.compare(us.oracle(us.models.SingleHead(W, SINGLE.v), max_norm=limit), SINGLE)
+        assert one.verdict == "sparse"
+        assert np.array_equal(one.delta != 0, W != SINGLE.W)
+        low = us.compare(us.oracle(us.models.SingleHead(SINGLE.W + update, SINGLE.v), max_norm=limit), SINGLE)
+        assert (low.verdict, low.rank) == ("low rank", 1)
+        assert np.linalg.norm(low.delta - update) <= 1e-5 * np.linalg.norm(update)
+
+
+LAYER = us.models.AttentionLayer.random(8, 2, scale=2.0, seed=23)
+
+
+def updated(name: str, size: float) -> Any:
+    stored = np.array(getattr(LAYER, name))
+    rng = np.random.default_rng(5)
+    change = (rng.standard_normal((stored.size // 8, 1)) @ rng.standard_normal((1, 8))).reshape(stored.shape)
+    return replace(LAYER, **{name: stored + change * (size * np.linalg.norm(stored) / np.linalg.norm(change))})
+
+
+@pytest.mark.parametrize("name", ["Q", "V"])
+def test_a_large_update_of_a_layer_is_no_other_layer(name: str) -> None:
+    result = us.compare(us.oracle(updated(name, 0.3)), LAYER)
+    assert (result.verdict, result.rank, result.evidence["matrix"]) == ("low rank", 1, name)
+
+
+def test_layers_behind_few_decimals_or_short_tokens_are_not_mistaken() -> None:
+    target = updated("Q", 0.01)
+    rounded = us.compare(us.oracle(lambda X: np.round(target(X), 5), 8, outputs=8, tolerance=5e-6), LAYER)
+    assert rounded.verdict in ("dense", "low rank")
+    assert "Q" in rounded.sentence
+    short = us.compare(us.oracle(target, max_norm=0.5, max_length=2), LAYER)
+    for h, size in short.evidence.get("scores", {}).items():
+        true = np.linalg.norm(target.W[int(h)] - LAYER.W[int(h)]) / np.linalg.norm(LAYER.W[int(h)])
+        assert size["low"] <= true <= size["high"]
+
+
+def test_single_tokens_show_values_alone() -> None:
+    warmer = us.models.SingleHead(SINGLE.W * 1.1, SINGLE.v)
+    result = us.compare(us.oracle(warmer, max_length=1), SINGLE)
+    assert result.verdict == "same"
+    assert any("shows a change of W" in note for note in result.notes)
+    v = np.array(SINGLE.v)
+    v[3] += 0.01
+    assert us.compare(us.oracle(us.models.SingleHead(SINGLE.W, v), max_length=1), SINGLE).differs

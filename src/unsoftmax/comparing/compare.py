@@ -123,7 +123,7 @@ def program(known: Reference, spec: OracleSpec, settings: Comparing, seed: int) 
 
 def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Asking[Finding]:
     alpha = settings.alpha
-    worst = max(made.detectable.values())
+    worst = made.worst
     base = Finding(
         verdict="same",
         sentence="",
@@ -197,6 +197,14 @@ def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
 
 
 def _notes(made: Plan, settings: Comparing) -> tuple[str, ...]:
+    unseen = [name for name, size in made.detectable.items() if not math.isfinite(size)]
+    if unseen and math.isfinite(made.worst):
+        return (f"no answer to these questions shows a change of {', '.join(unseen)}.", *_judged_by(made, settings))
+    return _judged_by(made, settings)
+
+
+def _judged_by(made: Plan, settings: Comparing) -> tuple[str, ...]:
+    """Notes where the target is judged by something else than its declared number format."""
     if made.decimals:
         digits = round(-math.log10(2 * made.decimals))
         return (

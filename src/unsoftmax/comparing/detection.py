@@ -77,6 +77,11 @@ class Plan:
     """Rounding error of answers that were all given to the same few digits after the point; 0 if they were not."""
 
     @property
+    def worst(self) -> float:
+        """The largest of the detectable changes of weights that show in answers at all."""
+        return _worst(self.detectable)
+
+    @property
     def queries(self) -> int:
         return 3 * len(self.repeated.X) + sum(len(group.X) for group in self.groups)
 
@@ -155,12 +160,12 @@ def plan(
     for factor in factors if len(factors) > 1 else ():
         tried = min(usual * factor, 0.9 * spec.domain.norm_limit)
         sample = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, tried, rng), noise, 1.0, rng)
-        seen = max(detectable_changes(reference, sample, alpha, rng).values())
+        seen = _worst(detectable_changes(reference, sample, alpha, rng))
         norm, worst = (tried, seen) if seen < worst else (norm, worst)
     constant = noise.constant(lambda: designs.near_ties(reference, asked, CALIBRATED, norm, rng), rng)
     ties = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, norm, rng), noise, constant, rng)
     changes = detectable_changes(reference, ties, alpha, rng)
-    worst = max(changes.values())
+    worst = _worst(changes)
     copies = 1
     if smallest is not None and math.isfinite(worst):
         copies = int(np.clip(math.ceil((worst / smallest) ** 2), 1, 16))
@@ -182,6 +187,10 @@ def plan(
     long_constant = max([constant, *measured])
     groups += [group(f"{LONGER} {i}", X, noise, long_constant, rng) for i, X in enumerate(bands)]
     return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies, usual)
+
+
+def _worst(changes: dict[str, float]) -> float:
+    return max((size for size in changes.values() if math.isfinite(size)), default=math.inf)
 
 
 def _copy(X: Array, asked: Asked, rng: np.random.Generator) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.ranks import ABOVE
-from unsoftmax.comparing.reading import read_tokens
+from unsoftmax.comparing.reading import read_tokens, shortened
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
@@ -36,7 +36,15 @@ def low_rank_scores(state: Evidence, found: list[int]) -> Asking[Factors | None]
     """U_h (d, k_h) and M_h (k_h, d) of the heads found; None if some rank is not low."""
     heads, rng = state.heads, state.rng
     d = heads.dim
-    m = int(min(heads.V.shape[1], _FILL * len(heads.constant) / heads.count, _MOST_TOKENS, d // 2))
+    m = int(
+        min(
+            heads.V.shape[1],
+            _FILL * len(heads.constant) / heads.count,
+            _MOST_TOKENS,
+            d // 2,
+            state.plan.asked.longest - 1,
+        )
+    )
     if m < 2:
         return None
     norm = state.plan.norm
@@ -63,7 +71,8 @@ def _ask(state: Evidence, a: Array, q: Array, phase: str) -> Asking[tuple[Array,
     X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1), fine=True)
     made, y = yield from state.ask(X, phase)
     D, sd = read_tokens(state.heads, X, y, made.sd)
-    return D, sd, X[:, :-1] - X[:, -1:], X[:, -1]
+    part = shortened(X[:, -1], q)[:, None]
+    return D / part**2, sd / part**2, (X[:, :-1] - X[:, -1:]) / part[:, :, None], X[:, -1] / part
 
 
 def _scaled(heads: Heads, a: Array, q: Array) -> Array:

@@ -43,10 +43,10 @@ def sized_scores(state: Evidence) -> Asking[Sized]:
     """Sizes of the changes of all heads' scores."""
     heads, rng = state.heads, state.rng
     d, H = heads.dim, heads.count
-    usual = state.plan.usual
+    usual, room = state.plan.usual, state.plan.asked.spec.domain.norm_limit
     for factor in _LENGTHS:
-        b = sphere(rng, (_QUADS, d)) * usual * _QUERY
-        a = sphere(rng, (_QUADS, d)) * usual * factor
+        b = sphere(rng, (_QUADS, d)) * min(usual * _QUERY, room / 4)
+        a = sphere(rng, (_QUADS, d)) * min(usual * factor, room / 2)
         keys = np.concatenate([heads.key_directions(b), heads.key_directions(-b)]).transpose(1, 2, 0)
         basis = np.linalg.qr(keys)[0]
         a = a - np.einsum("bdk,bek,be->bd", basis, basis, a)

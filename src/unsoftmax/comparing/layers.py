@@ -19,6 +19,9 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Verdict
 
+_FAR = 1.0
+"""Relative difference of what is written up to which arrays are fitted, where they are small: that of a layer with
+nothing in common is 1.4."""
 _UNCHANGED = 1e-14
 """Relative size of a change of values below which single tokens differ by a constant alone: rounding of the sums."""
 
@@ -30,13 +33,12 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
         words = f"The layer differs; its {len(heads.constant)} outputs are too few to tell {heads.count} heads apart."
         return state.base.said("unexplained", words)
     gap, values = _gap(state), _values_differ(state)
+    if gap.plain <= _FAR and small(state.plan.noise.reference):
+        said = yield from changed_arrays(state)
+        if said is not None:
+            return said
     if gap.plain <= OTHER:
-        if small(state.plan.noise.reference):
-            said = yield from changed_arrays(state)
-        elif values:
-            said = yield from changed_projection(state)
-        else:
-            said = yield from _searched(state)
+        said = yield from (changed_projection(state) if values else _searched(state))
         if said is not None:
             return said
     return (yield from _dense(state, gap, values=values))
@@ -140,7 +142,8 @@ def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
         )
     what = " and ".join(words) or "the layer"
     verdict: Verdict = "values" if values and not (found or moved) and "scores" in facts else "dense"
-    said = f"{what[0].upper()}{what[1:]} changed{unseen}; no low rank and no few entries of one matrix explain it."
+    tried = "no low rank and no few entries of one matrix were found to explain it"
+    said = f"{what[0].upper()}{what[1:]} changed{unseen}; {tried}."
     return state.base.said(verdict, said, heads=tuple(sorted({*found, *moved})) or None, evidence=facts)
 
 

@@ -16,7 +16,7 @@ from scipy import stats
 from unsoftmax.comparing.designs import WIDEST_SCORE
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.reading import Reading, read_one
+from unsoftmax.comparing.reading import Reading, as_asked, read_one
 from unsoftmax.comparing.scales import TAIL, Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
@@ -71,7 +71,7 @@ class Search:
         made = group(PHASE, X, state.plan.noise, state.plan.constant, state.rng)
         y = yield Probes(X, phase=PHASE)
         state.samples.append((X, y, made.sd))
-        read = read_one(self.heads, self.h, made, y)
+        read = as_asked(read_one(self.heads, self.h, made, y), b)
         return replace(read, a=read.a @ self.basis)
 
     def keys(self, b: Array) -> Array:

@@ -83,9 +83,10 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
     assert reference.rebuilt is not None
     base = reference.double(ties.X)
     found: dict[str, Array] = {}
-    for name, weight in reference.weights.items():
+    # Vectors are the smaller part of a model; they count where matrices do not show.
+    for name, weight in sorted(reference.weights.items(), key=lambda item: item[1].ndim < 2):
         size = float(np.linalg.norm(weight))
-        if weight.size < 2 or size == 0 or weight.ndim < 2:
+        if weight.size < 2 or size == 0 or (weight.ndim < 2 and any(s.any() for s in found.values())):
             continue
         signals = []
         for _ in range(_FEW):
@@ -93,6 +94,5 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
             change *= size / float(np.linalg.norm(change))
             moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
             signals.append(float(statistics.energy((moved(ties.X) - base) / _STEP / np.maximum(ties.sd, 1e-150)).sum()))
-        if max(signals) > 0:
-            found[name] = np.array(signals)
+        found[name] = np.array(signals)
     return found or {"answers": np.array([float(statistics.energy(np.abs(base) / np.maximum(ties.sd, 1e-150)).sum())])}

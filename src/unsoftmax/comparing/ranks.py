@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.reading import read_one
+from unsoftmax.comparing.reading import as_asked, read_one
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
@@ -58,7 +58,7 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         made = group(PHASE, X, state.plan.noise, state.plan.constant, rng)
         y = yield Probes(X, phase=PHASE)
         state.samples.append((X, y, made.sd))
-        read = read_one(heads, h, made, y)
+        read = as_asked(read_one(heads, h, made, y), b[j])
         D[i, j], sd[i, j] = read.D, np.where(np.isfinite(read.sd), read.sd, 0.0)
         done = m
         # Tokens are rounded one by one: products are of rank one only up to that.

@@ -14,6 +14,9 @@ from unsoftmax.comparing.detection import Group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.models.base import Array
 
+_ROUNDED = 0.999
+"""Length of a token over the one asked for from which it was rounded, not shortened: bfloat16 leaves 0.996 of a number
+and far more of a token."""
 _CLOSED = 1e-3
 """Weights nearer than this to 0 or 1 are not read: their logit has lost three digits."""
 
@@ -26,6 +29,22 @@ class Reading:
     sd: Array
     a: Array
     b: Array
+
+
+def shortened(sent: Array, wanted: Array) -> Array:
+    """By how much sequences were shortened to stay inside the target's domain, (n,), from their last tokens (n, d).
+
+    Both tokens of a sequence are: a change a'dW b that is read there is the square of this smaller than the one asked
+    for. 1 where tokens were rounded alone.
+    """
+    part = np.linalg.norm(sent, axis=1) / np.maximum(np.linalg.norm(wanted, axis=1), 1e-300)
+    return np.asarray(np.where(part < _ROUNDED, part, 1.0))
+
+
+def as_asked(read: Reading, b: Array) -> Reading:
+    """A reading of one head at the lengths asked for, b (n, d) among them, where the target's domain is shorter."""
+    part = shortened(read.b, b)
+    return Reading(read.D / part**2, read.sd / part**2, read.a / part[:, None], read.b / part[:, None])
 
 
 def read_one(heads: Heads, h: int, made: Group, y: Array) -> Reading:

@@ -62,9 +62,12 @@ class Reference:
     error: float = 0.0
     """How far the weights may be off, relative to their size, as the recovery they come from states; 0: as stored."""
 
+    in_pairs: bool = True
+    """Whether the target takes two tokens; where it does not, scores have no effect and heads are of no use."""
+
     @cached_property
     def heads(self) -> Heads | None:
-        return None if self.model is None else heads_of(self.model)
+        return None if self.model is None or not self.in_pairs else heads_of(self.model)
 
     @property
     def known(self) -> bool:
@@ -148,7 +151,7 @@ def reference_of(given: Any, spec: OracleSpec) -> Reference:
         check_reference(found.model, spec)
     else:
         _check_answers(found, spec)
-    return found
+    return found if spec.domain.length_limit >= 2 else replace(found, in_pairs=False)
 
 
 def _file(path: Path) -> Any:

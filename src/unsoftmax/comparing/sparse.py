@@ -14,7 +14,7 @@ from unsoftmax.comparing.designs import WIDEST_SCORE
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.ranks import ABOVE
-from unsoftmax.comparing.reading import read_one
+from unsoftmax.comparing.reading import as_asked, read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
@@ -160,7 +160,7 @@ class _Questions:
         made = group(PHASE, X, state.plan.noise, state.plan.constant, state.rng)
         y = yield Probes(X, phase=PHASE)
         state.samples.append((X, y, made.sd))
-        read = read_one(self.heads, self.h, made, y)
+        read = as_asked(read_one(self.heads, self.h, made, y), b[None])
         return float(read.D[0]), float(read.sd[0])
 
     def _anchor(self, b: Array, size: float) -> Array:

@@ -74,9 +74,7 @@ def said(state: Evidence, fits: list[Fitted], known: Reference | None = None) ->
     None if none of them changes an array. `known`: the reference with arrays that it may lack.
     """
     reference = known or state.plan.noise.reference
-    described = [
-        [part for part in (_shape(reference, fit, name) for name in fit.names) if part is not None] for fit in fits
-    ]
+    described = [_standing([_shape(reference, fit, name) for name in fit.names]) for fit in fits]
     order = sorted((i for i in range(len(fits)) if described[i]), key=lambda i: _numbers(described[i]))
     if not order:
         return None
@@ -101,6 +99,12 @@ def said(state: Evidence, fits: list[Fitted], known: Reference | None = None) ->
         changes={part.name: part.change for part in sure if part.sure},
         evidence=facts,
     )
+
+
+def _standing(parts: list[_Shape | None]) -> list[_Shape]:
+    """Arrays that changed: those whose change stands above its error, if there are any."""
+    changed = [part for part in parts if part is not None]
+    return [part for part in changed if part.sure] or changed
 
 
 def _numbers(parts: list[_Shape]) -> int:
