@@ -12,6 +12,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.learners.core.base import RELATIVE_ERROR
 from unsoftmax.learners.rotary import law
+from unsoftmax.learners.rotary.limits import EXACT
 from unsoftmax.models import Rope
 
 SCORES = np.array([[0.0, 0.3, -0.7, 2.0, -5.5], [0.0, -1.0, 0.4, 0.9, 1.5]])
@@ -30,7 +31,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, bent: Any, error: float) -> str:
 
     monkeypatch.setattr(law, "weights_before", shorter)
     begun = SimpleNamespace(block=np.zeros((4, 3)), q=np.zeros((1, 3)), weights=weights[:1])
-    found = law.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True)), begun)  # type: ignore[arg-type]
+    found = law.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True, limits=EXACT)), begun)  # type: ignore[arg-type]
     next(found)
     with pytest.raises(StopIteration) as ended:
         found.send(weights)
