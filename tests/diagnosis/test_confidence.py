@@ -11,8 +11,7 @@ import pytest
 import unsoftmax as us
 from tests.diagnosis.held_out import HeldOut, domestic, foreign, held_out, modern, tokens
 from unsoftmax.diagnosis import allowance
-from unsoftmax.diagnosis.confidence import EARNED, earned
-from unsoftmax.diagnosis.findings import CODES, Finding
+from unsoftmax.diagnosis.findings import CODES, EARNED, Finding, earned
 
 ONE, MANY = "single head", "several heads"
 FAMILY = {ONE: "single head", MANY: "multi-head attention"}

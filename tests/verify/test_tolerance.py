@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unsoftmax.inversion import Noise
-from unsoftmax.verify.tolerance import least_share
+from unsoftmax.verify.precision import least_share
 
 
 @pytest.mark.parametrize("dim", [1, 3, 8])

@@ -29,7 +29,6 @@ layers      layers with vector answers
 layer_scores  low-rank changes of a layer's scores, all heads at once
 layer_sizes  sizes of dense changes of a layer, apart from those of values
 layer_values  changes of its value or output projection
-lora        keys or queries
 stored      any structure: which stored arrays changed
 stored_fit  arrays fitted to answers by Gauss-Newton on the reference itself
 stored_lean  large arrays: few entries, or a low rank

@@ -24,10 +24,9 @@ from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import SharedValuesError, in_ball
 from unsoftmax.learners.layer.presets import Preset, chosen, preset_named
-from unsoftmax.learners.rotary.centred import CentredScene
 from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
-from unsoftmax.learners.rotary.scene import Scene, read_scene, writing
+from unsoftmax.learners.rotary.scene import CentredScene, Scene, read_scene, writing
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec

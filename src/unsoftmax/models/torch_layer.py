@@ -1,15 +1,100 @@
-"""A recovered layer as a PyTorch module."""
+"""A recovered layer as a PyTorch module.
+
+A layer with positions, RMSNorm, sinks or caps as a causal PyTorch module.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import torch
+from torch import nn
 
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array
+from unsoftmax.models.features import Features
+from unsoftmax.models.positions import Rope
 from unsoftmax.models.projections import Projections, projections
+
+
+class ServedModule(nn.Module):
+    """(batch, N, d) -> (batch, N, outputs): every position is the query token of what came before it."""
+
+    def __init__(self, layer: AttentionLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        features = layer.features or Features.none(layer.heads, layer.K.shape[1])
+        arrays = {"K": layer.K, "Q": layer.Q, "c": layer.c, "O": layer.O, "V": layer.V, "constant": layer.constant}
+        arrays |= {"key_bias": features.key_bias, "query_bias": features.query_bias}
+        if features.key_form is not None and features.query_form is not None:
+            arrays |= {"key_form": features.key_form, "query_form": features.query_form}
+        if features.key_eps is not None and features.query_eps is not None:
+            arrays |= {"key_eps": features.key_eps, "query_eps": features.query_eps}
+        if layer.gamma is not None:
+            arrays["gamma"] = layer.gamma
+        if layer.beta is not None:
+            arrays["beta"] = layer.beta
+        if layer.sinks is not None:
+            arrays["sinks"] = layer.sinks
+        for name, value in arrays.items():
+            self.register_parameter(name, nn.Parameter(_tensor(value, layer)))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        seen = self._normed(tokens) if self.layer.norm in ("pre", "rms") else tokens
+        keys = torch.einsum("bnd,hrd->bhnr", seen, self.K) + self.key_bias[:, None]
+        queries = torch.einsum("bnd,hrd->bhnr", seen, self.Q) + self.query_bias[:, None]
+        if hasattr(self, "key_form"):
+            keys = _over(keys, self.key_form, self.key_eps)
+            queries = _over(queries, self.query_form, self.query_eps)
+        scores = self._turned(queries) @ self._turned(keys).transpose(2, 3)
+        scores = scores + torch.einsum("bnd,hd->bhn", seen, self.c)[:, :, None]
+        mixed = self._weights(scores) @ torch.einsum("bnd,hsd->bhns", seen, self.V)
+        answers = torch.einsum("bhns,hos->bno", mixed, self.O) + self.constant
+        answers = answers + tokens if self.layer.residual else answers
+        return self._normed(answers) if self.layer.norm == "post" else answers
+
+    def _normed(self, x: torch.Tensor) -> torch.Tensor:
+        x = x if self.layer.norm == "rms" else x - x.mean(dim=-1, keepdim=True)
+        x = x / torch.sqrt((x * x).mean(dim=-1, keepdim=True) + self.layer.eps)
+        x = x * self.gamma if hasattr(self, "gamma") else x
+        return x + self.beta if hasattr(self, "beta") else x
+
+    def _turned(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows (batch, H, N, r) turned by the angle of their own position: only differences show in a score."""
+        if not isinstance(self.layer.positions, Rope):
+            return rows
+        theta = torch.from_numpy(np.array(self.layer.positions.frequencies, dtype=np.float64)).to(rows.device)
+        angle = torch.arange(rows.shape[2], dtype=torch.float64, device=rows.device)[:, None] * theta
+        c, s, n = torch.cos(angle).to(rows.dtype), torch.sin(angle).to(rows.dtype), 2 * len(theta)
+        even, odd = rows[..., 0:n:2], rows[..., 1:n:2]
+        turned = torch.stack([even * c - odd * s, even * s + odd * c], dim=-1).flatten(-2)
+        return torch.cat([turned, rows[..., n:]], dim=-1)
+
+    def _weights(self, scores: torch.Tensor) -> torch.Tensor:
+        layer, n = self.layer, scores.shape[-1]
+        places = torch.arange(n, device=scores.device)
+        distances = places[:, None] - places
+        if layer.positions is not None and not isinstance(layer.positions, Rope):
+            bias = layer.positions.bias(np.arange(n))
+            table = _tensor(np.asarray(bias)[:, 0], layer).to(scores.device)
+            scores = scores + table[:, distances.clamp(min=0)]
+        if layer.softcap is not None:
+            scores = layer.softcap * torch.tanh(scores / layer.softcap)
+        hidden = distances < 0 if layer.window is None else (distances < 0) | (distances >= layer.window)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        if layer.sinks is None:
+            return torch.softmax(scores, dim=-1)
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.softmax(torch.cat([scores, sinks], dim=-1), dim=-1)[..., :-1]
+
+
+def _over(rows: torch.Tensor, form: torch.Tensor, eps: torch.Tensor) -> torch.Tensor:
+    """Rows (batch, H, N, r) over sqrt(row' form row + eps)."""
+    size = torch.einsum("bhnr,hrs,bhns->bhn", rows, form, rows) + eps[:, None]
+    return rows / torch.sqrt(size)[..., None]
+
 
 try:
     import torch
@@ -21,8 +106,6 @@ except ImportError as error:
 def as_module(layer: AttentionLayer) -> nn.Module:
     """nn.MultiheadAttention(batch_first=True) if the layer is one, else `LayerModule`; in the layer's number format."""
     if not layer.classic:
-        from unsoftmax.models.torch_served import ServedModule
-
         return ServedModule(layer).eval()
     if layer.norm is None and not layer.residual and layer.outputs == layer.dim:
         for width in _widths(layer):

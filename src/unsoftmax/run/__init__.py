@@ -6,5 +6,4 @@ attempt   one attempt: the program, the verification, and what any ending can re
 engine    one round after the other, in chunks
 surroundings  ledger, workers and version around a run
 progress  what people see while it runs
-environment  versions and processor, which results name
 """

@@ -1,14 +1,21 @@
-"""`recover`: oracle in, verified model out."""
+"""`recover`: oracle in, verified model out.
+
+Where a result was computed: versions and processor, because last digits depend on both.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sized
 from concurrent.futures import Executor
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.automatic import Automatic
@@ -22,9 +29,26 @@ from unsoftmax.oracles.stack import Stack
 from unsoftmax.results.recovery import Recovery, plain
 from unsoftmax.run.attempt import Attempt
 from unsoftmax.run.engine import ProgressCallback
-from unsoftmax.run.environment import environment
 from unsoftmax.run.surroundings import installed_version, opened, working
 from unsoftmax.spec import OracleSpec
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """Versions, linear algebra library, machine, and the vector instructions NumPy found."""
+    built: Any = np.show_config(mode="dicts") or {}
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    facts = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip(),
+        "machine": platform.machine(),
+        "vectors": " ".join(built.get("SIMD Extensions", {}).get("found", [])),
+        "kernel": os.environ.get("OPENBLAS_CORETYPE", ""),
+    }
+    return {name: value for name, value in facts.items() if value}
+
 
 _REMOTE_FACTOR = 2
 """A remote target without a budget gets this many times the upper end of the forecast: room for retries, none for a

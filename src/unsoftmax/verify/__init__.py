@@ -6,7 +6,6 @@ values        exact answers: single tokens, random sequences, near ties
 ties          the near ties of these, for any model
 powers        kernels that are 0 at 0, whose weights may cancel
 precision     noisy answers, against the precision that the learner states
-tolerance     is a declared tolerance true?
 heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
 head_ties     these ties, and how far an error of a head moves them
 rays          attention in front of an unknown network

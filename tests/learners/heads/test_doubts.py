@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unsoftmax.learners.heads.doubts import Doubts
 from unsoftmax.learners.heads.isolation import isolate
+from unsoftmax.learners.heads.reading import Doubts
 from unsoftmax.learners.heads.three_tokens import Shares
 
 COLUMNS, DOUBTFUL = 6, 4

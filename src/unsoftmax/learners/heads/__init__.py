@@ -9,9 +9,8 @@ isolation     probes orthogonal to the other heads' values see one head alone
 three_tokens  the few directions isolation cannot reach
 lifted        key offsets and a constant as one dimension more
 order         a target that sees the order of its tokens is told at once
-doubts        columns whose check does not come out
 assembly      all of it as matrices, the other heads' part taken away
-reading       the order in which this is asked, checked and asked again
+reading       the order in which this is asked, checked and asked again; columns whose check does not come out
 saturation    values from several planes, W of isolated heads, and the values once more, directly
 bounded       heads without saturation: a fit, for short tokens and for heads that saturation cannot part
 polish        spare queries where they say most, and the last digits

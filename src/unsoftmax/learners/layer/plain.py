@@ -1,28 +1,125 @@
 """A layer without LayerNorm: affine one-token answers, heads told apart by hard attention, then their scores.
 
+A layer without LayerNorm under a norm limit at which no head settles on one token: it is asked inside a ball, as a
+layer behind a LayerNorm is.
+
 Theory: docs/theory/attention-layer.md, "A real layer", method.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
+from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.keys import read_keys
-from unsoftmax.learners.layer.limited import limited, settles
+from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.learners.layer.one_row import Affine, read_affine
 from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.polish import dual_picks
+from unsoftmax.learners.layer.pre_norm import in_ball
 from unsoftmax.learners.layer.presets import PRESETS, Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_values
-from unsoftmax.learners.layer.scan import ample, scan
+from unsoftmax.learners.layer.scan import SHORT, ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
-from unsoftmax.probes.base import Array
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.subspace import column_range
 from unsoftmax.spec import OracleSpec
+
+_INSIDE = 0.98
+"""Radius of the ball as a share of the norm limit: rounding must not carry a token over it."""
+
+_EVEN = 0.1
+"""Share of an answer by which it must differ from attention to all tokens alike."""
+
+_SCANNED = 256
+"""Tokens of the sequence that shows whether heads settle."""
+
+_FOLLOWS = 0.1
+"""Share by which an exchange of tokens may miss a residual, or none: scores of the short tokens."""
+
+_BENT = 0.75
+"""Share of an answer that may be due to scores: beyond, heads saturate and their eigenvalues meet at the ends."""
+
+_SHORTER = 0.7
+"""Step by which the ball is made smaller until then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Limited(Ball):
+    """Tokens as they are, |w| < `reach`."""
+
+    reach: float = 1.0
+
+    @property
+    def radius(self) -> float:
+        return self.reach
+
+    def tokens(self, w: Array) -> Array:
+        return np.asarray(w if self.dtype == "float64" else w.astype(np.float32).astype(np.float64))
+
+
+def settles(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
+    """Whether heads settle on single tokens below the norm limit: then answers scale with the tokens, and are not what
+    attention to all alike gives, with a residual or without. Two queries."""
+    k = int(min(_SCANNED, spec.domain.length_limit))
+    X = rng.standard_normal((k, spec.dim))
+    X *= 0.4 * spec.domain.norm_limit / np.linalg.norm(X, axis=1, keepdims=True)
+    y = yield Probes(_kept(np.stack([X, X / 2]), affine), phase="pilot")
+    whole, half = y - affine.constant
+    if np.linalg.norm(whole - 2 * half) > SAME * np.linalg.norm(whole):
+        return False
+    even = affine.M @ X.mean(axis=0)
+    follows = even + X[-1] - X.mean(axis=0) if len(whole) == spec.dim else even
+    return bool(min(np.linalg.norm(whole - even), np.linalg.norm(whole - follows)) > _EVEN * np.linalg.norm(whole))
+
+
+def limited(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
+    """The whole program after the one-token answers."""
+    ball = yield from _read_ball(affine, spec, rng)
+    try:
+        return (yield from in_ball(ball, spec, preset, rng))
+    except ModelMismatch as error:
+        raise ModelMismatch(
+            f"below max_norm = {spec.domain.max_norm:g} no head settles on single tokens, so heads must be told apart "
+            f"inside the ball, and {error} Raise max_norm if the target allows longer tokens."
+        ) from error
+
+
+def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[Limited]:
+    """What of the one-token answers is the residual's, and how long tokens may be before heads saturate."""
+    d, limit = spec.dim, _INSIDE * spec.domain.norm_limit
+    x, q = (w / np.linalg.norm(w) for w in rng.standard_normal((2, d)))
+    short = SHORT * limit
+    y = yield Probes(_kept(short * np.stack([[x, q], [q, x]]), affine), phase="pilot")
+    exchanged, turned = y[0] - y[1], short * (q - x)
+    follows = len(exchanged) == d and np.linalg.norm(exchanged - turned) < _FOLLOWS * np.linalg.norm(turned)
+    if not follows and np.linalg.norm(exchanged) > _FOLLOWS * np.linalg.norm(turned) * np.linalg.norm(affine.M, 2):
+        raise ModelMismatch("an exchange of two short tokens changes the answer, and not as a residual does.")
+    M = affine.M - np.eye(d) if follows else affine.M
+    even = (y[0] - affine.of(short * q[None])[0]) / short
+
+    def look(reach: float) -> Asking[float]:
+        y = yield Probes(_kept(reach * np.stack([[x, q], [-x, q]]), affine), phase="pilot")
+        moved = (y - affine.of(reach * q[None])) / reach
+        # Without scores [x, q] and [-x, q] move the answer by half of P (x - q) and of P (-x - q).
+        odd = float(np.linalg.norm(moved[0] - even) / np.linalg.norm(even))
+        return 1.0 if odd < _BENT else SATURATED
+
+    reach = (yield from find_scale(look, limit, Steps(shorter=_SHORTER, looks=40))).scale
+    kind = spec.dtype if affine.noise < 1e-12 else "float32"
+    return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
+
+
+def _kept(tokens: Array, affine: Affine) -> Array:
+    """Tokens that a target of this noise sees as they are."""
+    return tokens if affine.noise < 1e-12 else tokens.astype(np.float32).astype(np.float64)
 
 
 def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:

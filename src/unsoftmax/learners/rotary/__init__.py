@@ -3,15 +3,13 @@
 kind      which positions, sinks and window: a handful of queries
 presets   how much a run spends on conditioning
 limits    what counts as noise in exact and in rounded answers
-scene     what one token shows: RMSNorm, residual, tokens that write nothing
-centred   the same behind a LayerNorm, off the mean
+scene     what one token shows: RMSNorm, residual, tokens that write nothing; behind a LayerNorm, off the mean
 apart     heads told apart by the sums of their softmax denominators
 filling   heads that fill the space, told apart by rotary positions themselves
 values    what each head writes, and who shares values
 sinks     their logits
 weights   attention weights of all heads from one answer
-slopes    ALiBi told from rotary positions with a query bias
-law       are scores linear in the token, normed or capped
+law       are scores linear in the token, normed or capped; ALiBi told from rotary positions
 turns     rotary frequencies, and who shares keys
 keys      K and its bias
 absolute  scores against an empty token, where differences do not say everything

@@ -18,13 +18,12 @@ from unsoftmax.learners.rotary.assembly import outcome
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
-from unsoftmax.learners.rotary.law import Law, find_law
+from unsoftmax.learners.rotary.law import Law, find_law, read_slopes
 from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene
 from unsoftmax.learners.rotary.sinks import read_sinks
-from unsoftmax.learners.rotary.slopes import read_slopes
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader

@@ -11,6 +11,5 @@ polish    Gauss-Newton on what was asked, and on the stack itself
 networks  the networks between the heads, where they are asked for
 assembly  from what was read to the model, its notes and its claims
 hard      without norms: paths, where tokens are so long that every head picks one
-soft      without norms: scores, at tokens of ordinary length
-plain     without norms: both, and Gauss-Newton
+plain     without norms: scores at tokens of ordinary length beside these, and Gauss-Newton
 """
