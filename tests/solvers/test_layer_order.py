@@ -16,7 +16,7 @@ from unsoftmax.solvers.stack_models import Deep
 @pytest.mark.parametrize("networks", [False, True])
 def test_layers_of_a_stack(networks, large, monkeypatch) -> None:
     if large:
-        for name, value in {"_FEW": 5, "_OUTPUTS": 3, "_PART": 600}.items():
+        for name, value in {"_FEW": 5, "_OUTPUTS": 3, "PART": 600}.items():
             monkeypatch.setattr(layer_order, name, value)
     rng = np.random.default_rng(4)
     # Coordinates that are tokens: what a stack writes outside of them its norm would see too.
