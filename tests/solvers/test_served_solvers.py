@@ -37,7 +37,7 @@ def test_a_map_behind_a_norm():
     tokens = rng.standard_normal((30, 10))
     found = fit_normed(tokens, true.of(tokens), blocks)
     fresh = rng.standard_normal((20, 10))
-    assert found.gap < 1e-10
+    assert found.error < 1e-10
     assert np.allclose(found.of(fresh), true.of(fresh), atol=1e-8)
 
 

@@ -20,13 +20,13 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, eq=False)
 class Normed:
-    """B (s, d), D (s, s), e; gap: smallest singular value of the equations for B over the one before; misfit: how far
-    the features found miss those given, relatively."""
+    """B (s, d), D (s, s), e; error: relative error of B that what the equations for it leave unexplained lets expect;
+    misfit: how far the features found miss those given, relatively."""
 
     B: Array
     D: Array
     e: float
-    gap: float
+    error: float
     misfit: float = 0.0
 
     def of(self, z: Array) -> Array:
@@ -51,7 +51,9 @@ def fit_normed(tokens: Array, features: Array, blocks: list[Array]) -> Normed:
     B = B * np.sign(((tokens @ B.T) * features).sum())
     B = B * (np.sqrt(s) / np.linalg.norm(tokens @ B.T, axis=1).mean())
     D, e = _form(tokens @ B.T, features, blocks)
-    found = Normed(B, D, e, float(sizes[-1] / sizes[-2]))
+    # One equation's noise, times what the fit makes of it.
+    noise = sizes[-1] / np.sqrt(max(n * (s - 1) - s * d + 1, 1))
+    found = Normed(B, D, e, float(noise * np.sqrt((sizes[:-1] ** -2.0).sum())))
     return replace(found, misfit=float(np.linalg.norm(found.of(tokens) - features) / np.linalg.norm(features)))
 
 

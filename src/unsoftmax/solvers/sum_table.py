@@ -3,7 +3,8 @@
 Answers to sequences [n'_j, n_i, x, q] in which only x writes are A alpha, A = [P_1 x ... P_H x]. Whatever the scores
 are, 1 / alpha_h at the cell (i, j) is what the token n_i adds plus what n'_j adds. Two Jacobians in n at the same
 token, beside two different n', have the same gradients and other diagonals, so J_2 J_1^-1 has the columns of A as
-eigenvectors; then each row a_h of A^-1 is refined alone, on a_h . F_ij = 1 / (X_i + Y_j).
+eigenvectors; then each row a_h of A^-1 is refined alone, on a_h . F_ij = 1 / (X_i + Y_j). Two directions beside H
+different n' serve as well, and where heads that share keys are more than keys have dimensions only they do.
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", heads apart.
 """
@@ -52,7 +53,7 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array | None) 
     what the token loses, A (1 - alpha), whose bend sets the scale.
     """
     values, vectors = np.linalg.eig(J2 @ np.linalg.pinv(J1))
-    if np.abs(values.imag).max() > _REAL * np.abs(values).max() or values.real.min() <= 0:
+    if np.abs(values.imag).max() > _REAL * np.abs(values).max():
         return None
     columns = np.real(vectors)
     if np.linalg.cond(columns) > 1e12:

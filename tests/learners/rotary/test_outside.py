@@ -32,9 +32,11 @@ class Foreign:
     value_bias: bool = False
     behind: bool = False
     by_length: bool = False
+    clipped: int = 5000
+    seed: int = 4
 
     def __post_init__(self) -> None:
-        rng = np.random.default_rng(4)
+        rng = np.random.default_rng(self.seed)
         share = HEADS // GROUPS
         self.Q = rng.standard_normal((HEADS, WIDTH, D)) / np.sqrt(D)
         self.K, self.V = (
@@ -61,7 +63,7 @@ class Foreign:
 
     def _scores(self, z: Any, h: int) -> Any:
         q, k, n = z[:, -1] @ self.Q[h].T, z @ self.K[h].T, z.shape[1]
-        far = np.arange(n)[::-1]
+        far = np.minimum(np.arange(n)[::-1], self.clipped)
         if self.normed:
             q, k = self._norm(z[:, -1], self.Q, h, self.normed), self._norm(z, self.K, h, self.normed)
         theta = np.array([1.0, 0.01]) * (h not in self.still) * (1 + h * self.other_frequencies)
@@ -90,6 +92,8 @@ TARGETS = {
     "frequencies that differ by head": Foreign(other_frequencies=0.1),
     "frequencies that differ by a millionth": Foreign(other_frequencies=1e-6),
     "frequencies that change with the length": Foreign(switched=100),
+    "frequencies that change beyond 400 tokens": Foreign(switched=400),
+    "distances that are clipped at 500": Foreign(clipped=500),
     "scores that decay with the distance": Foreign(decay=0.9999),
     "scores that grow with the length": Foreign(by_length=True),
     "a norm over all heads together": Foreign(normed="all heads"),

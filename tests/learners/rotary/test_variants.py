@@ -46,6 +46,13 @@ def test_relatives_are_found(target):
     assert us.models.distance(model, target) <= bound
 
 
+@pytest.mark.parametrize("width", [2, 4])
+def test_norms_of_narrow_heads(width):
+    """A token shows one equation less than the head has dimensions: narrow heads take more tokens."""
+    target = layer(d=24, H=4, G=2, dh=width, seed=1, qk_norm=True)
+    assert worst(target, recovered(target).model) <= 1e-7
+
+
 @pytest.mark.parametrize("rest", [{}, {"norm": None}, {"norm": None, "residual": False, "bias": True}], ids=str)
 def test_heads_that_fill_the_space(rest):
     target = layer(d=32, H=4, G=4, dh=8, seed=5, **rest)
@@ -57,7 +64,52 @@ def test_heads_that_fill_the_space(rest):
     assert us.models.distance(recovery.model, target) <= bound
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"window": 5},
+        {"window": 7, "sinks": True},
+        {"window": 6, "softcap": 20.0},
+        {"window": 5, "qk_norm": True},
+        {"window": 40, "bias": True},
+        {"window": 500, "bias": True},
+        {"window": 40, "positions": SLOPES},
+    ],
+    ids=str,
+)
+def test_windows_shorter_and_longer_than_a_block(rest):
+    target = small(**({"positions": ROPE} | rest))
+    model = recovered(target).model
+    assert model.window == target.window
+    assert worst(target, model) <= 1e-6
+
+
+@pytest.mark.parametrize("rest", [{"H": 6, "G": 1}, {"H": 8, "G": 2, "qk_norm": True}], ids=str)
+def test_more_heads_share_keys_than_keys_have_dimensions(rest):
+    target = layer(d=32, dh=4, seed=1, **rest)
+    assert worst(target, recovered(target).model) <= 1e-6
+
+
+def test_sinks_of_heads_of_two_dimensions():
+    target = layer(d=24, H=4, dh=2, seed=1, sinks=True)
+    assert worst(target, recovered(target).model) <= 1e-6
+
+
+@pytest.mark.parametrize("seed", [1, 13])
+def test_values_that_show_badly_are_no_other_law(seed):
+    """What heads write is known to 1e-11 in these draws, and small weights of others make 1e-8 of it in keys."""
+    rng = np.random.default_rng(seed)
+    Q = 1.5 * rng.standard_normal((4, 4, 24))
+    K, V = (np.repeat(rng.standard_normal((2, 4, 24)), 2, axis=0) for _ in range(2))
+    O = rng.standard_normal((4, 24, 4))
+    zero, place = np.zeros((4, 24)), Rope(np.array([1.0, 0.01]))
+    parts = K / np.sqrt(24), Q / np.sqrt(24), zero, O / np.sqrt(24), V / np.sqrt(24), zero[0]
+    target = us.models.AttentionLayer(*parts, norm="rms", eps=1e-5, residual=True, positions=place)
+    assert worst(target, recovered(target, "balanced", seed + 3).model) <= 1e-5
+
+
 REFUSED = {
+    "a window of four tokens": lambda: small(ROPE, window=4),
     "heads share values and fill the space": lambda: layer(d=16, H=4, G=2, dh=8),
     "sinks beside a query bias": lambda: small(ROPE, sinks=True, bias=True),
     "a key bias behind a soft cap": lambda: small(ROPE, softcap=5.0, bias=True),

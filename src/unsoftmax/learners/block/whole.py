@@ -43,7 +43,7 @@ def block(spec: OracleSpec, normed: bool, preset: str, rng: np.random.Generator)
             "where they write. Ask for hidden states, or for more logits than there are dimensions."
         )
     plan = PLANS[preset]
-    reader = yield from _reader(far, spec.domain.length_limit, rng)
+    reader = yield from _reader(far, min(spec.domain.length_limit, kind.reach), rng)
     heads = yield from heads_of(reader, kind, plan, rng)
     outcome = yield from explained(heads, spec, kind, plan, rng)
     assert isinstance(outcome.model, AttentionLayer)

@@ -62,13 +62,13 @@ def find_cap(reader: Reader, begun: Start) -> Asking[float]:
 
 
 def read_absolute(reader: Reader, begun: Start, turning: bool, cap: float | None) -> Asking[Turns]:
-    """Turns, with scores (n, H, m) of every block; ceil((s + 2) / m) blocks before all query tokens, others before few.
+    """Turns, with scores (n, H, m) of every block; ceil((s + 1) / (m - 1)) blocks before all query tokens.
 
     Three sequences for every query token and block, four behind a cap, which differences do not survive; then two.
     """
     s, m, q, d = reader.values.width, len(begun.block), begun.q, reader.scene.dim
     bare = lambda t: t if cap is None else unbent(t, cap)  # noqa: E731
-    blocks = begun.blocks[: -(-(s + 2) // m)]
+    blocks = begun.blocks[: -(-(s + 1) // (m - 1))]
     scores, near, far = [], [], []
     for block in blocks:
         scores.append(bare((yield from absolute_scores(reader, block, q, 0, "main"))))

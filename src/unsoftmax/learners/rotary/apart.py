@@ -125,13 +125,11 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
     steps = np.linalg.qr(rng.standard_normal((len(scene.empty), H)))[0].T @ scene.empty * scene.radius
     J = []
     for j in (0, 1):
-        base, ends = table.cell(j, 0), [1.0] if scene.exact else [1.0, -1.0]
-        h = _STEP if scene.exact else _WIDE_STEP
-        start = base[1] if scene.exact else 0.95 * base[1]
-        cells = [np.stack([base[0], start + sign * h * step]) for sign in ends for step in steps]
-        y = yield from respond(scene, np.stack(cells), table.x, table.q, phase)
-        change = (y - table.answers[(j, 0)]) / h if scene.exact else (y[:H] - y[H:]) / (2 * h)
+        change = yield from _changes(scene, table, table.cell(j, 0), table.answers[(j, 0)], steps, phase)
         J.append((change @ B).T)
+    sizes = np.linalg.svd(J[0], compute_uv=False)
+    if sizes[-1] < scene.limits.fewer * sizes[0]:
+        J = yield from _beside_many(scene, table, B, steps[:2], rng, phase)
     whole = B.T @ (scene.M @ table.x)
     if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
         return None
@@ -140,3 +138,30 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
         return None
     pairs = np.stack([table.cell(*k) for k in keys])
     return Apart(table.q, table.x, B @ np.linalg.inv(found.rows), pairs, found.sums)
+
+
+def _changes(scene: Scene, table: _Table, cell: Array, answer: Array, steps: Array, phase: str) -> Asking[Array]:
+    """Derivatives (n, outputs) of the answer of a cell (2, d) as its second token moves along steps (n, d)."""
+    h, ends = (_STEP, [1.0]) if scene.exact else (_WIDE_STEP, [1.0, -1.0])
+    start = cell[1] if scene.exact else 0.95 * cell[1]
+    cells = [np.stack([cell[0], start + sign * h * step]) for sign in ends for step in steps]
+    y = yield from respond(scene, np.stack(cells), table.x, table.q, phase)
+    n = len(steps)
+    return (y - answer) / h if scene.exact else (y[:n] - y[n:]) / (2 * h)
+
+
+def _beside_many(
+    scene: Scene, table: _Table, B: Array, steps: Array, rng: np.random.Generator, phase: str
+) -> Asking[list[Array]]:
+    """Derivatives (H, n) along two directions each beside n different tokens, one more than heads: where more heads
+    share keys than keys have dimensions, H directions show fewer than H."""
+    front = table.sides[0]
+    more = scene.draw(scene.empty, _LENGTH, rng, max(B.shape[1] + 1 - len(front), 1))
+    cells = np.stack([np.stack([n, table.sides[1][0]]) for n in np.vstack([front, more])])
+    new = yield from respond(scene, cells[len(front) :], table.x, table.q, phase)
+    answers = np.vstack([[table.answers[(j, 0)] for j in range(len(front))], new])
+    found = []
+    for cell, answer in zip(cells, answers, strict=True):
+        change = yield from _changes(scene, table, cell, answer, steps, phase)
+        found.append(change @ B)
+    return [np.stack([change[k] for change in found], axis=1) for k in (0, 1)]

@@ -32,8 +32,13 @@ _OUTSIDE = 30.0
 class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
 
 
-_BENT = 3.0
-"""Bound of a cap over its estimate: few scores are read for it, and those that bend most count."""
+_FARTHEST = 0.05
+"""Gap at the longest sequence asked, relative to what attention writes, beyond which far tokens follow another law:
+layers of this class were seen with their stated error, and clipped or rescaled distances with 0.1 and more."""
+
+
+_BENT = 10.0
+"""Bound of a cap over its estimate: few scores are read for it, and those that bend most count; 6 was seen."""
 
 
 def outcome(
@@ -75,6 +80,21 @@ def outcome(
     return Outcome(model, (_found(model),), allows=Allowance(_precision(reader, keys, queries, bend)))
 
 
+def require_far(model: AttentionLayer, kind: Kind, stated: float) -> None:
+    """The sequence that was asked for a window is the longest one: what was read from short ones must foretell it."""
+    if kind.far is None:
+        return
+    tokens, answer = kind.far
+    written = answer - (tokens[:, -1] if model.residual else 0.0)
+    gap = float(np.abs(model(tokens) - answer).max() / max(np.sqrt((written**2).mean()), 1e-300))
+    if gap > max(_FARTHEST, stated):
+        raise ModelMismatch(
+            f"short sequences are explained, and a sequence of {tokens.shape[1]} tokens is not (off by {gap:.1g}): far "
+            "tokens follow another law (distances that are clipped, or frequencies and scores that change with the "
+            "length). Declare the length up to which the layer is wanted with max_length."
+        )
+
+
 def _positions(reader: Reader, turns: Turns, order: Array) -> Positions | None:
     if reader.slopes is not None:
         return Alibi(reader.slopes[order])
@@ -94,10 +114,12 @@ def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Cla
     noise = reader.scene.noise * float(logs) * queries.condition * keys.condition
     # An error of what heads write is the same in all reads, and in proportion to the weights.
     written = reader.values.error * float(weights) * queries.condition
-    if reader.scene.exact and keys.form is None and keys.misfit > _OUTSIDE * max(noise, written):
+    # What heads write more also reaches the small weights of others, and their logs.
+    known = max(_OUTSIDE * max(noise, written), reader.values.error * float(logs))
+    if reader.scene.exact and keys.form is None and keys.misfit > known:
         raise ModelMismatch(
-            f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave "
-            f"{max(noise, written):.1g}: scores are nearly, and not quite, those of tokens and their distance (a small "
+            f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave {known:.1g} at "
+            f"most: scores are nearly, and not quite, those of tokens and their distance (a small "
             "bias per distance, frequencies that differ by head, or another law)."
         )
     bound = max(_SLACK, _BENT * bend) * max(noise, written, keys.misfit)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.presets import Plan
-from unsoftmax.learners.rotary.turns import Turns, weights_before
+from unsoftmax.learners.rotary.turns import Turns, read_block
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import rotation
@@ -37,17 +36,14 @@ class Keys:
 
 def read_keys(reader: Reader, turns: Turns, plan: Plan) -> Asking[Keys]:
     """Blocks of new tokens until d + 1 and a few more are read, each before ceil(s G / H) + 1 query tokens or so."""
-    s, d, m = reader.values.width, reader.scene.dim, len(turns.blocks[0])
+    s, m = reader.values.width, len(turns.blocks[0])
     sharing = int(np.bincount(turns.group).min())
     n = min(len(turns.q), -(-s // sharing) + (plan.queries if sharing > 1 else 3 + plan.queries))
     blocks, logs = list(turns.blocks), list(turns.logs)
-    for block in turns.planned:
+    for planned in turns.planned:
+        block, (weights,) = yield from read_block(reader, planned, turns.q[:n], 1)
         blocks.append(block)
-        z = np.concatenate([np.broadcast_to(blocks[-1], (n, m, d)), turns.q[:n, None]], axis=1)
-        weights = yield from weights_before(reader, z, m, "main")
         own = 1 - weights.sum(axis=2, keepdims=True)
-        if min(weights.min(), own.min()) <= 0:
-            raise ModelMismatch("attention weights outside (0, 1) were read where keys are: heads are not explained.")
         logs.append(reader.level(np.log(weights), np.arange(m, 0, -1)) - np.log(own))
     # Keys are fitted to the tokens as they are seen, whatever their number format made of them.
     tokens = reader.scene.seen(reader.scene.tokens(np.vstack(blocks)))

@@ -9,7 +9,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -27,8 +27,9 @@ _SAME = 1e6
 FAR = 1024
 """Distance up to which windows are looked for."""
 
-_NEAR = 32
-"""The same under a bias per distance, where far tokens may weigh nothing without a window."""
+_ABRUPT = 1e3
+"""Change of the answer by the last token that is seen, over what is no change, from which on a window ends there: where
+slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
 
 Order = Literal["none", "rotary", "bias"]
 
@@ -41,6 +42,13 @@ class Kind:
     order: Order
     sinks: bool
     window: int | None
+    far: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
+    """The longest sequence (1, N, d) that was asked for the window, and its answer (1, outputs)."""
+
+    @property
+    def reach(self) -> float:
+        """Tokens that heads see at most, the last one included."""
+        return np.inf if self.window is None else self.window
 
 
 def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
@@ -69,32 +77,35 @@ def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
     if not same(y3[2], y3[3]):
         order = "rotary" if same(y3[4], y3[5]) else "bias"
     sinks = not same(y1[0], y3[0])
-    far = min(_NEAR if order == "bias" else FAR, int(min(spec.domain.length_limit, FAR + 1)) - 1)
-    window = yield from _window(a, other, q, far, everything, spec)
-    return Kind(order, sinks, window)
+    window, far = yield from _window(np.stack([a, b, q]), other, order == "bias", everything, spec)
+    return Kind(order, sinks, window, far)
 
 
-def _window(a: Array, other: Array, q: Array, far: int, answers: Array, spec: OracleSpec) -> Asking[int | None]:
-    """The least distance from which on tokens are not seen, by bisection; None if the farthest one is.
+def _window(
+    abq: Array, other: Array, fading: bool, answers: Array, spec: OracleSpec
+) -> Asking[tuple[int | None, tuple[Array, Array]]]:
+    """The least distance from which on tokens are not seen, by bisection, or None; and the longest sequence asked.
 
-    One sequence of copies of a token, and for every distance tried one in which those that far away are another token.
+    One sequence of copies of two tokens, the first one far away and the second near, and for every distance tried one
+    in which those that far away are another token. Where slopes may fade them out, an end must be abrupt.
     """
-    tokens = np.broadcast_to(a, (far + 1, spec.dim)).copy()
-    tokens[-1] = q
+    far = int(min(spec.domain.length_limit, FAR + 1)) - 1
+    tokens = np.repeat(abq, [far - far // 2, far // 2, 1], axis=0)
     base = yield Probes(tokens[None], phase="pilot")
-    low, high, distance = 0, far, far
+    low, high, distance, change = 0, far, far, np.inf
     while True:
         moved = tokens.copy()
         moved[: far + 1 - distance] = other
         y = yield Probes(moved[None], phase="pilot")
-        if _same(y[0], base[0], answers, spec):
+        if _same(y, base, answers, spec):
             high = distance
         elif distance == far:
-            return None
+            return None, (tokens[None], base)
         else:
-            low = distance
+            low, change = distance, float(np.abs(y - base).max())
         if high - low <= 1:
-            return high
+            ends = not fading or change > _ABRUPT * _limit(answers, spec)
+            return high if ends else None, (tokens[None], base)
         distance = (low + high) // 2
 
 
@@ -104,7 +115,12 @@ def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:
 
 
 def _same(u: Array, v: Array, answers: Array, spec: OracleSpec) -> bool:
+    return float(np.abs(u - v).max()) <= _limit(answers, spec)
+
+
+def _limit(answers: Array, spec: OracleSpec) -> float:
+    """Difference of answers up to which they are the same."""
+    size = float(np.abs(answers).max())
     # Answers that fit into a narrower format than the declared one are rounded to it.
-    noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(float(np.abs(answers).max()), 1e-300))
-    limit = min(_SAME * noise if noise < 1e-12 else 100 * noise, 1e-2)
-    return float(np.abs(u - v).max()) <= limit * float(np.abs(answers).max())
+    noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(size, 1e-300))
+    return min(_SAME * noise if noise < 1e-12 else 100 * noise, 1e-2) * size

@@ -25,6 +25,10 @@ class Limits:
     slope: float
     """Part of the logs that a slope per step may leave unexplained; rotations leave far more."""
 
+    fewer: float
+    """Least singular value of a Jacobian, over the largest, below which its directions show fewer heads than there are:
+    differences of exact answers are known to 1e-6, of rounded ones to 1e-3 or so."""
+
     new: float
     """Part of P_h x outside the span of earlier ones that makes a new dimension."""
 
@@ -53,14 +57,14 @@ class Limits:
 
 
 EXACT = Limits(
-    linear=1e-5, fitted=1e-4, bend=1e-6, slope=1e-7, new=1e-7,
+    linear=1e-5, fitted=1e-4, bend=1e-6, slope=1e-7, fewer=3e-5, new=1e-7,
     readable=1e-4, same_keys=1e-3, still=1e-6, ladder=1e-5, off_circle=1e-3,
     apart=1e-3, shared_values=1e-6,
 )  # fmt: skip
 """For answers that carry the digits of float64."""
 
 ROUNDED = Limits(
-    linear=0.3, fitted=0.3, bend=3e-2, slope=1e-2, new=2e-2,
+    linear=0.3, fitted=0.3, bend=3e-2, slope=1e-2, fewer=3e-3, new=2e-2,
     readable=1e-2, same_keys=0.5, still=1e-4, ladder=1e-2, off_circle=0.3,
     apart=0.2, shared_values=0.2,
 )  # fmt: skip

@@ -5,7 +5,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import tell_apart
-from unsoftmax.learners.rotary.assembly import outcome
+from unsoftmax.learners.rotary.assembly import outcome, require_far
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
@@ -27,10 +27,14 @@ from unsoftmax.learners.rotary.sinks import read_sinks
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
 Written = tuple[Scene, Values, Array | None]
+
+SHORTEST = 5
+"""Least window: a block of two tokens, an empty one on either side, and the last."""
 
 _FEWEST = 3
 """Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
@@ -65,7 +69,12 @@ def read_heads(
 
 
 def require_readable(kind: Kind) -> None:
-    """Refuse, before anything else is asked, what hides the logits of sinks."""
+    """Refuse, before anything else is asked, what hides the logits of sinks or leaves no room for a block."""
+    if kind.window is not None and kind.window < SHORTEST:
+        raise NotIdentifiable(
+            f"heads see {kind.window} tokens, the last one included: keys are read from two tokens at least, with room "
+            f"to move them, which takes a window of {SHORTEST}."
+        )
     if kind.sinks and kind.order == "bias":
         raise NotIdentifiable(
             "sinks take a share of the weight, and positions act on empty query tokens too (a bias of queries, or "
@@ -75,6 +84,7 @@ def require_readable(kind: Kind) -> None:
 
 def heads_in(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = DRAWS) -> Asking[Heads]:
     """The same once single tokens have been asked."""
+    scene = replace(scene, longest=min(scene.longest, kind.reach))
     scene, values, logits = yield from _heads(scene, kind, plan, rng, 1 if scene.exact else draws)
     return (yield from heads_of(Reader(scene, values, sinks=logits), kind, plan, rng))
 
@@ -97,7 +107,10 @@ def rotary(scene: Scene, spec: OracleSpec, kind: Kind, preset: str, rng: np.rand
     """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
     plan = PLANS[preset]
     heads = yield from heads_in(scene, kind, plan, rng)
-    return (yield from explained(heads, spec, kind, plan, rng))
+    found = yield from explained(heads, spec, kind, plan, rng)
+    assert isinstance(found.model, AttentionLayer)
+    require_far(found.model, kind, found.allows.relative_error)
+    return found
 
 
 def needs_ball(scene: Scene, kind: Kind) -> bool:

@@ -36,7 +36,7 @@ class Plan:
     def last_slots(self, reader: Reader) -> int:
         """Tokens of a sequence before a query token that writes; with sinks its own weight costs a slot."""
         most = reader.scene.shown // len(reader.values.O) - reader.absolute
-        return self._filled(reader.slots - reader.absolute, most)
+        return self._filled(reader.slots - reader.absolute, most, 2 - reader.absolute)
 
     def main_queries(self, d: int, H: int, G: int, s: int) -> int:
         """Closed form of the phase "main" for a layer of d outputs with G s < d and H s <= d."""
@@ -70,8 +70,9 @@ class Plan:
             repeats=self.repeats,
         )
 
-    def _filled(self, usable: int, most: int) -> int:
-        return max(1 if most == 1 else 2, min(round(self.fill * usable), most))
+    def _filled(self, usable: int, most: int, least: int = 2) -> int:
+        """Differences of logs take two tokens at least; `most` is what an answer has room for."""
+        return max(min(least, most), min(round(self.fill * usable), most))
 
 
 PLANS = {

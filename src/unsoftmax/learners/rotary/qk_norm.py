@@ -7,6 +7,8 @@ Theory: docs/theory/attention-layer.md, "Layers of language models".
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
@@ -21,11 +23,12 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.normed_features import Normed, fit_normed
 
-_TOKENS = 1.25
-"""Tokens per dimension of a fit: s - 1 equations each for s d unknowns, at s = 8 a tenth more than needed."""
+_EQUATIONS = 1.08
+"""Equations over unknowns of a fit, s - 1 a token and s d: fewer raise errors, more cost queries."""
 
 _BLOCKS = 200
-"""Random blocks of which the best conditioned one stands before every query token."""
+"""Random blocks of which the best conditioned one at each query token stands before it: one block before all of them
+left conditions of 40 at most and 600 at some, which were the error of the whole fit."""
 
 _LARGEST = 6000
 """Entries of one map up to which its null vector is computed: the equations are a square of that side."""
@@ -40,18 +43,18 @@ def read_normed(
     if s * d > _LARGEST:
         raise DomainError(f"QK-norm is learned for maps of up to {_LARGEST} entries (got {s} x {d}).")
     turns = yield from read_absolute(reader, begun, turning, None)
-    n = int(_TOKENS * d) + 4
+    n = int(np.ceil(_EQUATIONS * s * d / (s - 1)))
     tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
     blocks = _blocks(turns.theta)
     keys = [fit_normed(tokens, F, blocks) for F in features]
     _require_fit(keys, "keys", reader.scene.limits)
     design = design_for(reader, turns, lambda g, z: keys[g].of(z), turns.A, plan, None)
     q = reader.scene.draw(np.eye(d), 0.9, rng, n)
-    block = _best(design, rng)
-    A, last, condition = yield from queries_at(design, q, lambda q: _before(block, q, design.repeats))
+    A, last, condition = yield from queries_at(design, q, _blocks_before(design, rng))
     queries = [fit_normed(last, A[:, h], blocks) for h in range(len(turns.group))]
     _require_fit(queries, "queries", reader.scene.limits)
-    return turns, _as_keys(keys, turns), _as_queries(queries, condition)
+    error = max(part.error for part in [*keys, *queries])
+    return turns, _as_keys(keys, turns, error), _as_queries(queries, condition)
 
 
 def _require_fit(found: list[Normed], what: str, limits: Limits) -> None:
@@ -71,32 +74,31 @@ def _blocks(theta: Array) -> list[Array]:
     return [*pairs, still] if len(still) else pairs
 
 
-def _best(design: Design, rng: np.random.Generator) -> Array:
-    """Of random blocks (m, d) per repeat, those whose keys are the best conditioned under all groups."""
-    found = []
-    for _ in range(_BLOCKS):
-        block = design.reader.block(design.slots, rng)
-        rows = [
-            np.stack([R @ design.key(g, x) for R, x in zip(design.R, block, strict=True)]) for g in range(design.groups)
-        ]
-        found.append((max(float(np.linalg.cond(part)) for part in rows), block))
-    return np.stack([block for _, block in sorted(found, key=lambda f: f[0])[: design.repeats]])
+def _blocks_before(design: Design, rng: np.random.Generator) -> Callable[[Array], Array]:
+    """Sequences (n, repeats, m + 1, d) for query tokens: of random blocks, those best conditioned at each of them."""
+    blocks = np.stack([design.reader.block(design.slots, rng) for _ in range(_BLOCKS)])
+    turns = np.stack(design.R)
+    # (groups, blocks, m, s): keys as they stand m..1 tokens before the last one.
+    keys = [np.einsum("mab,nmb->nma", turns, design.key(g, blocks)) for g in range(design.groups)]
+
+    def before(q: Array) -> Array:
+        z = np.zeros((len(q), design.repeats, design.slots + 1, q.shape[1]))
+        for j, last in enumerate(q):
+            own = [design.key(g, last) for g in range(design.groups)]
+            cost = np.max([np.linalg.cond(k - xi) for k, xi in zip(keys, own, strict=True)], axis=0)
+            z[j, :, :-1], z[j, :, -1] = blocks[np.argsort(cost, kind="stable")[: design.repeats]], last
+        return z
+
+    return before
 
 
-def _before(blocks: Array, q: Array, repeats: int) -> Array:
-    """Sequences (n, repeats, m + 1, d)."""
-    z = np.broadcast_to(blocks, (len(q), *blocks.shape))
-    last = np.broadcast_to(q[:, None, None], (len(q), repeats, 1, q.shape[1]))
-    return np.concatenate([z, last], axis=2)
-
-
-def _as_keys(found: list[Normed], turns: Turns) -> Keys:
+def _as_keys(found: list[Normed], turns: Turns, error: float) -> Keys:
     s = len(found[0].B)
     K, forms = np.stack([f.B for f in found]), np.stack([f.D for f in found])
     rows = [turns.A[:, turns.group == g].reshape(-1, s) for g in range(len(found))]
     condition = max(float(np.linalg.cond(part)) for part in rows)
     eps = np.array([f.e for f in found])
-    return Keys(K, np.zeros(K.shape[:2]), turns.A, condition, max(f.gap for f in found), forms, eps)
+    return Keys(K, np.zeros(K.shape[:2]), turns.A, condition, error, forms, eps)
 
 
 def _as_queries(found: list[Normed], condition: float) -> Queries:

@@ -94,7 +94,9 @@ def design_for(
     m, s = plan.last_slots(reader), reader.values.width
     R = [rotation(turns.theta, D) for D in range(m, 0, -1)]
     strength = float(np.sqrt((A**2).mean(axis=(0, 2))).max())
-    return Design(reader, key, turns.group, R, max(plan.repeats, -(-s // (m + reader.absolute))), strength, cap)
+    # The equation of the last token's own key is the same in all its sequences.
+    repeats = max(plan.repeats, -(-(s - reader.absolute) // m))
+    return Design(reader, key, turns.group, R, repeats, strength, cap)
 
 
 def read_queries(

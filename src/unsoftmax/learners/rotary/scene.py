@@ -63,7 +63,7 @@ class Scene:
     empty: Array
     sinks: bool = False
     longest: float = np.inf
-    """Tokens of a sequence at most."""
+    """Tokens of a sequence at most, where all of them are to be seen."""
 
     @property
     def norm(self) -> Norm | None:

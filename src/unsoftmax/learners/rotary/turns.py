@@ -17,6 +17,10 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
 
+_LOST = 1e-3
+"""Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single
+weights of 1e-11 had left 1e-4 in the keys of all."""
+
 _SHORTER = 0.6
 """Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
 
@@ -85,15 +89,13 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
 def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
     """2 (s + 2) sequences for every block of tokens, ceil((s + 1) / (m - 1)) blocks; half of them if nothing turns."""
     scene, s, m, q = reader.scene, reader.values.width, len(begun.block), begun.q
-    blocks = begun.blocks[: -(-(s + 1) // (m - 1))]
-    first: list[Array] = [begun.weights]
-    for block in blocks[1:]:
-        first.append((yield from weights_of(reader, block, q, 0, "main")))
-    second: list[Array] = []
-    for block in blocks if turning else []:
-        second.append((yield from weights_of(reader, block, q, 1, "main")))
-    if min(_least(w) for w in first + second) <= 0:
-        raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
+    blocks, first, second = [], [], []
+    for k, planned in enumerate(begun.blocks[: -(-(s + 1) // (m - 1))]):
+        known = [begun.weights] if k == 0 else []
+        block, read = yield from read_block(reader, planned, q, 2 if turning else 1, known)
+        blocks.append(block)
+        first.append(read[0])
+        second.append(read[-1])
     away = np.arange(m, 0, -1)
     first_logs = [reader.level(np.log(w), away) for w in first]
     logs = [log - np.log(1 - w.sum(axis=2, keepdims=True)) for log, w in zip(first_logs, first, strict=True)]
@@ -117,11 +119,32 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Arr
             rest = yield from weights_of(reader, block, scale * q[_FEW:], 0, phase)
             if _least(rest) > (limit / 1e3 if normed else limit / 30):
                 return scale, np.concatenate([few, rest])
+        reader.gain.clear()
         scale, phase = scale * _SHORTER, "repair"
     raise ModelMismatch(
         "heads attend to one token alone however short the query token is: a key bias or a cap hides all other scores, "
         "or the heads found do not explain the answers."
     )
+
+
+def read_block(
+    reader: Reader, block: Array, q: Array, ways: int, known: list[Array] | None = None
+) -> Asking[tuple[Array, list[Array]]]:
+    """A block (m, d) and its weights (n, H, m) before every q with 0 .. ways - 1 empty tokens in between.
+
+    `known`: those that were read before. The block is shortened, and asked again, where a weight is lost in the noise.
+    """
+    read, phase = list(known or []), "main"
+    lost = _LOST * reader.scene.limits.readable
+    for _ in range(_SHRINKS):
+        counted = len(reader.gain)
+        for empty in range(len(read), ways):
+            read.append((yield from weights_of(reader, block, q, empty, phase)))
+        if min(map(_least, read)) > lost:
+            return block, read
+        del reader.gain[counted:]
+        block, read, phase = _SHORTER * block, [], "repair"
+    raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
 
 
 def weights_of(reader: Reader, block: Array, q: Array, empty: int, phase: str) -> Asking[Array]:
