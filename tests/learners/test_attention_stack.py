@@ -139,6 +139,12 @@ def test_a_target_that_lies_on_ordinary_sequences_only_is_caught() -> None:
         us.recover(us.oracle(other, 8, outputs=8), AttentionStack())
 
 
+def test_paths_that_always_meet_on_equal_tokens_part_on_unequal_ones() -> None:
+    """At tokens of one length two of the eight paths end on the same token in every scan."""
+    target = stack(16, 2, 2, 8, norm=None, seed=9000)
+    assert us.models.distance(us.recover(us.oracle(target), AttentionStack(), seed=9000).model, target) < 1e-10
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", [(2, 1, 6), (3, 1, 8), (2, 2, 6), (1, 3, 4)], ids=str)
 def test_stacks_without_norms(shape, causal) -> None:
@@ -240,6 +246,23 @@ def test_float32_answers() -> None:
     exact, found = (model.astype("float64")(X) for model in (target, recovery.model))
     assert np.linalg.norm(found - exact) / np.linalg.norm(exact - X[:, -1]) < 2e-6
     assert us.models.distance(recovery.model, target) <= recovery.certificate.stated_error
+
+
+@pytest.mark.parametrize("eps", [1e-9, 1e-2])
+def test_eps_far_from_the_first_guess(eps) -> None:
+    model = recovered(stack(eps=eps)).model
+    assert model.eps == pytest.approx(eps, rel=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [8000, 8001, 8003])
+def test_ranks_behind_the_noise_of_float32(seed) -> None:
+    """At the first displacement some heads are not seen well enough to be put in order."""
+    target = stack(16, 2, 2, 4, seed=seed).astype("float32")
+    model = us.recover(us.oracle(target), AttentionStack(), seed=seed).model.astype("float64")
+    X = np.random.default_rng(0).standard_normal((50, 9, 16)).astype(np.float32).astype(float)
+    y = target.astype("float64")(X)
+    assert np.linalg.norm(model(X) - y) / np.linalg.norm(y - X[:, -1]) < 2e-6
 
 
 def test_heads_that_are_not_polished() -> None:

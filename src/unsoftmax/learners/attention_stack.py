@@ -26,7 +26,9 @@ from unsoftmax.learners.stack.spread import read_spread
 from unsoftmax.learners.stack.star import read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.solvers.gauss_newton import LARGEST
+from unsoftmax.solvers.layer_order import Order
 from unsoftmax.solvers.stack_heads import factored
+from unsoftmax.solvers.star import gap_rank
 from unsoftmax.spec import OracleSpec
 
 _LONGEST = 11
@@ -105,21 +107,40 @@ class AttentionStack:
             self._compare(list(plain.sizes))
             return plain_outcome(plain, error)
         far = yield from find_far(frame, rng)
-        polished = yield from self._wide(far, rng, seed)
-        deep = not far.networks and self.polish and polished.heads.flat.size <= LARGEST
-        layers, order = yield from find_layers(far, polished.heads, rng, told_again=deep)
+        polished, layers, order = yield from self._in_order(far, rng, seed)
+        deep = self._deep(far, polished)
         polished = replace(polished, heads=spread(polished.heads, layers))
         self._compare([len(layer) for layer in layers])
         causal = (yield from find_causal(frame, rng)) if len(layers) > 1 and not far.places else False
         if self.networks and far.networks and not far.places and frame.final is None and frame.dtype == "float64":
             polished = (yield from learn_networks(far, polished.heads, layers, rng, seed)) or polished
         if deep:
-            polished = yield from polish_deep(far, polished.heads, layers, rng, seed)
+            polished = yield from polish_deep(far, polished, layers, rng, seed)
         return outcome(far, polished, layers, order, causal, spec)
 
-    def _wide(self, far: Far, rng: np.random.Generator, seed: int) -> Asking[Polished]:
+    def _deep(self, far: Far, polished: Polished) -> bool:
+        """Whether the stack itself will be fitted to ordinary answers."""
+        return not far.networks and self.polish and polished.heads.flat.size <= LARGEST
+
+    def _in_order(
+        self, far: Far, rng: np.random.Generator, seed: int
+    ) -> Asking[tuple[Polished, list[list[int]], Order]]:
+        """All heads and their layers; float32 shows some heads badly at one displacement, and then at another one."""
+        last = _ATTEMPTS - 1 if far.frame.dtype == "float32" else 0
+        for first in range(last):
+            polished = yield from self._wide(far, rng, seed, first)
+            try:
+                layers, order = yield from find_layers(far, polished.heads, rng, told_again=self._deep(far, polished))
+            except ModelMismatch:
+                continue
+            return polished, layers, order
+        polished = yield from self._wide(far, rng, seed, last)
+        layers, order = yield from find_layers(far, polished.heads, rng, told_again=self._deep(far, polished))
+        return polished, layers, order
+
+    def _wide(self, far: Far, rng: np.random.Generator, seed: int, first: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""
-        for again in range(_ATTEMPTS):
+        for again in range(first, _ATTEMPTS):
             if far.frame.final is not None:
                 polished, misfit = yield from self._behind_norm(far, rng, seed, again)
             else:
@@ -149,17 +170,19 @@ class AttentionStack:
         # What is not polished is read in full: rows that only follow from the rank have lost two digits.
         full = large and apart.heads * far.frame.D <= _IN_FULL
         star = yield from read_star(far, apart, rng, far.clear if large else far.near, full=full, phase=phase)
-        heads = cut_heads(star)
+        heads = fuller = cut_heads(star)
+        if far.frame.dtype == "float32" and not far.networks:
+            heads = cut_heads(star, gap_rank)
         if large or heads.flat.size > LARGEST:
             again = cut_heads((yield from read_spread(far, heads, rng)))
             return (yield from unpolished(far, [heads, again], rng))
         if far.networks:
             yield from ask_wide(far, heads, rng)
         polished, misfit = polish_wide(far, heads, seed)
-        if misfit > far.clear:
+        if misfit > far.clear and far.frame.dtype == "float64":
             star = yield from read_star(far, apart, rng, far.near, full=True, phase="repair")
             return polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D), seed)
-        return polished, misfit
+        return replace(polished, fuller=fuller), misfit
 
     def _compare(self, sizes: list[int]) -> None:
         wrong = (self.layers is not None and self.layers != len(sizes)) or (

@@ -21,8 +21,8 @@ _DIGIT = 0.9
 """Share of the misfit that a step with kept equations must take away for them to be kept on: one digit."""
 
 _SAME = 1e-3
-"""Relative change of the misfit below which a step changed nothing: a shorter one, which is what damping makes of it,
-would change less."""
+"""Relative change of the misfit below which a step near the solution changed nothing: a shorter one, which is what
+damping makes of it, would change less."""
 
 
 class Curved(Protocol):
@@ -85,7 +85,7 @@ def settle(problem: Curved, x: Array, how: Descent) -> Settled:
             solve = factored(G, damping)
             trial = x + solve(b)
             new = problem.cost(trial)
-            if new < (1 + _SAME) * cost:
+            if new < cost or (near and new < (1 + _SAME) * cost):
                 break
             damping *= how.factor
         else:

@@ -33,11 +33,11 @@ class Encoder:
     @property
     def flat(self) -> Array:
         parts = [part.ravel() for net in self.networks for part in (net.A, net.b, net.C)]
-        return np.concatenate([self.heads.flat, *parts, self.constants.ravel(), [self.eps]])
+        return np.concatenate([[self.eps], self.heads.flat, *parts, self.constants.ravel()])
 
     def like(self, flat: Array) -> Encoder:
-        start = self.heads.flat.size
-        networks = []
+        start = 1 + self.heads.flat.size
+        heads, networks = self.heads.like(flat[1:start]), []
         for net in self.networks:
             own = []
             for part in (net.A, net.b, net.C):
@@ -45,8 +45,8 @@ class Encoder:
                 start += part.size
             networks.append(Neurons(own[0], own[1], own[2], 0.0))
         # A step past zero is no eps: half the way is.
-        eps = float(flat[-1]) if flat[-1] > 0 else self.eps / 2
-        heads, constants = self.heads.like(flat[: self.heads.flat.size]), flat[start:-1].reshape(self.constants.shape)
+        eps = float(flat[0]) if flat[0] > 0 else self.eps / 2
+        constants = flat[start:].reshape(self.constants.shape)
         return replace(self, heads=heads, networks=tuple(networks), constants=constants, eps=eps)
 
     def answers(self, data: Contexts) -> Array:
@@ -97,5 +97,5 @@ class Encoder:
             turn = np.eye(x.shape[1]) / root - x[:, :, None] * x[:, None] / (d * root**3)
             by_eps -= (by_own @ x[:, :, None])[:, :, 0] / (2 * g**1.5)[:, None]
             above = above + by_own @ turn @ self.T.T
-        rows = [*by_heads[::-1], *by_networks[::-1], *by_constants[::-1], by_eps[:, :, None]]
+        rows = [by_eps[:, :, None], *by_heads[::-1], *by_networks[::-1], *by_constants[::-1]]
         return v, np.concatenate(rows, axis=2)

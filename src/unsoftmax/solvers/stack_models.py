@@ -52,7 +52,8 @@ class Wide:
 class Deep:
     """Layers of heads: x <- x + Attn(norm x) + constant. T (d, D) maps coordinates of normalised tokens to tokens.
 
-    heads and constants (L, d) lowest layer first, `sizes` heads per layer; norm is x / sqrt(|x|^2 / d + eps).
+    heads and constants (L, d) lowest layer first, `sizes` heads per layer; norm is x / sqrt(|x|^2 / d + eps). In `flat`
+    eps comes first and constants last, since both are held at times.
     """
 
     heads: Heads
@@ -63,15 +64,14 @@ class Deep:
 
     @property
     def flat(self) -> Array:
-        return np.concatenate([self.heads.flat, self.constants.ravel(), [self.eps]])
+        return np.concatenate([[self.eps], self.heads.flat, self.constants.ravel()])
 
     def like(self, flat: Array) -> Deep:
-        n = self.heads.flat.size
+        n = 1 + self.heads.flat.size
         # A step past zero is no eps: half the way is.
-        eps = float(flat[-1]) if flat[-1] > 0 else self.eps / 2
-        return replace(
-            self, heads=self.heads.like(flat[:n]), constants=flat[n:-1].reshape(self.constants.shape), eps=eps
-        )
+        eps = float(flat[0]) if flat[0] > 0 else self.eps / 2
+        constants = flat[n:].reshape(self.constants.shape)
+        return replace(self, heads=self.heads.like(flat[1:n]), constants=constants, eps=eps)
 
     def answers(self, data: Contexts) -> Array:
         """(B, d)."""
@@ -113,5 +113,5 @@ class Deep:
             by_own = above @ seen.by_own()
             by_eps += (by_own @ fade[:, :, None])[:, :, 0]
             above = above + by_own @ turn @ self.T.T
-        J = np.concatenate([*by_heads[::-1], *by_constants[::-1], by_eps[:, :, None]], axis=2)
+        J = np.concatenate([by_eps[:, :, None], *by_heads[::-1], *by_constants[::-1]], axis=2)
         return v, J

@@ -80,13 +80,13 @@ def gauss_newton(
     data: Sequence[Answered],
     *,
     steps: int = 12,
-    last: int = 0,
+    held: int = 0,
     noise: float = 0.0,
     draws: int = 0,
     seed: int = 0,
     enough: float = 0.0,
 ) -> Fit[M]:
-    """Least squares over all `data` from a start that is near; of the `last` parameters only, if given. Ends at a
+    """Least squares over all `data` from a start that is near; the first `held` parameters stay. Ends at a
     misfit of `enough` per number.
 
     `draws` models are added to the result, each moved as random answers' errors of the fit's own size (at least
@@ -94,7 +94,7 @@ def gauss_newton(
     """
     size = max(float(np.sqrt(sum((part.y**2).sum() for part in data))), 1e-300)
     numbers = sum(part.y.size for part in data)
-    problem = _Fitted(model, data, model.flat.size - last if last else 0)
+    problem = _Fitted(model, data, held)
     how = replace(_DESCENT, steps=steps, near=_NEAR * size, enough=enough * np.sqrt(numbers))
     found = settle(problem, model.flat[problem.held :], how)
     model = problem.like(found.x)

@@ -20,6 +20,13 @@ RANK = 1e-3
 direction that is really there shows in the misfit of the cut model."""
 
 
+_NOISY = 0.1
+"""Relative singular value below which a direction may be noise where answers are float32: 0.01 to 0.06 was seen."""
+
+_QUIET = 0.03
+"""The same, above which not all directions are noise."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ray:
     """One displacement: its slice, logits theta (n, p) in the slice's features, residues R (d, n), and `opposite` (n,),
@@ -73,6 +80,15 @@ def assemble(full: list[Ray], part: list[Ray], S: Array, rank: int) -> tuple[Arr
     inner = np.where(np.arange(sizes.shape[1]) < rank, 1 / np.maximum(sizes, 1e-300), 0.0)
     W = columns @ (Vt.transpose(0, 2, 1) * inner[:, None]) @ U.transpose(0, 2, 1) @ rows
     return W, c, P
+
+
+def gap_rank(matrices: Array) -> int:
+    """The rank of a stack of noisy matrices of one rank: where the spectrum, in the median over all of them, falls by
+    the largest factor, from what cannot all be noise to what may be; the full one if nothing may."""
+    sizes = np.linalg.svd(matrices, compute_uv=False)
+    typical = np.median(sizes / np.maximum(sizes[:, :1], 1e-300), axis=0)
+    falls = np.where((typical[1:] < _NOISY) & (typical[:-1] > _QUIET), typical[:-1] / (typical[1:] + 1e-300), 0.0)
+    return int(np.argmax(falls)) + 1 if falls.any() else len(typical)
 
 
 def ranks(matrices: Array) -> int:

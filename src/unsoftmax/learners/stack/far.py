@@ -68,8 +68,9 @@ class Far:
 
     @property
     def clear(self) -> float:
-        """Misfit, absolute and per number, of heads that are right: rounding and the terms in 1/lambda."""
-        return 10 * self.noise
+        """Misfit, absolute and per number, of heads that are right: rounding and the terms in 1/lambda. Of float32
+        rounding alone shows, a seventh of its bound."""
+        return 10 * self.noise if self.frame.dtype == "float64" else self.noise
 
     @property
     def near(self) -> float:

@@ -84,7 +84,7 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
     read: list[tuple[Array, Array]] = []
     reads, crowded, width, most = 0, False, 6, 0
     for number in range(_SCANS):
-        shortest = 0.99 if number < _WIDEN else 0.2
+        shortest = 0.99 if number < _WIDEN and not reads else 0.2
         scan, full = yield from _scan(_draw(n, d, shortest, rng), r, width, rng, "main" if number < 2 else "repair")
         crowded = crowded or full
         if scan is None:

@@ -22,6 +22,7 @@ from unsoftmax.learners.stack.polish import (
     SHORT_LENGTH,
     Polished,
     parameter_error,
+    settle_deep,
     told_per_query,
     unknown_numbers,
 )
@@ -72,12 +73,8 @@ def learn_networks(
     scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
     y = yield from far.ask(q, others, counts, scale, "polish")
     data = Contexts(q, others, np.log(counts), y, scale)
-    model = start
-    for longest in (4.0, 2.0, 1.0):
-        rows = np.flatnonzero(scale >= longest)
-        model = gauss_newton(model, [data.take(rows)], last=2 * L * frame.d + 1).model
-    first = gauss_newton(model, [data.take(slice(0, m))], steps=25)
-    fit = gauss_newton(first.model, [data], steps=25, noise=4 * 2.0**-53, draws=DRAWS, seed=seed)
+    model = settle_deep(start, data, m, start.flat.size - start.constants.size)
+    fit = gauss_newton(model, [data], steps=25, noise=4 * 2.0**-53, draws=DRAWS, seed=seed)
     if fit.residual > far.exact:
         return None
     return Polished(fit.model.heads, fit, parameter_error(fit))

@@ -5,8 +5,9 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", polish.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.learners.stack.order import TOKENS
 from unsoftmax.learners.stack.star import Star
+from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.logit_fit import OUTLYING
+from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
 from unsoftmax.solvers.stack_models import Deep, Wide
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
@@ -25,8 +28,8 @@ from unsoftmax.solvers.star import ranks
 _OVER_WIDE = 1.6
 """Numbers asked over unknowns where networks stay unknown: their heads are known from these answers alone."""
 
-_OVER_DEEP = 1.25
-"""Numbers asked over unknowns of a stack without networks."""
+_OVER_DEEP = {"float64": 1.25, "float32": 3.0}
+"""Numbers asked over unknowns of a stack without networks: float32 answers leave their errors in it."""
 
 SHORT = 6
 """Queries with a short last token, which shows eps."""
@@ -36,6 +39,9 @@ SHORT_LENGTH = 2.0**-6
 
 _EPS = 1e-5
 """First guess of eps: any is good, since ordinary tokens hardly show it."""
+
+_EPS_TRIED = tuple(10.0 ** np.arange(-12, 0.5, 0.5))
+"""Values that short tokens choose from, before all parameters are fitted together."""
 
 _START = 1e-9
 """Misfit over the answers at which a stack is a start for the last fit, whose first step then is at rounding."""
@@ -56,6 +62,9 @@ _LEAST_KEPT = 0.8
 """Share of contexts that must stay: kinks spoil a few of a hundred, a model that is wrong misses most."""
 
 
+S = TypeVar("S", Deep, Encoder)
+
+
 @dataclass(frozen=True, eq=False)
 class Polished:
     """Heads, the fit they come from, and how far noise moves the worst parameter, relative."""
@@ -63,6 +72,8 @@ class Polished:
     heads: Heads
     fit: Fit[Any]
     error: float
+    fuller: Heads | None = None
+    """The start at higher ranks, where noise may have hidden them."""
 
 
 def unknown_numbers(heads: Heads, d: int) -> int:
@@ -77,10 +88,10 @@ def told_per_query(heads: Heads, d: int) -> int:
     return min(d, len(heads) * heads.V.shape[1])
 
 
-def cut_heads(star: Star) -> Heads:
+def cut_heads(star: Star, rank: Callable[[Array], int] = ranks) -> Heads:
     """The star's heads at the ranks that it shows."""
     joined = np.concatenate([star.W, star.c[:, :, None]], axis=2)
-    return factored(star.W, star.c, star.P, min(ranks(joined), star.W.shape[1]), ranks(star.P))
+    return factored(star.W, star.c, star.P, min(rank(joined), star.W.shape[1]), rank(star.P))
 
 
 def wide(far: Far, heads: Heads) -> Wide:
@@ -91,8 +102,10 @@ def wide(far: Far, heads: Heads) -> Wide:
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
     data = far.data
-    # Without networks this is a start only, and nobody asks how good it is.
-    last: dict[str, Any] = {"draws": DRAWS, "seed": seed} if far.networks else {"enough": far.noise}
+    last: dict[str, Any] = {"draws": DRAWS, "seed": seed}
+    if not far.networks:
+        # A start only, and nobody asks how good it is; of extrapolated answers the noise is a bound that few reach.
+        last = {"enough": far.noise if len(far.lengths) == 1 else 0.0}
     fit = gauss_newton(wide(far, heads), data, noise=far.noise, **last)
     for _ in range(_TRIMS if far.networks else 0):
         kept = _smooth(fit.model, data, far.clear)
@@ -137,34 +150,52 @@ def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
 
 
 def polish_deep(
-    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int
+    far: Far, start: Polished, layers: list[list[int]], rng: np.random.Generator, seed: int
 ) -> Asking[Polished]:
-    """The stack itself at last tokens of ordinary length: constants, eps, and all digits."""
+    """The stack itself at last tokens of ordinary length: constants, eps, and all digits; at higher ranks too, where
+    those that were seen do not explain it."""
+    first, more = start.heads, start.fuller
+    fit = yield from _fit_deep(far, first, layers, rng, seed, "polish")
+    if fit.residual > far.exact and more is not None and more.flat.size > first.flat.size:
+        fit = yield from _fit_deep(far, more, layers, rng, seed, "repair")
+    if fit.residual > far.exact:
+        raise ModelMismatch(
+            f"{len(first)} heads in {len(layers)} layers were told apart, and a stack of them misses ordinary answers "
+            f"by {fit.residual:.2g} of what is written: something else than attention stands between the layers."
+        )
+    return Polished(fit.model.heads, fit, parameter_error(fit))
+
+
+def _fit_deep(
+    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int, phase: str
+) -> Asking[Fit[Deep]]:
     frame, L = far.frame, len(layers)
     ordered = heads.take([h for layer in layers for h in layer])
     unknown = unknown_numbers(ordered, frame.d) + L * frame.d + 1
-    m = int(np.ceil(_OVER_DEEP * unknown / told_per_query(heads, frame.d)))
+    m = int(np.ceil(_OVER_DEEP[frame.dtype] * unknown / told_per_query(heads, frame.d)))
     q = frame.radius * sphere(rng, (m + SHORT, frame.D))
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
     scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
-    y = yield from far.ask(q, others, counts, scale, "polish")
+    y = yield from far.ask(q, others, counts, scale, phase)
     data = Contexts(q, others, np.log(counts), y, scale)
-    start = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
-    # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
-    model: Deep = start
-    for longest in (4.0, 2.0, 1.0):
-        rows = np.flatnonzero(scale >= longest)
-        model = gauss_newton(model, [data.take(rows)], last=L * frame.d + 1).model
-    enough = _START * float(np.sqrt(np.mean(y**2)))
-    first = gauss_newton(model, [data.take(slice(0, m))], steps=25, enough=enough)
+    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
+    fit = settle_deep(model, data, m, 1 + ordered.flat.size)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
-    fit = gauss_newton(_cut_again(first.model), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
-    if fit.residual > far.exact:
-        raise ModelMismatch(
-            f"{len(heads)} heads in {L} layers were told apart, and a stack of them misses ordinary answers by "
-            f"{fit.residual:.2g} of what is written: something else than attention stands between the layers."
-        )
-    return Polished(fit.model.heads, fit, parameter_error(fit))
+    return gauss_newton(_cut_again(fit), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
+
+
+def settle_deep(model: S, data: Contexts, m: int, constants: int) -> S:
+    """A start for all parameters together: the first m of the data have tokens of ordinary length, the last ones show
+    eps, and the parameters from `constants` on are constants."""
+    # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
+    for longest in (4.0, 2.0, 1.0):
+        rows = np.flatnonzero(data.scale >= longest)
+        model = gauss_newton(model, [data.take(rows)], held=constants).model
+    # Ordinary tokens hardly show eps: free, it would follow the heads' errors.
+    enough = _START * float(np.sqrt(np.mean(data.y**2)))
+    model = gauss_newton(model, [data.take(slice(0, m))], steps=25, enough=enough, held=1).model
+    misfits = [np.linalg.norm(data.y - replace(model, eps=eps).answers(data)) for eps in _EPS_TRIED]
+    return replace(model, eps=_EPS_TRIED[int(np.argmin(misfits))])
 
 
 def _cut_again(model: Deep) -> Deep:
