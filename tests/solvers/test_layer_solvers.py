@@ -71,7 +71,7 @@ def test_split_where_ranges_nearly_depend(overlap):
     Z = [rng.standard_normal((4, 12)) for _ in O]
     moves = [rng.standard_normal((6, 12)) for _ in O]
     responses = [o @ z @ a.T for o, z, a in zip(O, Z, moves, strict=True)]
-    found = split_values(O, sum(o @ z for o, z in zip(O, Z, strict=True)), moves, responses, 1e-16)
+    found = split_values(O, sum(o @ z for o, z in zip(O, Z, strict=True)), moves, responses)
     assert max(np.abs(a - b).max() for a, b in zip(found.Z, Z, strict=True)) < 1e-11
     assert found.missing < 1e-12
 
@@ -79,7 +79,7 @@ def test_split_where_ranges_nearly_depend(overlap):
 def test_too_many_ranges_for_the_answers():
     O = [np.eye(4)[:, :3], np.eye(4)[:, 1:]]
     with pytest.raises(us.errors.NotIdentifiable, match="6 dimensions"):
-        split_values(O, np.eye(4), [np.eye(4)] * 2, [np.eye(4)] * 2, 1e-16)
+        split_values(O, np.eye(4), [np.eye(4)] * 2, [np.eye(4)] * 2)
 
 
 def test_balanced_blocks_suit_every_head():

@@ -10,7 +10,6 @@ statistics  tails, bets and power
 power       the smallest change that would have been seen
 row_space   an output layer as the reference
 detection   does it differ at all
-findings    what a comparison says
 explain     what changed, in the order that matters
 state       what is known while explaining, and the one way to ask further
 scales      a scale, a shift, a temperature, a head removed

@@ -15,7 +15,6 @@ from unsoftmax.comparing.arithmetic import UNIT
 from unsoftmax.comparing.designs import TIES
 from unsoftmax.comparing.detection import Detection, Plan, detect, plan
 from unsoftmax.comparing.explain import explain as explaining
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.references import Reference, reference_of
 from unsoftmax.comparing.row_space import row_space
 from unsoftmax.errors import InvalidArgument
@@ -26,7 +25,7 @@ from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.recording import Store
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.results.comparison import Comparison
+from unsoftmax.results.comparison import Comparison, Finding
 from unsoftmax.results.recovery import plain
 from unsoftmax.results.references import DRIFT, as_data
 from unsoftmax.run.engine import ProgressCallback, run

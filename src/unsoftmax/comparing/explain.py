@@ -14,7 +14,6 @@ import numpy as np
 from unsoftmax.comparing import naming
 from unsoftmax.comparing.arithmetic import UNIT
 from unsoftmax.comparing.detection import Detection, Plan
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.formats import PLAIN
 from unsoftmax.comparing.localise import localise
 from unsoftmax.comparing.scales import fit_scales
@@ -23,6 +22,7 @@ from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored import changed_arrays, why_not
 from unsoftmax.errors import BudgetExceeded
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.results.comparison import Finding
 
 FORMAT = "format"
 _COPY = 2.0**12

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from unsoftmax.comparing.dense import OTHER, Size, gap_of, size_of_all_scores
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.ranks import highest
 from unsoftmax.comparing.sparse import Place, fitted
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored_words import ENTRIES
 from unsoftmax.models.base import Array
+from unsoftmax.results.comparison import Finding
 
 _LEFT = 0.02
 """Part of such a change (as amplitude) that may lie in other entries: noise."""

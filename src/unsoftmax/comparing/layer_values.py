@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.state import FRESH, PART, Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.comparison import Finding
 
 _ABOVE = 3.0
 """Singular values of the differences, over those of noise, that count."""
@@ -49,7 +49,7 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
     left, name, changed, change = best
     if left > PART or not (yield from _verified(state, changed)):
         return None
-    return _said(state, name, change, dM, sd)
+    return _said(state, name, change, dM)
 
 
 def _differences(state: Evidence) -> tuple[Array, Array, Array]:
@@ -89,7 +89,7 @@ def _verified(state: Evidence, changed: Heads) -> Asking[bool]:
     return (yield from state.borne_out(changed, X))
 
 
-def _said(state: Evidence, name: str, change: Array, dM: Array, sd: Array) -> Finding:
+def _said(state: Evidence, name: str, change: Array, dM: Array) -> Finding:
     heads = state.heads
     sizes = np.linalg.svd(dM, compute_uv=False)
     floor = 1e-8 if state.plan.noise.arithmetic == "float64" else 1e-2

@@ -9,7 +9,6 @@ import numpy as np
 
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.dense import OTHER, Gap, Size, gap_of, interval
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
 from unsoftmax.comparing.layer_sizes import sized_scores
@@ -19,7 +18,7 @@ from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored import changed_arrays, small
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
-from unsoftmax.results.comparison import Verdict
+from unsoftmax.results.comparison import Finding, Verdict
 
 _INSIDE = 0.05
 """Part of a change (as amplitude) that may lie outside the space a matrix can reach."""

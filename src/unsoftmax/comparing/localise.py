@@ -10,7 +10,6 @@ from unsoftmax.comparing import statistics
 from unsoftmax.comparing.dense import Size, size_of_scores
 from unsoftmax.comparing.designs import near_ties, pairs
 from unsoftmax.comparing.detection import CALIBRATED, DIRECTIONS
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.head_words import dense, few_entries, low_rank, sparse
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layers import localise_layer
@@ -24,6 +23,7 @@ from unsoftmax.comparing.values import changed_values
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.comparison import Finding
 
 PHASE = "heads"
 _PER_HEAD = 8

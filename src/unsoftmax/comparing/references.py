@@ -28,9 +28,6 @@ from unsoftmax.spec import OracleSpec
 
 Answers = Callable[[Array], Array]
 
-SHARPER = {"float64": "longdouble", "float32": "float64", "float16": "float64", "bfloat16": "float64"}
-"""Format in which a reference is computed when the target computes in this one."""
-
 MOVE = 2.0**-20
 """Relative change in float64: its square and the rounding of the difference are both below 1e-6 of it."""
 MOVES = 32

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
@@ -20,6 +19,7 @@ from unsoftmax.learners.output.reading import are_log_probabilities, centre, rea
 from unsoftmax.learners.output.width import BLOCK
 from unsoftmax.models.base import Array
 from unsoftmax.models.output_layer import OutputLayer
+from unsoftmax.results.comparison import Finding
 from unsoftmax.solvers.ellipsoid import Ellipsoid
 from unsoftmax.solvers.row_space import rank_of
 from unsoftmax.solvers.softcap import uncapped
@@ -107,7 +107,7 @@ def _judged(
         p_value=1.0 if seen <= bound else 0.0,
         e_value=1.0 if seen <= bound else math.inf,
         detectable=bound * math.sqrt(V / max(V - d, 1)),
-        evidence=_evidence(rows, outside, seen, bound),
+        evidence=_evidence(rows, seen, bound),
         notes=("p is 0 or 1 here: rounding is bounded, not drawn.",),
     )
     if change > 2 * noise[0]:
@@ -145,7 +145,7 @@ def _inside(layer: OutputLayer, base: Finding, z: Array) -> Finding:
     )
 
 
-def _evidence(rows: Array, outside: Array, seen: float, bound: float) -> dict[str, Any]:
+def _evidence(rows: Array, seen: float, bound: float) -> dict[str, Any]:
     return {
         "prompts": len(rows),
         "outside": seen,

@@ -53,9 +53,9 @@ def fit_scales(reference: Reference, samples: list[Sample]) -> Fit | None:
     return _of_heads(reference.heads, samples)
 
 
-def rounding_only(energies: Array, slack: float = _SLACK) -> bool:
+def rounding_only(energies: Array) -> bool:
     """Whether mean squares of standardised residuals are what rounding leaves."""
-    return float(energies.sum()) <= slack * float(stats.chi2.ppf(1 - TAIL, len(energies)))
+    return float(energies.sum()) <= _SLACK * float(stats.chi2.ppf(1 - TAIL, len(energies)))
 
 
 def _affine(reference: Reference, samples: list[Sample]) -> Fit | None:

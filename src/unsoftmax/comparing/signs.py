@@ -11,13 +11,13 @@ import numpy as np
 from unsoftmax.comparing import designs
 from unsoftmax.comparing.arithmetic import ROUND, UNIT, computed, to_bfloat16
 from unsoftmax.comparing.designs import SINGLES, TIES, Asked
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.naming import Named
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.comparison import Finding
 
 PHASE = "signs"
 _SINGLES = 16

@@ -174,7 +174,7 @@ class _Questions:
         """What the anchor alone shows at b, subtracted from every row question."""
         self.anchored = yield from self._ask(self._anchor(self.b, float(np.linalg.norm(self.b))), self.b)
 
-    def _signed(self, a: Array, anchor: Array) -> float:
+    def _signed(self, a: Array) -> float:
         return 1.0 if a @ self.heads.P[self.h, 0] >= 0 else -1.0
 
     def along_rows(self, weights: Array) -> Asking[tuple[float, float]]:
@@ -183,7 +183,7 @@ class _Questions:
         size = float(np.linalg.norm(weights))
         scale = min(WIDEST_SCORE / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
         anchor = self._anchor(self.b, float(np.linalg.norm(self.b)))
-        sign = self._signed(weights, anchor)
+        sign = self._signed(weights)
         D, sd = yield from self._ask(weights * scale + sign * anchor, self.b)
         return (D - sign * self.anchored[0]) / scale, float(np.hypot(sd, self.anchored[1])) / scale
 
@@ -197,5 +197,5 @@ class _Questions:
         scale = min(WIDEST_SCORE / max(gap, 1e-300), _LENGTH**2 / (size * self.entry))
         b, a = weights * np.sqrt(scale / size), e * np.sqrt(scale * size)
         anchor = self._anchor(b, float(np.linalg.norm(a)))
-        D, sd = yield from self._ask(a + self._signed(a, anchor) * anchor, b)
+        D, sd = yield from self._ask(a + self._signed(a) * anchor, b)
         return D / scale, sd / scale

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.comparing.detection import Group, Plan, group
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.references import Answers
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
+from unsoftmax.results.comparison import Finding
 
 VERIFY = "verify"
 FRESH = 12

@@ -14,7 +14,6 @@ from itertools import combinations
 import numpy as np
 
 from unsoftmax.comparing import designs
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import FRESH, Evidence
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
@@ -22,6 +21,7 @@ from unsoftmax.comparing.stored_lean import GOOD, lean_arrays, lean_fit, lean_se
 from unsoftmax.comparing.stored_words import said
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
+from unsoftmax.results.comparison import Finding
 
 _UNKNOWNS = 1200
 """Numbers that are fitted together: the least squares then takes seconds."""

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.ranks import ABOVE, PART_OF
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored_fit import Fitted
 from unsoftmax.models.base import Array
-from unsoftmax.results.comparison import Verdict
+from unsoftmax.results.comparison import Finding, Verdict
 
 _STORED = 64 * 2.0**-53
 """Relative change of an array that is none: rounding of the sum that makes the changed array."""

@@ -9,7 +9,6 @@ import numpy as np
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.dense import OTHER, gap_of, interval
 from unsoftmax.comparing.detection import group
-from unsoftmax.comparing.findings import Finding
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.sparse import TooMany, sparse_vector
 from unsoftmax.comparing.state import FRESH, PART, Evidence
@@ -17,6 +16,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.comparison import Finding
 
 PHASE = "locate"
 _MOST = 40

@@ -29,7 +29,7 @@ _STARTS = 8
 """Random values tried beside those of the fit and of the mean token."""
 
 
-def picks_one_token(problem: Heads, x: Array, seed: int = 0) -> bool:
+def picks_one_token(problem: Heads, x: Array) -> bool:
     """Whether some v makes nearly every answer the value of one token of its sequence.
 
     For each start, the likelihood of v under picks at random, whose noise falls; then tokens nearest to the answers
@@ -39,7 +39,7 @@ def picks_one_token(problem: Heads, x: Array, seed: int = 0) -> bool:
     longer = blocks.lengths > 1
     if shape.heads > 1 or shape.outputs > 1 or longer.sum() < shape.dim:
         return False
-    rng = np.random.default_rng([seed, 0xA2])
+    rng = np.random.default_rng([0, 0xA2])
     mean, fitted = regressed(blocks, shape)[0, 0], shape.split(x)[2][0, 0]
     size = max(float(np.linalg.norm(mean)), float(np.linalg.norm(fitted)))
     others = (mean + size / shape.dim**0.5 * rng.standard_normal(shape.dim) for _ in range(_STARTS))

@@ -17,14 +17,12 @@ _TILT = 0.025
 """Radians: a skew W shows through bases tilted by this, and no product with v becomes small."""
 
 
-def coordinate_ratio(
-    signs: Array, largest: int, index: Array, levels: Array, scale: Array, *, phase: str = "values"
-) -> Probes:
+def coordinate_ratio(signs: Array, largest: int, index: Array, levels: Array, scale: Array) -> Probes:
     """One-token sequences, positive iff |v_i| > level |v_p|: scale (sign_i e_i - level sign_p e_p), p = largest."""
     x = np.zeros((len(index), len(signs)))
     x[:, largest] = -levels * signs[largest]
     x[np.arange(len(index)), index] += signs[index]
-    return one_row(x * scale[:, None], phase=phase)
+    return one_row(x * scale[:, None], phase="values")
 
 
 def random_bases(v: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -35,8 +35,8 @@ _OPEN = ("stochastic", "undecided")
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """Result of `compare`.
+class Finding:
+    """What a comparison says, before the bill is added.
 
     p_value     of the hypothesis that answers differ from the reference's by rounding alone, corrected for all tests
     e_value     the same evidence as a bet: at most 1 on average where nothing changed
@@ -55,7 +55,6 @@ class Comparison:
     p_value: float
     e_value: float
     detectable: float
-    usage: Usage
     format: str | None = None
     heads: tuple[int, ...] | None = None
     delta: Array | None = None
@@ -63,7 +62,19 @@ class Comparison:
     changes: dict[str, Array] = field(default_factory=dict)
     evidence: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def said(self, verdict: Verdict, sentence: str, **more: Any) -> Self:
+        """The same evidence with a verdict; `evidence` in `more` is added to what there is."""
+        evidence = self.evidence | more.pop("evidence", {})
+        return replace(self, verdict=verdict, sentence=sentence, evidence=evidence, **more)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Finding):
+    """Result of `compare`: what was found, what it cost, and how it came about."""
+
+    usage: Usage = field(kw_only=True)
+    provenance: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
     @property
     def differs(self) -> bool | None:

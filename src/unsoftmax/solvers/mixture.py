@@ -35,7 +35,7 @@ def split_rows(rows: Array, bases: list[Array]) -> list[Array]:
     return np.split(rows, np.cumsum([o.shape[1] for o in bases])[:-1])
 
 
-def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[Array], noise: float) -> Split:
+def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[Array]) -> Split:
     """Z_h from O_h (outputs, s_h) and M (outputs, d).
 
     Combinations of the bases that nearly cancel leave Z unknown along as many directions; the responses

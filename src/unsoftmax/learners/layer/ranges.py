@@ -192,7 +192,7 @@ def read_values(
             rest = rest - O[h] @ Z[h]
     last = groups[-1]
     found = split_values(
-        [O[h] for h in last], rest, [ranges.moves[h] for h in last], [ranges.responses[h] for h in last], noise
+        [O[h] for h in last], rest, [ranges.moves[h] for h in last], [ranges.responses[h] for h in last]
     )
     if found.missing * np.linalg.norm(rest) / np.linalg.norm(M) > 10 * floor_for(noise):
         raise Shared

@@ -191,7 +191,7 @@ def _one_scan(
     index, worst, next_best = shown
     if worst > 0.1 or next_best < 5 * worst:
         if readout.linear:
-            yield from _refuse_bounded_scores(X, base[0], noise, spec)
+            yield from _refuse_bounded_scores(X, base[0], noise)
         return None
     tokens = X[[*index, k]]
     answer = yield Probes(tokens[None], phase="pilot")
@@ -205,7 +205,7 @@ def _one_scan(
     return Picks(tokens, answer[0], UNKNOWN, residual, size)
 
 
-def _refuse_bounded_scores(X: Array, base: Array, noise: float, spec: OracleSpec) -> Asking[None]:
+def _refuse_bounded_scores(X: Array, base: Array, noise: float) -> Asking[None]:
     """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
     y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
     far, near = base - y[0], y[0] - y[1]

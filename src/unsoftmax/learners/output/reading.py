@@ -61,11 +61,11 @@ class Table:
         self.prompts = np.concatenate([self.prompts, prompts])
         self.rows = np.concatenate([self.rows, new])
 
-    def more_columns(self, count: int, phase: str = "main") -> Asking[None]:
+    def more_columns(self, count: int) -> Asking[None]:
         """Ask the same prompts about further tokens, `count` in all."""
         upto = self._rounded(count)
         new = np.concatenate([self._order[:1], self._order[len(self.tokens) : upto]])
-        rows = yield from read(self.spec, self.prompts, new, phase)
+        rows = yield from read(self.spec, self.prompts, new, "main")
         self.rows = np.concatenate([self.rows, rows[:, 1:]], axis=1)
         self.tokens = self._order[:upto]
 

@@ -152,7 +152,7 @@ def read_scene(spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.G
         moved = yield Probes(far[:, None], phase="pilot")
         residual = bool(np.linalg.norm(moved) > 30 * np.linalg.norm(y[0]) + 30 * np.linalg.norm(constant))
     out = y - constant - (U if residual and not sinks else 0.0)
-    eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks, spec)
+    eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks)
     M = np.linalg.solve(seen(U, eps), out).T
     return (yield from _scene(spec, eps, M, constant, residual, noise, sinks))
 
@@ -163,7 +163,7 @@ def _alone(x: Array, sinks: bool, phase: str) -> Probes:
     return Probes(np.concatenate([x, np.zeros_like(x)], axis=1) if sinks else x, phase=phase)
 
 
-def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool, spec: OracleSpec) -> Asking[float]:
+def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool) -> Asking[float]:
     """eps from how a token's answer fades as it is shrunk by s: its share is s sqrt((v + eps) / (s^2 v + eps))."""
     v, eps, k = float((whole * whole).mean()), None, -9
     for _ in range(_SHRINKS):
