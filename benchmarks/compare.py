@@ -1,6 +1,7 @@
-"""Comparison with a reference: detectable change beside peers, formats, entries, low rank, the monitor.
+"""Comparison with a reference: detectable change beside peers, entries, low rank.
 
-False alarms are counted by `compare_kernels`.
+False alarms are counted by `compare_kernels`, number formats by `compare_formats`, calls of the monitor by
+`compare_monitor`.
 
 Default sizes are reduced; --large runs the number of targets that the stated rates need.
 """
@@ -20,9 +21,7 @@ from benchmarks.compare_kernels import ALPHA, alarmed
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.arithmetic import computed, to_bfloat16
 from unsoftmax.comparing.detection import DIRECTIONS, TIES, plan
-from unsoftmax.comparing.formats import FORMATS, PLAIN
 from unsoftmax.comparing.heads import heads_of
-from unsoftmax.comparing.monitor_state import Held, State
 from unsoftmax.comparing.references import reference_of
 
 _DIM = 32
@@ -32,9 +31,7 @@ def rows(large: bool) -> Iterator[Row]:
     yield from detection(200 if large else 24)
     yield from missed(1_000 if large else 64)
     yield single_query(288 if large else 24)
-    yield formats(500 if large else len(FORMATS))
     yield from places(100 if large else 6)
-    yield monitor(300 if large else 20, 10_000 if large else 1_000)
 
 
 def head(seed: int) -> us.models.SingleHead:
@@ -139,19 +136,6 @@ def two_sample(a: Any, b: Any, rng: np.random.Generator) -> float:
     return float((1 + (drawn >= sign @ kernel @ sign).sum()) / 1000)
 
 
-def formats(count: int) -> Row:
-    """Weights in a listed format: named from eight questions."""
-    names = list(FORMATS)
-    wrong = []
-    for i in range(count):
-        name, model = names[i % len(names)], head(20_000 + i)
-        v = FORMATS[name](np.array(model.v)) if name in PLAIN else model.v
-        result = us.compare(us.oracle(us.models.SingleHead(FORMATS[name](np.array(model.W)), v)), model)
-        if (result.format, result.usage.phases.get("format")) != (name, 8):
-            wrong.append(f"{name}: {result.verdict} {result.format}")
-    return Row("formats not named", float(len(wrong)), 0.0, "targets", {"targets": count, "wrong": wrong[:5]})
-
-
 def places(count: int) -> Iterator[Row]:
     """One entry and rank one: queries by phase and in all, verification excluded, and the error."""
     d = 64
@@ -178,18 +162,3 @@ def places(count: int) -> Iterator[Row]:
     yield Row("rank one, in all", max(total) / (250 + 1.25 * free), 1.0, "worst queries / bar", {"worst": max(total)})
     bound = 100 * 2.0**-53 / 1e-2
     yield Row("rank one, error", max(error) / bound, 1.0, f"worst relative error / {bound:.1e}", {"worst": max(error)})
-
-
-def monitor(runs: int, calls: int) -> Row:
-    """Runs of the monitor's process on Gaussian answers, the worst that its noise model allows: none may alarm."""
-    rng = np.random.default_rng(7)
-    threshold = math.log(1e3) + math.log(statistics.bets())
-    alarms = 0
-    for _ in range(runs):
-        held = Held(State.new(statistics.bets()))
-        for _ in range(calls):
-            held.add(statistics.log_bets(rng.standard_normal(8) ** 2))
-            if np.logaddexp.reduce(held.value.log_wealth) >= threshold:
-                alarms += 1
-                break
-    return Row("monitor, false alarms", float(alarms), 0.0, "runs that alarmed", {"runs": runs, "calls": calls})

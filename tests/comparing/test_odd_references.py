@@ -209,3 +209,16 @@ def test_single_tokens_show_values_alone() -> None:
     v = np.array(SINGLE.v)
     v[3] += 0.01
     assert us.compare(us.oracle(us.models.SingleHead(SINGLE.W, v), max_length=1), SINGLE).differs
+
+
+def test_an_update_of_an_ill_conditioned_output_projection_is_named() -> None:
+    """Inverting the value projection lost more digits than fresh answers allow."""
+    layer = us.models.AttentionLayer.random(40, 4, scale=2.0, seed=24)
+    V = np.array(layer.V).reshape(40, 40)
+    left, sizes, right = np.linalg.svd(V)
+    layer = replace(layer, V=((left * np.geomspace(1, 1e-4, 40) * sizes[0]) @ right).reshape(layer.V.shape))
+    rng = np.random.default_rng(6)
+    change = 0.01 * rng.standard_normal((40, 2)) @ rng.standard_normal((2, 40))
+    target = replace(layer, O=layer.O + change.reshape(40, 4, 10).transpose(1, 0, 2))
+    result = us.compare(us.oracle(target), layer)
+    assert (result.verdict, result.rank, result.evidence["matrix"]) == ("low rank", 2, "O")

@@ -41,7 +41,7 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
         E, X, sd = _differences(state)
     dM = np.linalg.lstsq(X, E, rcond=1e-12)[0].T
     best: tuple[float, str, Heads, Array] | None = None
-    for name, changed, change in _hypotheses(heads, dM):
+    for name, changed, change in _hypotheses(state, dM):
         left = _left(state, changed)
         if best is None or left < best[0]:
             best = (left, name, changed, change)
@@ -64,13 +64,21 @@ def _rank(E: Array, sd: Array) -> int:
     return int((sizes > _ABOVE * (np.sqrt(E.shape[0]) + np.sqrt(E.shape[1]))).sum())
 
 
-def _hypotheses(heads: Heads, dM: Array) -> list[tuple[str, Heads, Array]]:
-    """The layer with V alone changed, and with O alone changed, so that sum_h O_h V_h changes by dM."""
+def _hypotheses(state: Evidence, dM: Array) -> list[tuple[str, Heads, Array]]:
+    """The layer with V alone changed so that sum_h O_h V_h changes by dM, and with O alone, from all answers at once:
+    where the scores are the reference's they are linear in it."""
+    heads = state.heads
     H, out, s = heads.O.shape
     O = heads.O.transpose(1, 0, 2).reshape(out, H * s)
-    V = heads.V.reshape(H * s, heads.dim)
     dV = np.linalg.lstsq(O, dM, rcond=1e-12)[0].reshape(heads.V.shape)
-    dO = np.linalg.lstsq(V.T, dM.T, rcond=1e-12)[0].T.reshape(out, H, s).transpose(1, 0, 2)
+    written, given = [], []
+    for X, y, sd in state.samples:
+        mixed = (heads.weights(X).transpose(1, 0, 2) @ X).transpose(1, 0, 2) @ heads.V.transpose(0, 2, 1)
+        weight = np.sqrt(1 / np.mean(sd**2, axis=1, keepdims=True))
+        written.append(mixed.transpose(1, 0, 2).reshape(len(X), -1) * weight)
+        given.append((y - state.plan.noise.reference.double(X)) * weight)
+    found = np.linalg.lstsq(np.vstack(written), np.vstack(given), rcond=1e-12)[0].T
+    dO = found.reshape(out, H, s).transpose(1, 0, 2)
     return [("V", replace(heads, V=heads.V + dV), dV), ("O", replace(heads, O=heads.O + dO), dO)]
 
 

@@ -87,7 +87,7 @@ def _with_activations(reference: Reference, variant: Variant, rounded: dict[str,
     if variant.name in ("bfloat16", "float16"):
         yield from _in(heads, variant.name, variant.name)
     elif variant.name.startswith("int8"):
-        yield Candidate(f"{variant.name}, dynamic", "int8", _dynamic(heads))
+        yield Candidate(f"{variant.name}, dynamic", "int8", dynamic(heads))
         yield from _in(heads, variant.name, "bfloat16")
     elif "blocks" in variant.name or variant.name.startswith("fp8"):
         yield from _in(heads, variant.name, "bfloat16")
@@ -99,7 +99,7 @@ def _in(heads: Heads, weights: str, arithmetic: str) -> Iterator[Candidate]:
         yield Candidate(weights, arithmetic, lambda X, order=order: computed(heads, X, arithmetic, order))  # type: ignore[misc]
 
 
-def _dynamic(heads: Heads) -> Predict:
+def dynamic(heads: Heads) -> Predict:
     """Inputs of every weight product as int8 of their own scale, token by token."""
 
     def predict(X: Array) -> Array:

@@ -1,0 +1,105 @@
+"""The monitor on real targets: unchanged ones computed by other kernels for ten thousand calls, and how soon a change
+is seen.
+
+All near ties of a run are drawn at once, seven for each call, and answered by float32 kernels that the calibration has
+not seen; the eighth question is a fresh single token or, in every other call, one of forty long sequences of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+import unsoftmax as us
+from benchmarks.base import Row
+from unsoftmax.comparing import designs, statistics
+from unsoftmax.comparing.detection import Group, group, plan
+from unsoftmax.comparing.monitor import QUERIES
+from unsoftmax.comparing.references import reference_of
+
+_DIM = 8
+_LONG = 5
+"""Draws of long sequences of a run: two of each of four lengths."""
+
+
+def rows(large: bool) -> Iterator[Row]:
+    runs, calls = (300, 10_000) if large else (6, 1_000)
+    alarms = sum(false_alarms(seed, calls) for seed in range(90_000, 90_000 + runs // 3))
+    yield Row("monitor, false alarms", float(alarms), 0.0, "runs that alarmed", {"runs": runs, "calls": calls})
+    for signal, most in ((4.0, 1), (2.0, 4)):
+        taken = sorted(delay(seed, signal) for seed in range(91_000, 91_000 + (40 if large else 4)))
+        figures = {"signal over noise": signal, "calls": taken}
+        yield Row(f"monitor, delay at {signal:g} x noise", taken[len(taken) // 2] / most, 1.0, "median / bar", figures)
+
+
+def false_alarms(seed: int, calls: int) -> int:
+    """Alarms of three kernels of one reference, each watched for so many calls."""
+    model = us.models.SingleHead.random(_DIM, norm=2.0, seed=seed).astype("float32")
+    spec = us.oracle(model, dtype="float32").spec
+    known = reference_of(model, spec)
+    made = plan(known, spec, "float32", 1e-3, None, 0, whole=False)
+    asked, noise, rng = made.asked, made.noise, np.random.default_rng([seed, 1])
+    ties = group(
+        "ties", designs.near_ties(known, asked, (QUERIES - 1) * calls, made.norm, rng), noise, made.constant, rng
+    )
+    X = designs.singles(known, asked, calls, made.usual, rng)
+    one = group("one", X, noise, max(made.constant, noise.constant(lambda: X[:64], rng)), rng)
+    bands = [X[:1] for _ in range(_LONG) for X in designs.longer(known, asked, made.usual, rng)]
+    long = [group("long", X, noise, max(made.constant, noise.constant(lambda X=X: X, rng)), rng) for X in bands]  # type: ignore[misc]
+    return sum(_alarms(kernel, ties, one, long, calls, rng) for kernel in _kernels(model))
+
+
+def _alarms(kernel: Callable[[Any], Any], ties: Group, one: Group, long: list[Group], calls: int, rng: Any) -> bool:
+    energies = np.empty((calls, QUERIES))
+    energies[:, :-1] = statistics.energy(ties.z(kernel(ties.X))).reshape(calls, -1)
+    energies[:, -1] = statistics.energy(one.z(kernel(one.X)))
+    drawn = np.array([float(statistics.energy(item.z(kernel(item.X)))[0]) for item in long])
+    energies[::2, -1] = rng.choice(drawn, len(energies[::2]))
+    wealth = np.full(statistics.bets(), -np.inf)
+    for t, call in enumerate(energies, start=1):
+        wealth = np.logaddexp(wealth, -math.log(t * (t + 1))) + statistics.log_bets(call)
+        if special.logsumexp(wealth) - math.log(len(wealth)) >= math.log(1e3):
+            return True
+    return False
+
+
+def _kernels(model: Any) -> Iterator[Callable[[Any], Any]]:
+    W, v = np.asarray(model.W), np.asarray(model.v)
+    order = np.random.default_rng(0).permutation(len(W))
+    permuted = us.models.SingleHead(W[order][:, order], v[order])
+
+    def keys_first(X: Any) -> Any:
+        x = X.astype(np.float32)
+        s = np.einsum("bnd,bd->bn", x @ W, x[:, -1])
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        return np.asarray((e * (x @ v)).sum(axis=1) / e.sum(axis=1), dtype=np.float64)
+
+    def backwards(X: Any) -> Any:
+        x = X.astype(np.float32)[:, ::-1]
+        u = np.cumsum((x[:, 0, None, :] * W)[..., ::-1], axis=-1, dtype=np.float32)[..., -1]
+        s = np.cumsum((x * u[:, None])[..., ::-1], axis=-1, dtype=np.float32)[..., -1]
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        mixed = np.cumsum(e[..., None] * x, axis=1, dtype=np.float32)[:, -1] / e.sum(axis=1, keepdims=True)
+        return np.cumsum((mixed * v)[..., ::-1], axis=-1, dtype=np.float32)[..., -1].astype(np.float64)
+
+    yield from (keys_first, backwards)
+    yield lambda X: np.asarray(permuted(X.astype(np.float32)[:, :, order]), dtype=np.float64)
+
+
+def delay(seed: int, signal: float, most: int = 40) -> int:
+    """Calls of `us.Monitor` until a dense change whose signal in near ties is so many times the noise is seen."""
+    model = us.models.SingleHead.random(16, norm=2.0, seed=seed)
+    spec = us.oracle(model).spec
+    ties = plan(reference_of(model, spec), spec, "float64", 1e-3, None, 0, whole=False).groups[0]
+    change = np.random.default_rng([seed, 2]).standard_normal(model.W.shape)
+    change *= 1e-12 * np.linalg.norm(model.W) / np.linalg.norm(change)
+    moved = us.models.SingleHead(model.W + change, model.v)
+    wide = us.models.SingleHead(np.longdouble(1) * model.W + change, np.longdouble(1) * model.v)
+    seen = float(np.sqrt(np.mean(statistics.energy(ties.z(np.asarray(wide(ties.X)))))))
+    moved = us.models.SingleHead(model.W + change * (signal / seen), model.v)
+    watch = us.Monitor(model)
+    return next((t for t in range(1, most + 1) if watch.step(us.oracle(moved)).alarm), most + 1)
