@@ -275,3 +275,45 @@ def test_a_trained_head_over_word_ids() -> None:
     assert np.abs(x @ (r.model.v - true.v)).max() <= 1e-6 * np.abs(x @ true.v).max()
     assert "span 20 of 384" in r.notes[0]
     assert r.provenance["found"]["undetermined"] == 384 * 385 - 19 * 20 - 20
+
+
+@pytest.mark.parametrize("jitter", [1e-16, 1e-12, 1e-8, 1e-5])
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_near_copies_of_a_sequence_test_no_fit(jitter: float, tolerance: float | None) -> None:
+    rng = np.random.default_rng(3)
+    u = rng.standard_normal(5)
+    X = np.repeat(rng.standard_normal((15, 6, 5)), 20, axis=0)
+    X *= 1 + jitter * rng.standard_normal(X.shape)
+    y = np.sin(3 * (X @ u)).sum(axis=1) + (tolerance or 0.0) * rng.standard_normal(len(X))
+    with pytest.raises(us.errors.InvalidArgument, match="15 different records, of 300"):
+        us.fit(us.Log(X, y, tolerance=tolerance))
+
+
+def test_near_copies_beside_enough_records_do_not_matter() -> None:
+    target = us.models.SingleHead.random(5, norm=2.0, seed=1)
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((80, 6, 5)), 3, axis=0)
+    X *= 1 + 1e-9 * rng.standard_normal(X.shape)
+    recovery = us.fit(us.Log(X, target(X)))
+    assert recovery.status is us.Status.RECOVERED
+    assert recovery.usage.phases == {"fitted": 3 * 68, "held out": 12}
+    assert us.models.distance(recovery.model, target) < 1e-10
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-20, 1e20, 1e150, 1e300])
+@pytest.mark.parametrize("what", ["tokens", "answers", "one token"])
+def test_numbers_of_another_size_are_refused_with_what_to_do(size: float, what: str) -> None:
+    target = us.models.SingleHead.random(5, norm=2.0, seed=1)
+    X = np.random.default_rng(0).standard_normal((80, 6, 5))
+    y = target(X)
+    if what == "one token":
+        X[3, 2] *= size
+        if size < 1:
+            assert us.fit(us.Log(X, target(X))).status is us.Status.RECOVERED
+            return
+    elif what == "tokens":
+        X = X * size
+    else:
+        y = y * size
+    with pytest.raises(us.errors.InvalidArgument, match="for a fit"):
+        us.fit(us.Log(X, y))

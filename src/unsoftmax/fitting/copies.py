@@ -1,7 +1,9 @@
-"""Which records ask the same: equal query tokens, and equal other tokens in whatever order.
+"""Which records ask the same: equal query tokens, and equal other tokens in whatever order; and which nearly do.
 
 No class here knows an order, so that such records say one thing. Answers to them show noise, but neither determine
-more unknowns nor test a fit of one another.
+more unknowns nor test a fit of one another. Records that nearly ask the same (tokens computed on another machine, or
+rounded) may determine more, by how little their answers differ; but any smooth fit of the one agrees with the other, so
+that they test nothing either.
 """
 
 from __future__ import annotations
@@ -10,6 +12,23 @@ import numpy as np
 
 from unsoftmax.fitting.log import Log
 from unsoftmax.probes.base import Array
+
+_NEAR = 1e-3
+"""Differences of sequences, over their spread in the log, below which they nearly ask the same: a fit that is right at
+one and wrong elsewhere is off by that share of an answer at the other."""
+
+_SPREAD = 1e-3
+"""Least spread of sequences over the size of their tokens: in a log of one sequence and near copies all are near."""
+
+_FARTHEST = 2.0**60
+"""Place of sequences beyond any grid: whole numbers of 64 bits hold it."""
+
+_DIRECTIONS = 4
+"""Random directions along which sequences are compared: in query tokens, sums and sums of squares of the others."""
+
+_GRIDS = 8
+"""Grids whose cells gather near records; two records that are a tenth of a cell apart part company in all of them once
+in 500."""
 
 
 def distinct(log: Log) -> tuple[Array, Array]:
@@ -26,3 +45,37 @@ def distinct(log: Log) -> tuple[Array, Array]:
             first.append(i)
         number[i] = seen[key]
     return np.array(first), number
+
+
+def groups(log: Log, first: Array, number: Array) -> Array:
+    """For each record which group of nearly equal sequences it belongs to (n,); `first`, `number` as `distinct` gives.
+
+    Sequences are near where 12 numbers agree that do not depend on the order of tokens; grids find them without
+    comparing every pair.
+    """
+    from scipy.sparse import coo_array  # slow imports, and a log is read once
+    from scipy.sparse.csgraph import connected_components
+
+    rng = np.random.default_rng(0)
+    directions = rng.standard_normal((log.dim, _DIRECTIONS)) / np.sqrt(log.dim)
+    shown = (log.tokens if log.table is None else log.table) @ directions
+    rows = shown if log.table is None else shown[log.tokens]
+    rows = rows / (float(np.median(np.abs(rows))) or 1.0)
+    last = rows[log.starts + log.lengths - 1]
+    sums = np.add.reduceat(rows, log.starts) - last
+    squares = np.add.reduceat(rows**2, log.starts) - last**2
+    seen = np.concatenate([last, sums, squares], axis=1)[first]
+    # Medians: a few tokens of another size do not make the others alike.
+    spread = np.median(np.abs(seen - np.median(seen, axis=0)), axis=0)
+    least = _SPREAD * float(np.median(np.abs(seen), axis=0).max())
+    places = np.clip(seen / (_NEAR * np.maximum(spread, least + 1e-300)), -_FARTHEST, _FARTHEST)
+    k = len(first)
+    cells = []
+    for _ in range(_GRIDS):
+        whole = np.floor(places + rng.random(places.shape[1])).astype(np.int64).astype(np.uint64)
+        mixed = (whole * rng.integers(1, 2**63, places.shape[1], dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+        cells.append(np.unique(mixed, return_inverse=True)[1])
+    offsets = np.concatenate([cell + k * (i + 1) for i, cell in enumerate(cells)])
+    edges = coo_array((np.ones(k * _GRIDS), (np.tile(np.arange(k), _GRIDS), offsets)), shape=[k * (_GRIDS + 1)] * 2)
+    labels = connected_components(edges, directed=False)[1][:k]
+    return np.asarray(np.unique(labels, return_inverse=True)[1])[number]

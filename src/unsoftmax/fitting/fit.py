@@ -13,7 +13,7 @@ from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
-from unsoftmax.fitting.copies import distinct
+from unsoftmax.fitting.copies import distinct, groups
 from unsoftmax.fitting.curve import learning_curve
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.log import Log
@@ -33,6 +33,16 @@ Class = Literal["single head", "low rank", "multi-head", "layer"]
 
 _FEWEST = 5
 """Numbers that must be held out, in two records at least: fewer would agree by chance too often."""
+
+_TOKENS = 1e7
+"""Largest typical entry of a token, and 1 / the least: heads came out to rounding at 1e-6 and 1e6 times ordinary ones,
+and not at 1e10, where a step of W that is small in the units of the fit turns every weight over."""
+
+_LONGEST = 1e8
+"""Largest entry of a token over the typical one: one of 1e6 was fitted to rounding, one of 1e10 not."""
+
+_ANSWERS = 1e11
+"""The same for answers: 1e-10 and 1e10 came out to rounding, 1e15 did not."""
 
 _BOUND = 0.5
 """Residuals below this share of the stated noise show that it is a bound: their deviation is then taken for the noise.
@@ -103,6 +113,7 @@ def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1:
         raise InvalidArgument(f"`model` must be one of {', '.join(map(repr, get_args(Class)))} (got {model!r}).")
     if not log.answers.any():
         raise NotIdentifiable("every answer of the log is 0: values of 0 give them, whatever is attended to.")
+    _check_sizes(log)
     real("holdout", holdout, high=1.0)
     for name, value in from_0.items():
         whole(name, value, 0)
@@ -111,22 +122,48 @@ def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1:
             whole(name, number)
 
 
+def _check_sizes(log: Log) -> None:
+    """Squares of tokens and of answers, and the products of both, must stay well inside float64."""
+    rows = log.tokens if log.table is None else log.table[np.unique(log.tokens)]
+    entries = np.abs(rows[rows != 0])
+    typical, largest = (float(np.median(entries)), float(entries.max())) if entries.size else (1.0, 1.0)
+    if not 1 / _TOKENS <= typical <= _TOKENS:
+        raise InvalidArgument(
+            f"entries of `tokens` must be of a size of {1 / _TOKENS:g} to {_TOKENS:g} for a fit (got a median of "
+            f"{typical:.2g}); divide tokens by that c: what is found is then c^2 times W, and c times v."
+        )
+    if largest > _LONGEST * typical:
+        raise InvalidArgument(
+            f"entries of `tokens` must be within {_LONGEST:g} of the median {typical:.2g} for a fit (got one of "
+            f"{largest:.2g}); leave such records out."
+        )
+    size = float(np.median(np.abs(log.answers[log.answers != 0])))
+    if not 1 / _ANSWERS <= size <= _ANSWERS:
+        raise InvalidArgument(
+            f"`answers` must be of a size of {1 / _ANSWERS:g} to {_ANSWERS:g} for a fit (got {size:.2g}, the median); "
+            "divide answers and `tolerance` by that, and multiply the values found by it."
+        )
+
+
 def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, Array, int]:
     """Records to fit, records to hold out, drawn at random, and how many different numbers there are to fit.
 
-    Copies of a sequence stay on one side, and of those held out one counts: a copy agrees with any fit of its twin.
+    Copies of a sequence, and sequences nearly equal to it, stay on one side, and of those held out one counts: a copy
+    agrees with any fit of its twin.
     """
     first, number = distinct(log)
-    n = len(first)
+    group = groups(log, first, number)
+    n = int(group.max()) + 1
     kept = round(holdout * n)
     if kept < 2 or kept * (log.outputs or 1) < _FEWEST or n - kept < 1:
         raise InvalidArgument(
             f"`holdout` must leave at least 2 records and {_FEWEST} numbers for the verdict, and a record to fit (got "
-            f"{kept} of {n} different records); pass more records."
+            f"{kept} of {n} different records, of {len(log)}); pass more records that differ."
         )
     order = rng.permutation(n)
-    fitted = np.isin(number, order[kept:])
-    return np.flatnonzero(fitted), np.sort(first[order[:kept]]), (n - kept) * (log.outputs or 1)
+    fitted = np.isin(group, order[kept:])
+    held = np.unique(group, return_index=True)[1][order[:kept]]
+    return np.flatnonzero(fitted), np.sort(held), len(np.unique(number[fitted])) * (log.outputs or 1)
 
 
 def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, seed: int) -> tuple[Judged, Array, Seen]:
