@@ -56,6 +56,7 @@ def counted(targets: Iterable[HeldOut]) -> tuple[int, list[str], Counter[Any], C
 
 
 def test_targets_of_other_kinds_are_named_rightly() -> None:
+    pytest.importorskip("torch")
     _, misses, good, tried = counted([*foreign(10, 0), *domestic(10, 0), *tokens(0), *modern(0)])
     assert misses == []
     assert good == tried
@@ -70,6 +71,7 @@ def test_a_finding_that_was_never_tried_is_worth_a_half() -> None:
 
 @pytest.mark.long
 def test_confidences_are_what_held_out_targets_earn() -> None:
+    pytest.importorskip("torch")
     asked, misses, good, tried = counted(held_out())
     assert asked >= 200
     assert len(misses) <= 0.02 * asked, misses

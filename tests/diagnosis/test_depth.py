@@ -36,7 +36,7 @@ def test_a_stack_is_recovered_without_being_told() -> None:
 
 
 def encoder(norm_first: bool, layers: int):
-    import torch
+    torch = pytest.importorskip("torch")
 
     torch.manual_seed(1)
     layer = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True, norm_first=norm_first, dtype=torch.float64)

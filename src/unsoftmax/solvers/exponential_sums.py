@@ -40,8 +40,11 @@ def frequencies(table: Array, shifts: Array, H: int) -> Array | None:
         _, vectors = np.linalg.eig(second @ np.linalg.pinv(first))
     except np.linalg.LinAlgError:
         return None
-    E = U @ vectors
-    if np.iscomplexobj(E) or not np.all(np.abs(E[0]) > 0):
+    # Complex numbers even where all of them are real, from NumPy 2.5 on.
+    if np.any(np.imag(vectors)):
+        return None
+    E = U @ np.real(vectors)
+    if not np.all(np.abs(E[0]) > 0):
         return None
     E = E / E[0]
     if not np.all(np.isfinite(E)) or not np.all(E > 0):
