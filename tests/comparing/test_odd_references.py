@@ -147,6 +147,10 @@ def test_what_was_asked_is_said() -> None:
     low, high = evidence["norms asked"]
     assert 0 < low < high
     assert f"{high:.2g}" in evidence["not looked at"]
+    tokens = us.models.TokenHead.random(4000, 3, seed=1)
+    evidence = us.compare(us.token_oracle(tokens), tokens).evidence
+    assert evidence["norms asked"] is None
+    assert "of 4,000 token ids" in evidence["not looked at"]
 
 
 def test_a_monitor_in_memory_counts_calls_at_the_same_time() -> None:

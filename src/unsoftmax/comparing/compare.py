@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.arguments import real
 from unsoftmax.comparing.arithmetic import UNIT
 from unsoftmax.comparing.designs import TIES
-from unsoftmax.comparing.detection import Detection, Plan, detect, plan
+from unsoftmax.comparing.detection import Detection, Group, Plan, detect, plan
 from unsoftmax.comparing.explain import explain as explaining
 from unsoftmax.comparing.references import Reference, reference_of
 from unsoftmax.comparing.row_space import row_space
@@ -178,9 +178,7 @@ def _known_to(made: Plan) -> str:
 def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
     every = (made.repeated, *made.groups)
     lengths = sorted({int(g.X.shape[1]) for g in every})
-    sizes = [np.linalg.norm(g.X, axis=2) for g in every if g.X.dtype.kind == "f"]
-    norms = [float(min(s.min() for s in sizes)), float(max(s.max() for s in sizes))] if sizes else None
-    beyond = f"tokens shorter than {norms[0]:.2g} or longer than {norms[1]:.2g}, " if norms else ""
+    norms = None if made.asked.spec.vocabulary is not None else _norms(every)
     return {
         "arithmetic": made.noise.arithmetic,
         "tails": {name: float(p) for name, p in seen.tails.items()},
@@ -190,9 +188,24 @@ def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:
         "stated error of the reference": made.noise.reference.error,
         "lengths asked": lengths,
         "norms asked": norms,
-        "not looked at": f"sequences longer than {lengths[-1]} tokens, {beyond}and behaviour that only particular "
-        "sequences trigger: probes are random but for the reference's own ties.",
+        "not looked at": f"sequences longer than {lengths[-1]} tokens, {_beyond(made, every, norms)}and behaviour that "
+        "only particular sequences trigger: probes are random but for the reference's own ties.",
     }
+
+
+def _norms(every: tuple[Group, ...]) -> list[float]:
+    """Norms of the shortest and of the longest token asked."""
+    sizes = [np.linalg.norm(g.X, axis=2) for g in every]
+    return [float(min(s.min() for s in sizes)), float(max(s.max() for s in sizes))]
+
+
+def _beyond(made: Plan, every: tuple[Group, ...], norms: list[float] | None) -> str:
+    """Tokens that were not asked, in words."""
+    if norms is not None:
+        return f"tokens shorter than {norms[0]:.2g} or longer than {norms[1]:.2g}, "
+    allowed = np.asarray(made.asked.spec.allowed)
+    missing = len(np.setdiff1d(allowed, np.concatenate([g.X.ravel() for g in every])))
+    return f"{missing:,} of {len(allowed):,} token ids, " if missing else ""
 
 
 def _notes(made: Plan, settings: Comparing) -> tuple[str, ...]:
@@ -206,10 +219,11 @@ def _judged_by(made: Plan, settings: Comparing) -> tuple[str, ...]:
     """Notes where the target is judged by something else than its declared number format."""
     if made.decimals:
         digits = round(-math.log10(2 * made.decimals))
-        return (
-            f"all answers have {digits} digits after the point: the target is judged by these. With "
-            f"tolerance={made.decimals:.1g} declared, longer tokens are asked, which show smaller changes.",
-        )
+        words = f"all answers have {digits} digits after the point: the target is judged by these."
+        if made.noise.reference.heads is None:
+            return (words,)
+        declared = f"With tolerance={made.decimals:.1g} declared, longer tokens are asked, which show smaller changes."
+        return (f"{words} {declared}",)
     if made.asked.spec.dtype != made.noise.reference.coarser(made.asked.spec.dtype, made.asked.spec):
         return (
             f"all answers of the reference are {made.noise.arithmetic} numbers, and its weights are out of reach: the "
