@@ -50,6 +50,10 @@ _DIGITS = 0.1
 """What is left, at most, of what attention writes where rounding and the rest in 1/lambda meet: the unit to the 3/4,
 with three lengths."""
 
+_RAISED = 1e5
+"""Error of W over that of what attention writes, as measured: noise of 1e-10 left 1e-5 in W at d = 32, where heads
+could still be told apart, and of 1e-9 none that could."""
+
 _FEWER = 1e-6
 """Singular value of the readout, over the largest, below which it has no inverse: six digits would be lost."""
 
@@ -169,6 +173,6 @@ def require_digits(y: Array, spec: OracleSpec) -> None:
         least = min(_DIGITS, unit**0.75)
         raise NotIdentifiable(
             f"a network stands behind attention, and answers are rounded to {unit:.1g}: beside query tokens so long "
-            f"that the network drops out, that leaves {least:.1g} of what attention writes, and telling heads apart "
-            "from behind a network takes 1e-9. Ask for answers in float64, or for the layer itself."
+            f"that the network drops out, that leaves {least:.1g} of what attention writes, and the error of W is "
+            f"{_RAISED:.0e} times as large. Ask for answers in float64, or for the layer itself."
         )
