@@ -10,6 +10,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.models.base import attention_weights
+from unsoftmax.verify.layers import near_ties
 
 MODULES = ("single_head", "multi_head", "transformer", "multi_head_transformer", "attention_layer", "token_head")
 M, L = us.models, us.learners
@@ -73,3 +74,16 @@ def test_token_ids():
     head = M.TokenHead.random(60, 4, 8.0, seed=1)
     with pytest.raises(us.errors.ModelMismatch):
         us.recover(us.token_oracle(dropping(head, 1e-6), vocabulary=60), L.TokenHead())
+
+
+def test_the_faint_token_of_a_layer_lies_below_under_all_heads_and_disturbs_no_tie():
+    layer = M.AttentionLayer.random(12, 3, seed=2)
+    spec = us.oracle(layer).spec
+    X = near_ties(layer, 1.0, spec, np.random.default_rng(0))
+    scores = np.einsum("bnd,hbd->hbn", X - X[:, -1:], layer.key_directions(X[:, -1]))
+    assert X.shape[1] == 5
+    assert scores[:, :, 0].max() < 1e-9
+    assert scores[:, :, 0].min() < -25
+    # No head gives the long token what its ties are to get.
+    weights = attention_weights(scores, None)
+    assert np.median(weights[:, :, 0]) < 1e-3
