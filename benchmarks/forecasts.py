@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row
@@ -14,14 +18,17 @@ Run = tuple[str, Any, Any, Callable[[Any], Any]]
 
 def rows(large: bool) -> Iterator[Row]:
     seeds = range(4 if large else 1)
-    runs = [run for seed in seeds for run in (*heads(seed, large), *several(seed), *networks(seed), *layers(seed))]
+    kinds = (heads, several, networks, layers, served, kernels, languages)
+    runs = [run for seed in seeds for kind in kinds for run in kind(seed, large)]
     outside, widths, refused = [], [], []
     for name, target, learner, make in runs:
         stated = us.estimate(make(target), learner)
+        if refused_late(make(target), learner, stated.lower - 1):
+            outside.append(f"{name}: a budget of {stated.lower - 1} was not refused before the first query")
         try:
             billed = us.recover(make(target), learner).usage.billed
         except us.errors.UnsoftmaxError as error:
-            refused.append(f"{name}: {type(error).__name__}")
+            refused.append(f"{name}: {type(error).__name__}: {error}")
             continue
         assert stated.upper is not None
         widths.append(stated.upper / billed)
@@ -30,6 +37,17 @@ def rows(large: bool) -> Iterator[Row]:
     figures = {"runs": len(runs), "outside": outside, "refused": refused}
     yield Row("billed outside the forecast", len(outside), 0.0, "runs", figures)
     yield Row("upper end / billed", sorted(widths)[len(widths) // 2], None, "median", {"largest": max(widths)})
+
+
+def refused_late(oracle: Any, learner: Any, budget: int) -> bool:
+    """Whether a budget below the lower end is found out only after something was asked, or never."""
+    try:
+        us.recover(oracle, learner, budget=max(budget, 0))
+    except us.errors.BudgetExceeded as refusal:
+        return refusal.recovery is not None and refusal.recovery.usage.billed > 0
+    except us.errors.UnsoftmaxError:
+        return True
+    return True
 
 
 def heads(seed: int, large: bool) -> Iterator[Run]:
@@ -56,7 +74,7 @@ def heads(seed: int, large: bool) -> Iterator[Run]:
         yield f"TokenHead rank {vocabulary}", tokens, L.TokenHead(rank=rank), us.token_oracle
 
 
-def several(seed: int) -> Iterator[Run]:
+def several(seed: int, large: bool) -> Iterator[Run]:
     for d, count in ((4, 1), (6, 2), (8, 4), (16, 4)):
         target = M.MultiHead.random(d, count, norm=2.0, seed=seed)
         yield f"MultiHead {d} {count}", target, L.MultiHead(), us.oracle
@@ -65,7 +83,7 @@ def several(seed: int) -> Iterator[Run]:
         yield f"automatic heads {d} {count}", target, None, us.oracle
 
 
-def networks(seed: int) -> Iterator[Run]:
+def networks(seed: int, large: bool) -> Iterator[Run]:
     for d, m in ((2, 4), (4, 16), (8, 8), (16, 32)):
         for bias in (False, True):
             yield (
@@ -82,10 +100,84 @@ def networks(seed: int) -> Iterator[Run]:
         yield f"automatic network {d} {m}", target, None, us.oracle
 
 
-def layers(seed: int) -> Iterator[Run]:
+def layers(seed: int, large: bool) -> Iterator[Run]:
     for d, count in ((8, 2), (12, 3), (16, 4), (32, 4), (64, 8)):
         for norm in (None, "pre", "post"):
             target = M.AttentionLayer.random(d, count, norm=norm, residual=norm is not None, seed=seed)
             for preset in ("lean", "balanced", "robust"):
                 yield f"AttentionLayer {d} {count} {norm} {preset}", target, L.AttentionLayer(preset), us.oracle
             yield f"automatic layer {d} {count} {norm}", target, None, us.oracle
+
+
+def served(seed: int, large: bool) -> Iterator[Run]:
+    """Layers as language models have them, and stacks."""
+    around: dict[str, Any] = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0}
+    for d, count, width in ((16, 4, 4), (32, 4, 8), *(((64, 8, 8),) if large else ())):
+        rope = M.Rope.ladder(width)
+        llama = M.AttentionLayer.random(d, count, width, positions=rope, kv_groups=count // 2, seed=seed, **around)
+        plain = M.AttentionLayer.random(d, count, width, positions=rope, seed=seed, **around)
+        for name, target in (("grouped", llama), ("ungrouped", plain)):
+            yield f"rotary {name} {d} {count}", target, L.AttentionLayer(), us.oracle
+            yield f"rotary {name} {d} {count} lean", target, L.AttentionLayer("lean"), us.oracle
+        yield f"automatic rotary {d} {count}", llama, None, us.oracle
+    for rest in ({}, {"norm": "rms"}, {"causal": True}, {"norm": None}):
+        shape = (8, 2, 1, 4) if rest.get("norm", "") is None else (8, 2, 2, 2)
+        yield (
+            f"AttentionStack {rest}",
+            M.AttentionStack.random(*shape, seed=seed, **rest),
+            L.AttentionStack(),
+            us.oracle,
+        )
+
+
+def kernels(seed: int, large: bool) -> Iterator[Run]:
+    """Other kernels, heads that explain themselves, heads in orthogonal subspaces, several heads from labels."""
+    for d in (4, 8, 16):
+        for name, normalised in (("softplus", True), ("sigmoid", False), ("linear", False), ("relu^2", True)):
+            target = M.KernelHead.random(d, name, normalised=normalised, norm=2.0, seed=seed)
+            yield f"KernelHead {name} {d}", target, L.KernelHead(), us.oracle
+            yield f"KernelHead {name} {d} named", target, L.KernelHead(name), us.oracle
+        head, low = M.SingleHead.random(d, norm=2.0, seed=seed), M.SingleHead.random(d, rank=2, norm=2.0, seed=seed)
+        two = M.MultiHead.random(d, 2, norm=2.0, seed=seed)
+        for kind in ("gradient", "attention"):
+            shown = partial(us.oracle, kind=kind)
+            yield f"SingleHead {kind} {d}", head, L.SingleHead(), shown
+            yield f"LowRank {kind} {d}", low, L.LowRank(), shown
+            yield f"MultiHead {kind} {d}", two, L.MultiHead(), shown
+            yield f"automatic {kind} {d}", head, None, shown
+    labels = partial(us.oracle, kind="membership")
+    for d, count in ((4, 2), (6, 2), (6, 3)):
+        target = M.MultiHead.random(d, count, norm=2.0, seed=seed)
+        for learner in (L.Membership(1e-6, heads=None), L.Membership(1e-3, heads=count)):
+            yield f"{learner} {d} {count}", target, learner, labels
+    part = M.MultiHead.random(3, 2, norm=2.0, seed=seed)
+    W, v = np.zeros((2, 6, 6)), np.zeros((2, 6))
+    W[0, :3, :3], W[1, 3:, 3:], v[0, :3], v[1, 3:] = part.W[0], part.W[1], part.v[0], part.v[1]
+    yield "OrthogonalHeads 6 2", M.MultiHead(W, v), L.OrthogonalHeads(), us.oracle
+    deep = M.MultiHeadTransformer.random(6, 2, 8, norm=4.0, seed=seed)
+    yield "Transformer heads 6 2", deep, L.Transformer(heads=None), us.oracle
+    yield "AttentionBehind heads 6 2", deep, L.AttentionBehind(heads=None), us.oracle
+
+
+def languages(seed: int, large: bool) -> Iterator[Run]:
+    """Ids in, logits out."""
+    for width, vocabulary, count, length in ((10, 40, 1, 9), (16, 60, 2, 9), (32, 120, 4, 12)):
+        model = M.TokenLayer.random(width, vocabulary, count, length, seed=seed)
+        for shows in ("logits", "log-probabilities"):
+            make = partial(shown_logits, shows=shows)
+            yield f"TokenLayer {width} {count} {shows}", model, L.TokenLayer(), make
+            yield f"OutputLayer {width} {shows}", model, L.OutputLayer(), make
+        yield f"automatic language model {width}", model, None, shown_logits
+
+
+def shown_logits(model: Any, shows: Any = "logits") -> Any:
+    def answer(ids: Any) -> Any:
+        y = model(ids)
+        return y if shows == "logits" else y - np.logaddexp.reduce(y, axis=1, keepdims=True)
+
+    return us.logit_oracle(answer, model.vocabulary, shows, max_length=model.length)
+
+
+if __name__ == "__main__":
+    for row in rows("--large" in sys.argv):
+        print(row.name, row.ratio, row.meaning, *(f"{k}: {v}" for k, v in row.figures.items()), sep="\n  ")

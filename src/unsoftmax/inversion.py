@@ -17,6 +17,12 @@ _FORMAT_SHOWS = 3
 """Different answers other than 0 that show a number format: by chance one fits float32 in 2^-29 of all cases, and three
 fit nine digits in 1e-18."""
 
+_LOOKED_AT = 64
+"""Numbers of an answer whose digits are looked at: more say the same, and digits are counted one number at a time."""
+
+_FEW_DECIMALS = 1e-8
+"""Rounding error from which on decimals are no digits: a dozen digits of weights near 1/32 are thirteen decimals."""
+
 _MOST_SHOWN = 14
 """Digits that are looked for, one less: float64 holds 15, and rounding of the last one looks like any other."""
 
@@ -181,6 +187,15 @@ def shown_rounding(y: Array) -> tuple[float, float]:
     decimals = next((0.5 * 10.0**-k for k in range(1, _MOST_SHOWN) if _has_decimals(seen, k)), 0.0)
     digits = next((0.5 * 10.0 ** (1 - k) for k in range(1, _MOST_SHOWN) if _has_digits(seen, k)), 0.0)
     return decimals, max(unit if unit > np.finfo(np.float64).eps else 0.0, digits)
+
+
+def shown_unit(y: Array, noise: float) -> float:
+    """Rounding unit that answers of any shape and this absolute noise show: of a short float, or of few digits.
+
+    Small numbers of few decimals have few digits, and are off by no more; many decimals may be many digits.
+    """
+    digits = 0.0 if noise > _FEW_DECIMALS else shown_rounding(y.ravel()[:_LOOKED_AT])[1]
+    return max(rounding_unit(y), digits)
 
 
 _HELD = 1.5 * float(np.finfo(np.float64).eps)

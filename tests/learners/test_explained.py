@@ -236,3 +236,14 @@ def test_weights_that_are_all_zero_in_the_answers_are_refused_in_words() -> None
 
         with pytest.raises(us.errors.NotIdentifiable):
             us.recover(us.oracle(rounded, 6, kind="attention", tolerance=5e-4), us.learners.LowRank(), seed=seed)
+
+
+def test_digits_that_look_like_decimals_keep_the_stated_error() -> None:
+    target = us.models.SingleHead.random(6, norm=2.0, seed=5002)
+
+    def printed(numbers):
+        return np.vectorize(lambda number: float(f"{number:.11e}"))(numbers)
+
+    oracle = us.oracle(lambda X: (printed(target(X)), printed(attention(target, X))), 6, kind="attention")
+    recovery = us.recover(oracle, us.learners.SingleHead(), seed=5002)
+    assert us.models.distance(recovery.model, target) <= stated(recovery) < 1e-6

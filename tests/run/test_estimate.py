@@ -121,3 +121,22 @@ def _short(queries):
     """Three digits."""
     unit = 10 ** max(0, math.floor(math.log10(queries)) - 2)
     return f"{round(queries / unit) * unit:,}"
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+@pytest.mark.parametrize("learner", [us.learners.LowRank(), us.learners.LowRank(rank=2), us.learners.MultiHead()])
+def test_explained_answers_have_both_ends(kind, learner):
+    target = us.models.SingleHead.random(8, rank=2, norm=2.0, seed=1)
+    if isinstance(learner, us.learners.MultiHead):
+        target = us.models.MultiHead.random(8, 2, norm=2.0, seed=1)
+    oracle = us.oracle(target, kind=kind)
+    stated = us.estimate(oracle, learner)
+    assert stated.lower <= us.recover(oracle, learner).usage.billed <= stated.upper
+
+
+@pytest.mark.parametrize("rest", [{}, {"network": 12}, {"norm": "rms", "causal": True}], ids=str)
+def test_stacks_have_both_ends(rest):
+    oracle = us.oracle(us.models.AttentionStack.random(8, 2, 2, 2, seed=1, **rest))
+    stated = us.estimate(oracle, us.learners.AttentionStack())
+    assert stated.lower <= us.recover(oracle, us.learners.AttentionStack()).usage.billed <= stated.upper
+    assert us.estimate(oracle, us.learners.AttentionStack(layers=2, heads=2)).upper <= stated.upper

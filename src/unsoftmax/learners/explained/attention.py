@@ -15,7 +15,7 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, decimal_error, rounding_unit
+from unsoftmax.inversion import Noise, decimal_error, rounding_unit, shown_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -57,10 +57,14 @@ _SLACK = 8.0
 
 @dataclass
 class _Asked:
-    """Everything asked: tokens X (n, N, d), attention (n, H, N), values (n,)."""
+    """Everything asked: tokens X (n, N, d), attention (n, H, N), values (n,).
+
+    `unit` rounds every step of the target's arithmetic, `shown` the numbers that it answers, which may have few digits.
+    """
 
     spec: OracleSpec
     unit: float = 0.0
+    shown: float = 0.0
     noise: float = 0.0
     X: list[Array] = field(default_factory=list)
     alpha: list[Array] = field(default_factory=list)
@@ -73,6 +77,7 @@ class _Asked:
         alpha = answers[:, 1:].reshape(n, -1, N)
         self.unit = max(self.unit, self.spec.eps, rounding_unit(answers[:, 1:]))
         self.noise = max(self.noise, self.spec.tolerance, decimal_error(answers))
+        self.shown = max(self.shown, shown_unit(answers, self.noise))
         if phase != "pilot":
             self.X.append(X)
             self.alpha.append(alpha)
@@ -90,7 +95,7 @@ class _Asked:
             logs = np.log(np.maximum(alpha, 0.0))
             scores = logs[:, :, :-1] - logs[:, :, -1:]
             # Two weights are rounded, and the scores behind them in sums of d terms.
-            error = self.unit * math.sqrt(self.spec.dim) * (2 + np.abs(scores))
+            error = self.unit * math.sqrt(self.spec.dim) * (2 + np.abs(scores)) + 2 * self.shown
             error += self.noise * (1 / alpha[:, :, :-1] + 1 / alpha[:, :, -1:])
         readable = np.isfinite(scores) & np.isfinite(error)
         return np.where(readable, scores, 0.0), np.where(readable, error, np.inf)
@@ -104,8 +109,9 @@ class _Asked:
         longest = max(float(np.linalg.norm(X, axis=2).max()) for X in self.X)
         noise = self.noise + decimal_error(y)
         one = max(self.unit, rounding_unit(y)) * longest * float(np.linalg.norm(v)) * math.sqrt(d) + noise
-        # Decimals of the weights move the pooled tokens as well.
-        one += self.noise * float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max()) * math.sqrt(TOKENS)
+        # Decimals of the weights move the pooled tokens as well, and so do their digits.
+        largest = float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max())
+        one += (self.noise * math.sqrt(TOKENS) + 2 * self.shown) * largest
         misfit = float(np.sqrt(np.mean((A @ v - y) ** 2)))
         if misfit > LOUD * one:
             raise inconsistent("values are not weighted sums of tokens", misfit, LOUD * one, "SingleHead or MultiHead")
@@ -242,7 +248,7 @@ def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float
     if found.size == SATURATED:
         raise no_scores(spec)
     size = float(np.sqrt(np.mean(scores**2))) / found.scale**2
-    wanted = _ROUNDED_SCORES if asked.noise > 0 or asked.unit > _SHORT else _SCORES
+    wanted = _ROUNDED_SCORES if asked.noise > 0 or max(asked.unit, asked.shown) > _SHORT else _SCORES
     return scores.shape[1], length_for(size, wanted, spec), wanted
 
 
@@ -285,5 +291,7 @@ def _outcome(
     claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
     if asked.noise == 0 or len(W) > 1:
         return Outcome(made(v), notes, allows=Allowance(claim))
-    precision = Precision(float(errors[0]), v_error, Noise(asked.noise, asked.unit, measured=True), "measured")
+    precision = Precision(
+        float(errors[0]), v_error, Noise(asked.noise, max(asked.unit, asked.shown), measured=True), "measured"
+    )
     return Outcome(made(v), notes, precision.claims(), Allowance(claim, precision=precision))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, decimal_error, rounding_unit
+from unsoftmax.inversion import Noise, decimal_error, shown_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -182,8 +182,8 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     x *= first_length(spec) / np.linalg.norm(x)
     answer = (yield Probes(x[None, None, :], phase="values"))[0]
     v = answer[1:].copy()
-    unit = max(spec.eps, rounding_unit(answer[1:]))
     noise = spec.tolerance + decimal_error(answer)
+    unit = max(spec.eps, shown_unit(answer[1:], noise))
     size = float(np.linalg.norm(v))
     if size <= noise or size == 0:
         raise NotIdentifiable("the gradient of a one-token answer is v, and it is 0: no query shows W.")

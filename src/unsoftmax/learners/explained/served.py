@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from unsoftmax import theory
 from unsoftmax.learners.core.base import Forecast, Program
-from unsoftmax.learners.core.costs import HEADS
+from unsoftmax.learners.core.costs import HEADS, SEVERAL
 from unsoftmax.learners.explained import attention, gradient
 from unsoftmax.learners.explained.design import PILOTS
 from unsoftmax.models.multi_head import MultiHead
@@ -30,13 +30,16 @@ def single_program(spec: OracleSpec, seed: int) -> Program:
 def low_rank_forecast(spec: OracleSpec, rank: int | None) -> Forecast:
     """A head of rank r, known or not."""
     if spec.kind == "gradient":
+        pilot = 6 * PILOTS + spec.dim // 4
         if rank is None:
-            return Forecast({"values": 1}, extra=None, least_extra=1)
+            return Forecast({"values": 1}, extra=pilot, least_extra=1, ranges={"main": (1, spec.dim)})
         main = theory.gradient_low_rank_queries(spec.dim, rank) - 1
-        return Forecast({"values": 1, "main": main}, extra=None, least_extra=1)
+        return Forecast({"values": 1, "main": main}, extra=pilot, least_extra=1)
     N = attention.tokens_per_sequence(spec)
     if rank is None:
-        return Forecast(extra=None, least_extra=1 + spec.dim)
+        # A column takes all directions, and every column may be new; shorter tokens are asked where weights are 0.
+        most = (spec.dim + PILOTS) * -(-spec.dim // (N - 1))
+        return Forecast(extra=PILOTS, least_extra=1, ranges={"main": (spec.dim, max(most, spec.dim))})
     return Forecast({"main": theory.attention_map_low_rank_queries(spec.dim, rank, N)}, extra=PILOTS, least_extra=1)
 
 
@@ -48,8 +51,11 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
     """Several heads, each of which shows its attention."""
     N = attention.tokens_per_sequence(spec)
     if heads is None:
-        least = theory.attention_map_queries(spec.dim, 1, N)
-        return Forecast(extra=None, least_extra=least, model=MultiHead, heads=(0, HEADS))
+        least, most = (theory.attention_map_queries(spec.dim, H, N) for H in (1, HEADS))
+        ranges = {"main": (least, most)}
+        return Forecast(
+            extra=PILOTS, least_extra=0, ranges=ranges, supposing=SEVERAL, model=MultiHead, heads=(0, HEADS)
+        )
     main = theory.attention_map_queries(spec.dim, heads, N)
     return Forecast({"main": main}, extra=PILOTS, least_extra=1, model=MultiHead, heads=(0, heads))
 
