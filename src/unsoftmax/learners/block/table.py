@@ -18,6 +18,7 @@ from unsoftmax.learners.block.infinity import Infinity, Level
 from unsoftmax.learners.block.quiet import STEP, Quiet, quiet_tokens
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
@@ -121,6 +122,7 @@ def _separated(
         y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
         J.append(((y[1:] - y[0]) @ B).T / (STEP * far.radius))
     found = separate(J[0], J[1], F @ B, keys, None)
-    if found is None or found.residual > LOUD * noise:
-        return None
-    return Table(q, B @ np.linalg.inv(found.rows), pool[keys], found.sums - 1)
+    good = found is not None and found.residual <= LOUD * noise
+    # Whether a draw serves may hang on last digits, and so does the order of its heads.
+    kept = yield from settle_list("table", [B @ np.linalg.inv(found.rows), found.sums] if found and good else [])
+    return Table(q, kept[0], pool[keys], kept[1] - 1) if kept else None

@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
@@ -134,10 +135,12 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
     if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
         return None
     found = separate(J[0], J[1], Y @ B, np.array(keys), whole)
-    if found is None or found.residual > max(1e-9, 300 * scene.noise):
+    good = found is not None and found.residual <= max(1e-9, 300 * scene.noise)
+    # Whether a draw serves may hang on last digits, and so does the order of its heads.
+    kept = yield from settle_list("table", [B @ np.linalg.inv(found.rows), found.sums] if found and good else [])
+    if not kept:
         return None
-    pairs = np.stack([table.cell(*k) for k in keys])
-    return Apart(table.q, table.x, B @ np.linalg.inv(found.rows), pairs, found.sums)
+    return Apart(table.q, table.x, kept[0], np.stack([table.cell(*k) for k in keys]), kept[1])
 
 
 def _changes(scene: Scene, table: _Table, cell: Array, answer: Array, steps: Array, phase: str) -> Asking[Array]:
