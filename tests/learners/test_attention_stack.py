@@ -206,6 +206,34 @@ def test_heads_of_two_layers_that_attend_alike_are_not_taken_for_one() -> None:
             recovered(target)
 
 
+def test_heads_of_one_layer_that_attend_alike_are_one_head_of_higher_rank() -> None:
+    """Such a fit is ill-conditioned, and ends only with equations that are formed anew."""
+    target = stack(9, head_dim=3, seed=301)
+    low, high = target.layers
+    same = {name: getattr(low, name)[[0, 0]] for name in ("K", "Q", "c")}
+    low = us.models.AttentionLayer(O=low.O, V=low.V, constant=low.constant, **same)
+    target = us.models.AttentionStack((low, high), "layer", 1e-5)
+    model = recovered(target).model
+    assert model.heads == (1, 2)
+    X = np.random.default_rng(0).standard_normal((20, 7, 9))
+    np.testing.assert_allclose(model(X), target(X), atol=1e-12)
+
+
+def test_blocks_that_add_attention_and_network_at_once_have_the_same_heads() -> None:
+    """As in GPT-J, without its positions: at infinity a network beside the heads is as one behind them."""
+    f = stack(network=12)
+
+    def parallel(X):
+        for layer, network in zip(f.layers, f.networks, strict=True):
+            seen = f.normalised(X)
+            X = X + f._written(layer, seen, None) + network(seen)
+        return X[:, -1]
+
+    recovery = us.recover(us.oracle(parallel, 8, outputs=8), AttentionStack())
+    assert us.models.distance(recovery.model, f) < 1e-9
+    assert recovery.model.networks == "unknown"
+
+
 @pytest.mark.parametrize("network", [0, 12])
 def test_a_window_longer_than_what_was_asked_is_seen(network) -> None:
     f = stack(network=network, causal=True)

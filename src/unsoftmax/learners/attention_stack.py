@@ -171,7 +171,8 @@ class AttentionStack:
                 return polished
         raise ModelMismatch(
             f"{len(polished.heads)} heads were told apart at each of {_ATTEMPTS} displacements, and none explain all "
-            f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, or its scores are too strong."
+            f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, its scores are too strong, or "
+            "its answers are noisier than declared."
         )
 
     def _behind_norm(self, far: Far, rng: np.random.Generator, seed: int, again: int) -> Asking[tuple[Polished, float]]:

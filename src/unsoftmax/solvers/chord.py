@@ -24,6 +24,9 @@ _SAME = 1e-3
 """Relative change of the misfit below which a step near the solution changed nothing: a shorter one, which is what
 damping makes of it, would change less."""
 
+_STILL = 0.01
+"""Relative change of the misfit by a step with kept equations that says that it has arrived: rounding changes less."""
+
 
 class Curved(Protocol):
     """A least-squares problem in a vector of unknowns."""
@@ -98,8 +101,9 @@ def settle(problem: Curved, x: Array, how: Descent) -> Settled:
             break
         if gain >= _DIGIT:
             gain, x, cost = _kept(problem, x, cost, solve)
-            # With damping at work a direction of little information may still be on its way.
-            if near and how.ended(gain, cost):
+            # With damping at work a direction of little information may still be on its way, and a step to a larger
+            # misfit only says that the equations are too old.
+            if near and abs(gain) < _STILL:
                 break
     return Settled(x, cost, formed)
 

@@ -63,7 +63,8 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
     if full:
         raise NotIdentifiable(
             f"the answers to frozen contexts fill all {far.outputs} outputs and do not fall apart into as many heads: "
-            "the stack has more heads in total than outputs. Ask for an answer with more numbers."
+            "the stack has more heads in total than outputs (ask for an answer with more numbers), or something else "
+            "than softmax attention mixes tokens, such as a gate."
         )
     if not (yield from may_change_places(far, rng)):
         raise ModelMismatch(
@@ -72,7 +73,8 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
         )
     raise ModelMismatch(
         "in frozen contexts the answers do not fall apart into heads: something else than softmax attention mixes "
-        "tokens, two heads attend alike, or the noise of the answers is beyond the declared number format."
+        "tokens, the norms of the layers differ or stand behind them, a window is short, two heads attend alike, or "
+        "the noise of the answers is beyond the declared number format."
     )
 
 

@@ -161,7 +161,8 @@ def polish_deep(
     if fit.residual > far.exact:
         raise ModelMismatch(
             f"{len(first)} heads in {len(layers)} layers were told apart, and a stack of them misses ordinary answers "
-            f"by {fit.residual:.2g} of what is written: something else than attention stands between the layers."
+            f"by {fit.residual:.2g} of what is written: something else than attention stands between the layers, a "
+            "head is too weak to be told apart, or the answers are noisier than declared."
         )
     return Polished(fit.model.heads, fit, parameter_error(fit))
 
