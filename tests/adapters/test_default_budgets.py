@@ -26,6 +26,8 @@ CASES: dict[str, tuple[Any, Any]] = {
     "orthogonal heads": (APART, us.learners.OrthogonalHeads()),
     "heads before a network": (DEEP, us.learners.Transformer(heads=None)),
     "heads before any network": (DEEP, us.learners.AttentionBehind(heads=None)),
+    "another kernel": (us.models.KernelHead.random(6, "softplus", norm=2.0, seed=1), us.learners.KernelHead()),
+    "a stack": (us.models.AttentionStack.random(8, 2, 2, 2, seed=1), us.learners.AttentionStack()),
 }
 
 

@@ -57,11 +57,10 @@ class Unanswered(Exception):
 
     def told(self, url: str, attempts: int, advice: str) -> OracleError:
         """The failure as the user should read it."""
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         if self.absent:
-            return OracleError(
-                f"{url} is not reachable ({attempts} attempts: {self}); start the server or check the url."
-            )
-        return OracleError(f"{url} did not answer in {attempts} attempts ({self}); {advice}.")
+            return OracleError(f"{url} is not reachable ({times}: {self}); start the server or check the url.")
+        return OracleError(f"{url} did not answer in {times} ({self}); {advice}.")
 
 
 _IDLE = 2.0
