@@ -91,6 +91,15 @@ def test_key_offsets_are_told_from_score_matrices(heads: tuple[int, ...]) -> Non
     assert "c[3] by 0.01" in one.sentence
 
 
+def test_key_offsets_of_one_head_in_a_model_of_several() -> None:
+    shipped = us.models.MultiHead(SINGLE.W[None], SINGLE.v[None])
+    c = np.zeros((1, D))
+    c[0, 3] = 0.1
+    result = us.compare(us.oracle(us.models.MultiHead(shipped.W, shipped.v, c=c)), shipped)
+    assert result.verdict == "sparse"
+    assert "c[0, 3] by 0.1" in result.sentence
+
+
 def test_heads_that_write_nothing_or_the_same_are_no_crash() -> None:
     for source in (HEADS.v[0], np.zeros(D)):
         v = np.array(HEADS.v)

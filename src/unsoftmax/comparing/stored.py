@@ -71,7 +71,10 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
 def changed_offsets(state: Evidence) -> Asking[Finding | None]:
     """A verdict if key offsets c of scalar heads, of which the reference may have none, explain the answers."""
     reference, heads = state.plan.noise.reference, state.heads
-    none = np.zeros_like(heads.c if heads.c.shape[0] > 1 else heads.c[0])
+    if "v" not in reference.weights:
+        return None
+    # A model of several heads may hold one: the shape is that of its values.
+    none = np.zeros_like(reference.weights["v"])
     known = replace(reference, weights={"c": none} | reference.weights)
     wanted = math.ceil(_MORE * heads.c.size) + _SPARE - sum(len(X) for X, _, _ in state.samples if X.shape[1] == 2)
     if wanted > _QUERIES:

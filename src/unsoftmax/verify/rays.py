@@ -72,8 +72,10 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     errors = implied(model, lambda m: np.concatenate([_share(m, *part) for part in asked]), gap, rng)
     stated = statements(model, errors, f"{_CHECKS} sequences along fresh directions")
     statement = f"max gap over {_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
-    # Rounding is relative to the answer where that is larger than the network's own along the ray.
-    worst = float((np.abs(gap) / np.maximum(np.abs(shares), 1.0)).max())
+    # Rounding is relative to the answer where that is larger than the network's own along the ray, and to the terms of
+    # a score where that is strong: a right W had been refused for the last digits of scores of thirty.
+    sizes = np.concatenate([_strength(model, tokens) for tokens, _ in asked])
+    worst = float((np.abs(gap) / np.maximum(np.maximum(np.abs(shares), sizes), 1.0)).max())
     return Checked((Claim("fresh rays", bound, worst, statement=statement),), stated)
 
 
@@ -85,6 +87,12 @@ def _share(model: Model, tokens: Array, multiples: Array) -> Array:
     assert isinstance(model, AttentionBehind)
     scores = (tokens @ model.key_directions(tokens[:, -1])[0][:, :, None])[:, :, 0]
     return np.asarray((attention_weights(scores, None) * multiples).sum(axis=1) ** model.degree)
+
+
+def _strength(model: AttentionBehind, tokens: Array) -> Array:
+    """Root sum of squares (batch,) of the terms that a score adds up over the coordinates, of the strongest token."""
+    terms = tokens * model.key_directions(tokens[:, -1])[0][:, None, :]
+    return np.asarray(np.linalg.norm(terms, axis=2).max(axis=1))
 
 
 def _shares(parts: int) -> list[int]:
