@@ -62,10 +62,13 @@ class Columns:
 
     def with_column(self, b: Array, c: Array) -> Columns:
         """One column more: c = W b."""
-        u = outside(self.U, c)
+        once = c - self.U @ (self.U.T @ c)
+        u = outside(self.U, once)
         size = np.linalg.norm(u)
-        # A column inside the span (a rank given too large) adds any new direction; W has nothing along it.
-        u = u / size if size > 0 else _any_direction(self.U)
+        # A column inside the span (a rank given too large) adds any new direction; W has nothing along it. So does one
+        # whose rest shrinks again: that was rounding inside the span, and what is left of it is not orthogonal.
+        new = size > 0.5 * np.linalg.norm(once)
+        u = u / size if new else _any_direction(self.U)
         return Columns(self.order, np.vstack([self.B, b]), np.column_stack([self.C, c]), np.column_stack([self.U, u]))
 
 
