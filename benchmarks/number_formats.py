@@ -121,6 +121,12 @@ def errors_and_bounds(recovery: us.Recovery, truth: Any) -> dict[str, tuple[floa
     return {name: (off(recovery.model, truth, name), claims[name]) for name in names if name in claims}
 
 
+def worst_of_stated(recovery: us.Recovery, truth: Any) -> float:
+    """Largest true error beside its bound, over everything that is stated about parameters."""
+    stated = errors_and_bounds(recovery, truth).values()
+    return max((error / max(bound, 1e-300) for error, bound in stated), default=0.0)
+
+
 def outcome(subject: Subject, form: Format, declared: bool, seed: int) -> tuple[str, float]:
     """ "kept", "violated", "nothing stated", "vacuous" or the name of the refusal; and the worst error / bound."""
     truth = subject.truth(subject.target(seed))
@@ -133,7 +139,7 @@ def outcome(subject: Subject, form: Format, declared: bool, seed: int) -> tuple[
     stated = errors_and_bounds(recovery, truth)
     if not stated.keys() - {VALUE_ERROR, NETWORK_RESIDUAL} and hasattr(truth, "W"):
         return "nothing stated", 0.0
-    ratio = max(error / max(bound, 1e-300) for error, bound in stated.values())
+    ratio = worst_of_stated(recovery, truth)
     if any(bound > 1 for name, (_, bound) in stated.items() if name not in (ERROR_OF_W, "stated errors")):
         return "vacuous", ratio
     return ("kept" if ratio <= 1 else "violated"), ratio

@@ -33,8 +33,8 @@ def numbers(model: Any, written: Written, said: dict[str, Any], **rest: Any) -> 
 
 def explained(model: Any, written: Written, said: dict[str, Any], *, kind: Any) -> Any:
     """The number with its gradient or attention weights, all in the format."""
-    explain = EXPLAIN[kind]
-    return us.oracle(lambda X: (written(model(X)), written(explain(model, X))), model.dim, kind=kind, **said)
+    explain, inside = EXPLAIN[kind], getattr(model, "target", model)
+    return us.oracle(lambda X: (written(model(X)), written(explain(inside, X))), model.dim, kind=kind, **said)
 
 
 def ids(model: Any, written: Written, said: dict[str, Any]) -> Any:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 import unsoftmax as us
+from benchmarks.number_formats import worst_of_stated
+from benchmarks.subjects import SUBJECTS, Subject
 from tests.contracts.cases.served_layer import llama
 from tests.contracts.registry import Case, collect, two_heads
 from tests.llamas import attention_of
@@ -30,10 +32,10 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Job:
-    """Something that asks with a ledger: `act` gives a verdict and how far the model is off."""
+    """Something that asks with a ledger: what it asks for a seed, and `act`, a verdict and how far the model is off."""
 
     name: str
-    target: Callable[[], Any]
+    target: Callable[[int], Any]
     oracle: Callable[[Any], Any]
     act: Callable[..., tuple[str, float]]
     error: float = 0.0
@@ -46,7 +48,20 @@ def recovering(case: Case) -> Job:
         found = us.recover(oracle, case.learner, **given)
         return found.status.name, us.models.distance(found.model, target)
 
-    return Job(case.name, case.target, case.oracle, act, case.error)
+    return Job(case.name, lambda seed: case.target(), case.oracle, act, case.error)
+
+
+def drawn(subject: Subject) -> Job:
+    """A learner before a target of its own for every seed; how far off it is, is counted in errors that it states."""
+
+    def act(oracle: Any, target: Any, **given: Any) -> tuple[str, float]:
+        try:
+            found = us.recover(oracle, subject.learner, **given)
+        except us.errors.UnsoftmaxError as refusal:
+            return type(refusal).__name__, 0.0
+        return found.status.name, worst_of_stated(found, subject.truth(target))
+
+    return Job(f"drawn, {subject.name}", subject.target, lambda fn: subject.oracle(fn, np.asarray, {}), act, 1.0)
 
 
 def comparing(name: str, reference: Callable[[], Any], change: Callable[[Any], Any]) -> Job:
@@ -56,7 +71,7 @@ def comparing(name: str, reference: Callable[[], Any], change: Callable[[Any], A
         found = us.compare(oracle, reference(), **given)
         return found.verdict, 0.0
 
-    return Job(name, lambda: change(reference()), us.oracle, act)
+    return Job(name, lambda seed: change(reference()), us.oracle, act)
 
 
 def head() -> Any:
@@ -112,7 +127,7 @@ def behind_a_network(shows: str) -> Job:
         found = us.recover(oracle, us.learners.AttentionLayer(), **given)
         return found.status.name, us.models.distance(found.model, attention_of(target.model))
 
-    return Job(f"LayerBehind-{shows}", lambda: Block(shows), us.oracle, act, 1e-4)
+    return Job(f"LayerBehind-{shows}", lambda seed: Block(shows), us.oracle, act, 1e-4)
 
 
 def layer(name: str, **rest: Any) -> Job:
@@ -142,8 +157,9 @@ BESIDE = [
 
 
 def jobs() -> list[Job]:
-    """Every contract case but one, Theorem B.1, which asks 74,000 sequences on a grid; and what stands beside them."""
-    return [recovering(case) for case in collect() if case.name != "Membership-paper"] + BESIDE
+    """Every contract case but one, Theorem B.1, which asks 74,000 sequences on a grid; others beside; drawn targets."""
+    cases = [recovering(case) for case in collect() if case.name != "Membership-paper"]
+    return [*cases, *BESIDE, *map(drawn, SUBJECTS)]
 
 
 class Interrupted:
@@ -153,6 +169,8 @@ class Interrupted:
         self.target, self.limit, self.received = target, limit, 0
         self.accepts_counts = getattr(target, "accepts_counts", True)
         self.dim, self.outputs = target.dim, getattr(target, "outputs", None)
+        if hasattr(target, "vocabulary"):
+            self.vocabulary, self.length = target.vocabulary, getattr(target, "length", None)
 
     def __call__(self, tokens: Any, counts: Any = None) -> Any:
         if self.limit is not None and self.received + len(tokens) > self.limit:
@@ -187,7 +205,7 @@ def oracle_of(job: Job, target: Any) -> Any:
 
 def begin(job: Job, seed: int, place: Path) -> None:
     """Part of a run; the target is kept too."""
-    target = keep(job.target(), place)
+    target = keep(job.target(seed), place)
     # With a ledger too, which answers what is asked twice: what is paid again must not hide behind it.
     counting = Interrupted(target)
     verdict, _ = job.act(oracle_of(job, counting), target, seed=seed, ledger=place.with_suffix(".whole.db"))
