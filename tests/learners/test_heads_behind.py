@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.learners.behind import rows
+from unsoftmax.learners.behind.far import Far
 from unsoftmax.models import HeadsBehind, MultiHeadTransformer
 
 
@@ -130,3 +132,27 @@ def test_equal_heads_are_one_and_proportional_or_flat_ones_are_told_before_the_n
         with pytest.raises(us.errors.ModelMismatch, match=words) as error:
             us.recover(us.oracle(other), us.learners.Transformer(heads=None), seed=1)
         assert error.value.recovery.usage.billed < 3 * (2 * 6 * 6 + 2 * 6 * 10)
+
+
+def read_rows(far: Far, w: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The rows Z (d, d) for the first head, before a network that answers the length of what it gets."""
+    asking = rows._rows(far, 30 * rng.standard_normal(w.shape[1]), w, 0, rng)
+    try:
+        probes = next(asking)
+        while True:
+            probes = asking.send(np.linalg.norm(probes.tokens[:, 0], axis=1))
+    except StopIteration as done:
+        return done.value[0]
+
+
+@pytest.mark.parametrize(("d", "H"), [(5, 2), (8, 3)])
+def test_rows_are_told_apart_in_every_draw(d: int, H: int) -> None:
+    """Rows whose scores fell unhappily had cost up to three digits of W, in one draw of a thousand."""
+    far = Far(us.oracle(lambda X: X[:, 0, 0], d).spec, 2.0**50, 1, 1e-16, 1.0)
+    conditions = []
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        w = np.linalg.qr(rng.standard_normal((d, H)))[0].T * rng.uniform(0.5, 2.0, (H, 1))
+        Z = read_rows(far, w, rng)
+        conditions.append(np.linalg.cond(Z / np.linalg.norm(Z, axis=1, keepdims=True)))
+    assert max(conditions) <= 20 * np.median(conditions)
