@@ -9,8 +9,7 @@ import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row, Timed, seconds_of
-from unsoftmax.solvers.nuclear_norm import nuclear_norm
-from unsoftmax.solvers.rank_one import RankOne
+from unsoftmax.solvers.rank_one import RankOne, nuclear_norm
 
 
 def rows(large: bool) -> Iterator[Row]:

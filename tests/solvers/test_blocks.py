@@ -7,8 +7,7 @@ import pytest
 
 from tests.learners.noisy import gaussian_head
 from unsoftmax.probes.norm_budget import turned_pairs
-from unsoftmax.solvers.block_errors import deviation_at_most, spread
-from unsoftmax.solvers.blocks import SHARED, Blocks, Linearised, Singles, fit
+from unsoftmax.solvers.blocks import SHARED, Blocks, Linearised, Singles, deviation_at_most, fit, spread
 
 
 def answered(dim, blocks, seed, noise=0.0, constant=0.0, away=0.0):

@@ -10,10 +10,9 @@ from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.mixing_newton import refine
 from unsoftmax.solvers.mixture import split_values
-from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.pencil import annihilators, find_clusters
 from unsoftmax.solvers.projective import scales_of_points
-from unsoftmax.solvers.subspace import column_range, support
+from unsoftmax.solvers.subspace import column_range, solve_orthogonal, support
 
 
 @pytest.mark.parametrize("noise", [1e-16, 1e-7])

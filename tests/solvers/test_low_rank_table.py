@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.low_rank_table import completed, pivots, visible_rank
+from unsoftmax.solvers.cross import completed, pivots, visible_rank
 
 
 @settings(max_examples=30, deadline=None)

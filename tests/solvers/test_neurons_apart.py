@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.solvers.test_stack_newton import OUT, D, T, heads
-from unsoftmax.solvers.activations import ACTIVATIONS
-from unsoftmax.solvers.neurons_apart import Neurons, count_terms, fit_neurons, rank_one_terms
+from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons, count_terms, fit_neurons, rank_one_terms
 from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unsoftmax.solvers.paths import all_paths, heads_of, picked, same_set
+from unsoftmax.solvers.plain_stack import all_paths, heads_of, picked, same_set
 
 
 def matrices(sizes, d=12, seed=0):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unsoftmax.solvers.alternating import alternating
-from unsoftmax.solvers.nuclear_norm import nuclear_norm
-from unsoftmax.solvers.rank_one import RankOne, balanced, gauss_newton, residual
+from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, gauss_newton, nuclear_norm, residual
 
 
 def instance(d: int, r: int, per_unknown: float, seed: int):

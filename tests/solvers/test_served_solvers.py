@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.solvers.capped import cap_of, unbent, uncapped
-from unsoftmax.solvers.equal_groups import equal_groups
 from unsoftmax.solvers.normed_features import Normed, fit_normed
+from unsoftmax.solvers.pencil import equal_groups
 
 
 @given(cap=st.floats(2, 60), seed=st.integers(0, 50))

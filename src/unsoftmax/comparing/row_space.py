@@ -14,8 +14,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.output.prompts import random_prompts
-from unsoftmax.learners.output.reading import are_log_probabilities, centre, read
+from unsoftmax.learners.output.reading import are_log_probabilities, centre, random_prompts, read
 from unsoftmax.learners.output.width import BLOCK
 from unsoftmax.models.base import Array
 from unsoftmax.models.output_layer import OutputLayer

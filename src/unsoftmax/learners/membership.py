@@ -29,15 +29,17 @@ from unsoftmax.learners.labels.asking import (
 from unsoftmax.learners.labels.consistency import refuse_fixed_flips, refuse_wrong_labels
 from unsoftmax.learners.labels.cross import cross_of_any_rank, cross_of_rank, sparing_rounds
 from unsoftmax.learners.labels.entries import (
+    VALUE_SHARE,
     Entries,
     bracket,
+    hidden_below,
     narrow,
     narrow_until_met,
+    visible_size,
 )
 from unsoftmax.learners.labels.flips import Heads
 from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
-from unsoftmax.learners.labels.size import VALUE_SHARE, hidden_below, visible_size
 from unsoftmax.learners.labels.values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead

@@ -21,9 +21,8 @@ from unsoftmax.learners.explained.heads import Unparted, heads
 from unsoftmax.learners.explained.served import gradient_heads_forecast, heads_forecast
 from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
 from unsoftmax.learners.heads.circle import Entangled
-from unsoftmax.learners.heads.ground import Ground, Silent, read_ground
+from unsoftmax.learners.heads.ground import Ground, Silent, read_ground, require_no_order
 from unsoftmax.learners.heads.lifted import Lift, with_offsets
-from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
 from unsoftmax.learners.heads.records import Records

@@ -16,9 +16,8 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.output.likeliest import FIRST, MOST, from_tops
 from unsoftmax.learners.output.reading import Table, centre
-from unsoftmax.learners.output.width import BLOCK, ROW_SPACE, Width, grow
+from unsoftmax.learners.output.width import BLOCK, FIRST, MOST, ROW_SPACE, Width, from_tops, grow
 from unsoftmax.models.output_layer import OutputLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim

@@ -1,5 +1,7 @@
 """One-layer Transformers: the network on one-token queries, W by rays or by the paper's odd part (Section 4.1).
 
+What reaches the network behind attention: is there a residual, and does the network have biases?
+
 Theory: docs/theory/transformer.md, "Section 4.1", statement.
 """
 
@@ -13,7 +15,6 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
 from unsoftmax.learners.behind.bounded import read_bounded
-from unsoftmax.learners.behind.ffn_input import Wiring, read_wiring
 from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.split import split_network
@@ -31,6 +32,7 @@ from unsoftmax.learners.core.costs import (
     scores_range,
     widest,
 )
+from unsoftmax.learners.core.noise import FELT
 from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
 from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
@@ -38,8 +40,8 @@ from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.models.transformer import Transformer as Model
-from unsoftmax.probes.base import Array
-from unsoftmax.probes.scales import require_pairs
+from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import on_grid, power_of_two, require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
@@ -48,6 +50,22 @@ _CANCELS = 1e-9
 
 _SPLIT = 1e-7
 """Relative error of the answers that dividing A among several heads leaves."""
+
+_VECTORS = 3
+"""Random vectors at which the wirings are compared; all of them must agree, so that a coincidence at one decides
+nothing."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """residual: x_N is added to the attention output; bias: the network is not homogeneous."""
+
+    residual: bool
+    bias: bool
+
+    def __str__(self) -> str:
+        found = [name for name, there in (("a residual", self.residual), ("biases", self.bias)) if there]
+        return " and ".join(found) or "neither biases nor residual"
 
 
 @dataclass(frozen=True)
@@ -184,3 +202,29 @@ class Transformer:
 
 def _joined(W: Array, g: ReluNetwork, residual: bool) -> Model:
     return Model(W, g.A, g.w_o, g.b, g.b_o, g.lin, residual)
+
+
+def read_wiring(spec: OracleSpec, rng: np.random.Generator) -> Asking[Wiring]:
+    """Ten queries: [x], which gives g(x) or g(2x), beside [2x ; 0] and [4x ; 0], which give g(x) and g(2x) anyhow."""
+    length = power_of_two(min(np.sqrt(spec.dim), spec.domain.norm_limit / 8))
+    x = rng.standard_normal((_VECTORS, spec.dim))
+    x = on_grid(x / np.linalg.norm(x, axis=1, keepdims=True), 2.0, spec.dtype) * length
+    alone = yield Probes(x[:, None, :], phase="pilot")
+    rows = np.concatenate([2 * x, 4 * x, np.zeros((1, spec.dim))])
+    y = yield Probes(np.stack([rows, np.zeros_like(rows)], axis=1), phase="pilot")
+    once, twice, origin = y[:_VECTORS], y[_VECTORS:-1], float(y[-1])
+    size = float(np.sqrt(np.mean(y**2)))
+    noise = FELT * spec.eps * size + 4 * spec.tolerance
+
+    def same(a: Array, b: Array) -> bool:
+        return bool(np.abs(a - b).max() <= noise)
+
+    bias = abs(origin) > noise or not same(twice, 2 * once)
+    if same(alone, once):
+        return Wiring(False, bias)
+    if same(alone, twice):
+        return Wiring(True, bias)
+    raise ModelMismatch(
+        "a single token x answers neither as attention on it alone would, g(x), nor with x added once more, g(2x): "
+        "the target transforms tokens before or after attention. AttentionBehind reads W all the same."
+    )

@@ -1,1 +1,1 @@
-"""SOLVE, pure: arrays in, arrays out; one solver per file."""
+"""SOLVE, pure: arrays in, arrays out; one problem per file."""

@@ -6,6 +6,8 @@ as that of truncated digits does: answer = c + e sign(f) + f. Sequences are aske
 that c can be told from everything else, and at many sizes of f, so that e can. Answers of exactly 0 are left out: a
 service may swallow small ones.
 
+What noise leaves in a least squares fit of many answers: how far v and W may be off, and how large the noise is.
+
 Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
 """
 
@@ -16,16 +18,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, gammaincinv
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.gauss_newton import STEPS
+from unsoftmax.solvers.gauss_newton import STEPS, conjugate_gradients
 
 SHARED = 2
 """Unknowns beside v and W: the errors that all answers share."""
 
 _ENOUGH = 1e-6
 """Least squares end where a step gains this share of one answer's variance: it is then a thousandth of the error."""
+
+_RARELY = 1e-4
+"""Probability with which a stated quantile is exceeded."""
+
+_DENSE = 300
+"""Unknowns up to which the law of the error is computed from all singular values (d <= 16); it is drawn beyond."""
+
+_DRAWS = 48
+"""Draws of the error where its law is not computed: their mean square is right to about a tenth of its root, 1 / sqrt(2
+* 48)."""
+
+_USED_BLOCKS = 16
+"""Random designs that stand for all, so that memory does not grow with the records; each has many rows, and their mean
+is right to a tenth or better."""
+
+_NONLINEAR = 1.05
+"""What is beyond first order in an error, of which the bound is the once-in-10^4 quantile."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What errors of deviation 1 in the answers leave in W and in v: quantiles of ||W^ - W||_F and of ||v^ - v||."""
+
+    W: float
+    v: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +98,7 @@ def fit(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Fit:
     damping = 0.0
     for _ in range(STEPS):
         gradient = now.adjoint(now.residuals)
-        step = conjugate_gradients(now, gradient, damping)
+        step = solved(now, gradient, damping)
         gain = float(gradient @ step)
         trial = now.moved(step)
         if trial.squares > now.squares:
@@ -164,7 +191,8 @@ class Linearised:
         zeros = np.zeros((len(self.singles.y), self.W.size))
         rows = [np.column_stack([self.singles.sign, self.away[0], self.singles.X, zeros])]
         for batch, alpha, weight, away in zip(self.batches, self.alpha, self.weight, self.away[1:], strict=True):
-            x1, x2 = (np.broadcast_to(x, (*alpha.shape, len(self.v))) for x in _paired(batch))
+            pair = batch.X1[:, :, None, :], batch.X2[:, None, :, :]
+            x1, x2 = (np.broadcast_to(x, (*alpha.shape, len(self.v))) for x in pair)
             mixed = alpha[..., None] * x1 + (1 - alpha[..., None]) * x2
             outer = weight[..., None, None] * (x1 - x2)[..., :, None] * x2[..., None, :]
             n = alpha.size
@@ -193,11 +221,7 @@ def base_and_span(batch: Blocks, v: Array) -> tuple[Array, Array]:
     return base, (batch.X1 @ v)[:, :, None] - base
 
 
-def _paired(batch: Blocks) -> tuple[Array, Array]:
-    return batch.X1[:, :, None, :], batch.X2[:, None, :, :]
-
-
-def conjugate_gradients(at: Linearised, g: Array, damping: float, exact: float = 1e-9) -> Array:
+def solved(at: Linearised, g: Array, damping: float, exact: float = 1e-9) -> Array:
     """(J'J + damping D) x = g in the units D in which a typical v and W weigh the same."""
     d = len(at.v)
     scale = np.ones_like(g)
@@ -210,15 +234,64 @@ def conjugate_gradients(at: Linearised, g: Array, damping: float, exact: float =
     )
     longest = max(float((b.X1**2).sum(axis=2).max()) for b in at.batches)
     scale[SHARED + d :] = d / math.sqrt(max(moved * longest, 1e-300))
-    x, r = np.zeros_like(g), g * scale
-    p, square = r, float(r @ r)
-    goal = exact**2 * square
-    for _ in range(4 * len(g) if len(g) < 100 else 400):
-        if square <= goal:
-            break
-        Hp = scale * at.adjoint(at.apply(scale * p)) + damping * p
-        length = square / float(p @ Hp)
-        x, r = x + length * p, r - length * Hp
-        before, square = square, float(r @ r)
-        p = r + square / before * p
-    return scale * x
+    most = 4 * len(g) if len(g) < 100 else 400
+
+    def product(p: Array) -> Array:
+        return np.asarray(scale * at.adjoint(at.apply(scale * p)) + damping * p)
+
+    return scale * conjugate_gradients(product, g * scale, lambda r: r, most, exact)[0]
+
+
+def spread(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> Spread:
+    """Quantiles once exceeded in 10^4, from some of the designs standing for all."""
+    d = len(v)
+    total = sum(len(batch.y) for batch in batches)
+    step = max(1, total // max(_USED_BLOCKS, math.ceil(3 * _DENSE / (d * d + d)) if d < 8 else 0))
+    thin = [batch.thinned(step) for batch in batches]
+    kept = sum(len(batch.y) for batch in thin)
+    few = Singles(singles.X[::step], singles.sign[::step], singles.y[::step])
+    scale = math.sqrt(kept / total)
+    now = Linearised(few, thin, np.zeros(SHARED), v, W)
+    if d * d + d + SHARED <= _DENSE:
+        rows = now.rows()
+        # The smallest singular value of a direction nobody probed is rounding: its error is without bound.
+        _, s, V = np.linalg.svd(rows, full_matrices=False)
+        if not s[-1] > 1e-13 * s[0]:
+            return Spread(math.inf, math.inf)
+        root = V.T / s
+        of_v = np.linalg.svd(root[SHARED : SHARED + d], compute_uv=False) ** 2
+        of_W = np.linalg.svd(root[SHARED + d :], compute_uv=False) ** 2
+        return Spread(_NONLINEAR * scale * _quantile(of_W), _NONLINEAR * scale * _quantile(of_v))
+    rng = np.random.default_rng(0)
+    draws = []
+    for _ in range(_DRAWS):
+        noise = [rng.standard_normal(r.shape) for r in now.residuals]
+        draws.append(solved(now, now.adjoint(noise), 0.0, exact=1e-3))
+    errors = np.array(draws)
+    return Spread(
+        _NONLINEAR * scale * _drawn_quantile((errors[:, SHARED + d :] ** 2).sum(axis=1)),
+        _NONLINEAR * scale * _drawn_quantile((errors[:, SHARED : SHARED + d] ** 2).sum(axis=1)),
+    )
+
+
+def _quantile(weights: Array) -> float:
+    """Root of the quantile of sum_i weights_i z_i^2: the law a + b chi^2_h of the same mean, variance and skewness."""
+    first, second, third = (float((weights**k).sum()) for k in (1, 2, 3))
+    if third == 0:
+        return 0.0
+    h = second**3 / third**2
+    return math.sqrt(first + third / second * (2 * float(gammaincinv(h / 2, 1 - _RARELY)) - h))
+
+
+def _drawn_quantile(squares: Array) -> float:
+    mean = float(squares.mean())
+    if mean == 0:
+        return 0.0
+    # Of a few draws the number of effective squares is known to about a quarter.
+    effective = max(1.0, 0.75 * 2 * mean**2 / float(squares.var(ddof=1)))
+    return math.sqrt(mean * 2 * float(gammaincinv(effective / 2, 1 - _RARELY)) / effective)
+
+
+def deviation_at_most(deviation: float, freedom: float) -> float:
+    """What the true deviation rarely exceeds, if it was estimated from `freedom` independent residuals."""
+    return deviation * math.sqrt(freedom / (2 * float(gammaincinv(freedom / 2, _RARELY))))

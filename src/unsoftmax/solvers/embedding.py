@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.cross import NO_DIRECTION
-from unsoftmax.solvers.low_rank_table import pivot_rows
+from unsoftmax.solvers.cross import NO_DIRECTION, pivot_rows
 
 _ROOM = 64.0
 """How far beyond the stated errors a fit may lie before the embeddings are said not to explain the scores."""

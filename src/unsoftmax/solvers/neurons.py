@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cells import CellNetwork
-from unsoftmax.solvers.low_rank_table import pivot_rows
+from unsoftmax.solvers.cross import pivot_rows
 
 _SIGMAS = 20.0
 """Distance of two kinks, in deviations of the less certain, below which they are one neuron, and size of a sum below

@@ -4,18 +4,21 @@ The Jacobians span the m terms. An element of the span with coefficients c has r
 0: linear in cc', so the terms span the solutions and two random elements of that space have the c_i as their common
 eigenvectors, as heads do. s_ik = a factor times act'(scale w_i.q_k + b_i) then gives each neuron by itself.
 
+Smooth activations of feed-forward networks and their derivatives, for fits.
+
 Theory: docs/theory/stacks.md, "The networks between the heads".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import expit, ndtr
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.activations import ACTIVATIONS
 from unsoftmax.solvers.head_separation import eigenvectors
 
 _MINORS = 3
@@ -35,6 +38,22 @@ _OFFSETS = np.linspace(-3.0, 3.0, 13)
 
 _STARTS = 6
 """Of those the best few are refined: the nearest is not always in the right valley."""
+
+
+def _gelu_slope(x: Array) -> Array:
+    return np.asarray(ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi))
+
+
+def _silu_slope(x: Array) -> Array:
+    s = expit(x)
+    return np.asarray(s * (1 + x * (1 - s)))
+
+
+ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "gelu": (lambda x: np.asarray(x * ndtr(x)), _gelu_slope),
+    "silu": (lambda x: np.asarray(x * expit(x)), _silu_slope),
+}
+"""Name -> activation and its derivative. Slopes of a ReLU are 0 or 1 and tell no scale: it is not among them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.low_rank_table import pivot_rows
+from unsoftmax.solvers.cross import pivot_rows
 
 _DRAWS = 6
 """Random sets of tokens of which the best conditioned is taken; they cost arithmetic and no queries."""

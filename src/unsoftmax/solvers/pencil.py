@@ -1,5 +1,7 @@
 """Heads as eigenvalues: J = sum_h sigma_h P_h + rank H against P = sum_h P_h has one cluster of them per head.
 
+Eigenvalues that come in groups of equal size: how many, and where.
+
 Theory: docs/theory/attention-layer.md, "LayerNorm before".
 """
 
@@ -13,8 +15,21 @@ from unsoftmax.probes.base import Array
 
 _SMALLEST_CLUSTER = 2
 """A single eigenvalue is no cluster: it says nothing about where the next one begins."""
+
 _RIVAL = 2.0
 """A group left out may come this much closer in width than heads in distance."""
+
+_WIDTH = 1e-14
+"""Least width of a group: rounding of eigenvalues between 0 and 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class EqualGroups:
+    """Groups of `size` neighbours at `centres`; contrast: smallest gap between two over the widest group."""
+
+    size: int
+    centres: Array
+    contrast: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +111,15 @@ def left_null(M: Array, count: int, *, precise: bool = False) -> Array:
     if precise:
         return np.asarray(np.linalg.svd(M)[0][:, ::-1][:, :count])
     return np.asarray(np.linalg.eigh(M @ M.T)[1][:, :count])
+
+
+def equal_groups(values: Array) -> EqualGroups | None:
+    """The clearest split of n values into equal groups of two and more; None if n allows no split into several."""
+    x, best = np.sort(values.real), None
+    for size in (k for k in range(2, len(x)) if len(x) % k == 0):
+        groups = x.reshape(-1, size)
+        width = float((groups[:, -1] - groups[:, 0]).max()) + _WIDTH
+        contrast = float((groups[1:, 0] - groups[:-1, -1]).min()) / width
+        if best is None or contrast > best.contrast:
+            best = EqualGroups(size, groups.mean(axis=1), contrast)
+    return best

@@ -1,10 +1,15 @@
 """The map W -> (a_k'W b_k)_k of rank-one measurements, applied as products of A (m, d) and B (m, d).
 
+SOLVE: rank-one measurements of a matrix of known rank by alternating least squares on its factors.
+
+SOLVE: the matrix of least nuclear norm with given rank-one measurements (the program of Theorem 5.1).
+
 Theory: docs/theory/low-rank.md, "Random probes".
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +18,50 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 from unsoftmax.probes.base import Array
+
+_NEAR = 0.03
+"""Misfit at which Gauss-Newton takes over from alternation."""
+
+_PATIENCE = 10
+"""Iterations in a row without progress before the rest is left to Gauss-Newton."""
+
+_NO_WEIGHT = 1e-6
+"""Singular values below this share of the largest carry nothing: the rank given was too large."""
+
+_RELAXATION = 1.7
+"""Over-relaxation of the Douglas-Rachford step, which converges for every value between 0 and 2: near 2 it is faster
+where it converges linearly, and 2 itself is not safe."""
+
+_SHRINK = 0.18
+"""Step of the proximal map relative to ||W||_F: near the singular values of the low ranks this program is for."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeastNuclearNorm:
+    """W = U diag(s) V' with rank = len(s); `gap` bounds how far its nuclear norm is from the least possible one.
+
+    `moved` is the last step relative to ||W||; `converged` says it fell below the tolerance.
+    """
+
+    U: Array
+    s: Array
+    V: Array
+    W: Array
+    gap: float
+    moved: float
+    iterations: int
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """W = K Q' (d, r each); `residual` is the relative misfit of the measurements it was fitted to."""
+
+    K: Array
+    Q: Array
+    residual: float
+    iterations: int
+    converged: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +145,93 @@ def residual(measurements: RankOne, t: Array, K: Array, Q: Array) -> float:
     gap = np.einsum("kr,kr->k", measurements.A @ K, measurements.B @ Q) - t
     size = float(np.linalg.norm(t))
     return float(np.linalg.norm(gap)) / size if size else float(np.linalg.norm(gap))
+
+
+def alternating(
+    measurements: RankOne, t: Array, rank: int, *, tolerance: float = 1e-12, max_iterations: int = 300
+) -> Factored:
+    """Fit a_k'K Q'b_k = t_k: spectral start, K and Q in turn by least squares, Gauss and Newton at the end.
+
+    `converged` says that the misfit fell to `tolerance`; where it did not, the fit is a local minimum, the rank too
+    small, or the measurements too noisy for the tolerance asked.
+    """
+    left, s, right = np.linalg.svd(measurements.adjoint(t) / len(measurements))
+    K, Q = left[:, :rank] * np.sqrt(s[:rank]), right[:rank].T * np.sqrt(s[:rank])
+    swapped = RankOne(measurements.B, measurements.A)
+    misfit, iterations, stalled = residual(measurements, t, K, Q), 0, 0
+    while misfit > _NEAR and stalled < _PATIENCE and iterations < max_iterations:
+        K, Q = balanced(K, Q)
+        K = solve_left(measurements, t, K, Q)
+        Q = solve_left(swapped, t, Q, K)
+        before, misfit = misfit, residual(measurements, t, K, Q)
+        stalled = stalled + 1 if misfit > 0.999 * before else 0
+        iterations += 1
+    K, Q, misfit, steps = polished(measurements, t, K, Q, tolerance)
+    iterations += steps
+    small = _trimmed(K, Q)
+    if 0 < small[0].shape[1] < rank:
+        # A rank given too large leaves directions of no weight, along which Gauss-Newton creeps.
+        trimmed = polished(measurements, t, *small, tolerance)
+        if trimmed[2] <= misfit:
+            K, Q, misfit, steps = trimmed
+            iterations += steps
+    return Factored(*balanced(K, Q), misfit, iterations, misfit <= tolerance)
+
+
+def _trimmed(K: Array, Q: Array) -> tuple[Array, Array]:
+    K, Q = balanced(K, Q)
+    s = np.einsum("ir,ir->r", K, K)
+    keep = s > _NO_WEIGHT * s.max(initial=0.0)
+    return K[:, keep], Q[:, keep]
+
+
+def polished(
+    measurements: RankOne, t: Array, K: Array, Q: Array, tolerance: float, max_steps: int = 12
+) -> tuple[Array, Array, float, int]:
+    """Gauss-Newton steps while they help: K, Q, the misfit and the number of steps."""
+    best = (K, Q, residual(measurements, t, K, Q))
+    for step in range(max_steps):
+        if best[2] <= tolerance:
+            return *best, step
+        K, Q = gauss_newton(measurements, t, *balanced(best[0], best[1]))
+        misfit = residual(measurements, t, K, Q)
+        if misfit >= best[2]:
+            return *best, step
+        best = (K, Q, misfit)
+    return *best, max_steps
+
+
+def nuclear_norm(
+    measurements: RankOne, t: Array, *, tolerance: float = 1e-10, max_iterations: int = 2000
+) -> LeastNuclearNorm:
+    """min ||W||_* subject to a_k'W b_k = t_k, by Douglas-Rachford splitting with over-relaxation.
+
+    One iteration is an exact projection onto the measurements (a Cholesky factor of their m x m Gram matrix, computed
+    once) and one singular value shrinkage. Linear convergence where the solution is unique and low rank.
+    """
+    d = measurements.dim
+    Y, _ = measurements.nearest(np.zeros((d, d)), t)
+    # ||W||_F seen through random measurements: E (a'Wb)^2 = |a|^2 |b|^2 ||W||_F^2 / d^2.
+    weight = np.linalg.norm(measurements.A, axis=1) * np.linalg.norm(measurements.B, axis=1)
+    size = float(np.linalg.norm(t) / np.linalg.norm(weight)) * d
+    step = _SHRINK * size
+    iteration, moved = 0, math.inf
+    while moved > tolerance and iteration < max_iterations:
+        iteration += 1
+        X, y = measurements.nearest(Y, t)
+        U, s, V = np.linalg.svd(2 * X - Y, full_matrices=False)
+        rank = int(np.sum(s > step))
+        U, s, V = U[:, :rank], s[:rank] - step, V[:rank].T
+        Z = (U * s) @ V.T
+        Y += _RELAXATION * (Z - X)
+        moved = float(np.linalg.norm(Z - X)) / (float(np.linalg.norm(X)) or 1.0)
+    gap = _gap(measurements, t, X, y / step if step else y)
+    return LeastNuclearNorm(U, s, V, X, gap, moved, iteration, moved <= tolerance)
+
+
+def _gap(measurements: RankOne, t: Array, X: Array, y: Array) -> float:
+    """Relative duality gap: -t'y over the spectral norm of adjoint(y) is a lower bound on every feasible ||W||_*."""
+    norm = float(np.linalg.norm(X, "nuc"))
+    slope = float(np.linalg.norm(measurements.adjoint(y), 2))
+    bound = abs(float(t @ y)) / max(slope, 1.0)
+    return (norm - bound) / norm if norm else 0.0

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.activations import ACTIVATIONS
-from unsoftmax.solvers.neurons_apart import Neurons
+from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons
 from unsoftmax.solvers.stack_heads import AtWork, Contexts, Heads, at_work
 
 

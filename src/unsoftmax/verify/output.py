@@ -10,9 +10,8 @@ import math
 import numpy as np
 
 from unsoftmax.learners.core.base import Allowance, Asking
-from unsoftmax.learners.output.likeliest import common_block
-from unsoftmax.learners.output.prompts import random_prompts
-from unsoftmax.learners.output.reading import centre, read
+from unsoftmax.learners.output.reading import centre, random_prompts, read
+from unsoftmax.learners.output.width import common_block
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim

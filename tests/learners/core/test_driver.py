@@ -3,8 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import driven, together
 from unsoftmax.learners.core.reductions import odd_part, reduced
 from unsoftmax.probes.base import LazyProbes, Probes
 

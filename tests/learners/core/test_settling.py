@@ -5,7 +5,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.learners.core.base import Settled
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.reductions import rescaled
 from unsoftmax.learners.core.settling import begun, settle, settle_list
 from unsoftmax.oracles import Ledger, MemoryStore, Stack

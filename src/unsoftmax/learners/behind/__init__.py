@@ -3,7 +3,6 @@
 infinity   how the network behaves at infinity: its degree of homogeneity, and rows at which it is large
 rays       W of one head, one query for each of its degrees of freedom
 bounded    W behind a known network where tokens are bounded
-ffn_input  what reaches the network: is there a residual, and does it have biases
 far        several heads: the pair query along rays, and what two numbers of copies tell about the only head that is on
 corner     where all heads are off nothing answers; its faces are the heads, one after the other
 rows       every W_h with the other heads held off

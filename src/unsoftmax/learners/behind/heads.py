@@ -12,7 +12,7 @@ from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, fi
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.rows import read_matrix
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import together
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 

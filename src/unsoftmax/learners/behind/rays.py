@@ -14,13 +14,20 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, SCALING, Repair, Steps, find_scale, until_readable
-from unsoftmax.learners.heads.isolation import TYPICAL_LOGIT
+from unsoftmax.learners.core.readable import (
+    INVISIBLE,
+    SATURATED,
+    SCALING,
+    TYPICAL_LOGIT,
+    Repair,
+    Steps,
+    find_scale,
+    until_readable,
+)
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import RayPairs
 from unsoftmax.probes.scales import on_grid, power_of_two
-from unsoftmax.solvers.cross import negligible
-from unsoftmax.solvers.low_rank_table import completed, pivot_rows, pivots, visible_rank
+from unsoftmax.solvers.cross import completed, negligible, pivot_rows, pivots, visible_rank
 from unsoftmax.spec import OracleSpec
 
 REPAIR = Repair(readable=5.0, telling=9.0)

@@ -17,12 +17,12 @@ from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.solvers.low_rank_table import pivot_rows
+from unsoftmax.solvers.cross import pivot_rows
 
 _SPARE_REGIONS = 1.05
 """Linear regions read, over the m + 1 unknowns of a network of m neurons: the twentieth to spare checks the

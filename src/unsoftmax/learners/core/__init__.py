@@ -4,9 +4,8 @@ base         what a learner, a program, an outcome and a forecast are
 costs        what steps that depend on the target take, at least and at most
 acceptance   what a learner takes: answers as its class declares, hyper-parameters as annotated
 reductions   the paper's reductions: functions from program to program
-driver       the one way to run a program inside another
+driver       the one way to run a program inside another, and several as one
 settling     what designs follow from stays the same when a run is resumed elsewhere
-lockstep     several programs as one, their rounds merged
 noise        how noisy is the oracle: a measurement before anything is read off an answer
 links        programs behind an output link that cannot show every f
 readable     the scale at which scores show, and entries asked again until they do

@@ -2,7 +2,7 @@
 
 `grown` adds columns and looks at what they leave; exact and noisy logits of one head (single/cross, single/noisy_cross)
 and tables of entries (`read_cross`) are its instances. Behind a network entries are read in blocks, which takes fewer
-rounds; pivots and completion are the same (solvers/low_rank_table). Brackets of labels and gaps of tokens stay apart:
+rounds; pivots and completion are the same (solvers/cross). Brackets of labels and gaps of tokens stay apart:
 an entry there is an interval, and which one to sharpen is the question.
 
 Theory: docs/theory/low-rank.md, "Chosen probes".
@@ -18,7 +18,7 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.low_rank_table import completed, pivot_rows
+from unsoftmax.solvers.cross import completed, pivot_rows
 
 S = TypeVar("S")
 L = TypeVar("L")

@@ -29,6 +29,10 @@ target's own sums and the solves in between."""
 AUDIBLE = 100.0
 """Units of rounding or noise that a change must stand out by to be one: two digits for the sums inside the target."""
 
+FELT = 1e4
+"""Units of noise, relative to the answers, beyond which two answers differ: room for the sums of a network, far below
+what order, a residual or a bias changes."""
+
 _BITS = {"float64": 15, "float32": 15, "float16": 6}
 _COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
 """Digits of the directions, and largest coefficient of their sums: together no more than the format holds. Rounding of

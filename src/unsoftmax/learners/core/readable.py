@@ -26,6 +26,10 @@ SCALING = 8
 """Entries whose typical logit sets the scale that is kept: their root mean square is known to a quarter, 1 / sqrt(2 *
 8)."""
 
+TYPICAL_LOGIT = 0.8
+"""Root mean square of the logits aimed at where heads are read one by one: large beside rounding, and few of normally
+distributed ones exceed what is readable (7)."""
+
 PILOT = 6
 """Entries asked at each trial length: one that is nearly orthogonal to what is sought says little, the largest of six
 says its power of ten; few beside the main reading."""

@@ -19,9 +19,8 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.heads.circle import Entangled
-from unsoftmax.learners.heads.ground import Ground
+from unsoftmax.learners.heads.ground import Ground, require_no_order
 from unsoftmax.learners.heads.isolation import DEPENDENT, independence, isolate
-from unsoftmax.learners.heads.order import require_no_order
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import ATTEMPTS, Room, closest, fit_values, read_units
 from unsoftmax.probes.base import Array

@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.heads.circle import SHARPEN, Circle, Unresolved, compass
 from unsoftmax.probes.base import Array
 

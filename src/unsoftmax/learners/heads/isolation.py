@@ -14,14 +14,18 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.readable import (
+    INVISIBLE,
+    SATURATED,
+    TYPICAL_LOGIT,
+    Repair,
+    Steps,
+    find_scale,
+    until_readable,
+)
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
-
-TYPICAL_LOGIT = 0.8
-"""Root mean square of the logits aimed at: large beside rounding, and few of normally distributed ones exceed
-READABLE."""
 
 READABLE = 6.0
 """Largest |t| taken as it comes, a share of 0.25 %: beyond, z is shortened and the entry asked again."""

@@ -17,7 +17,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
-from unsoftmax.learners.core.lockstep import together
+from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
 from unsoftmax.learners.heads.ground import Ground, as_sent

@@ -1,11 +1,23 @@
 """Which power of the score a kernel is: its degree, and what it makes of negative scores.
 
+Weights that are powers of the score, and what one answer shows of them: scores up to a scale.
+
+Long tokens x and a short query token q: the query token's own score does not count beside theirs. In plain sums two
+answers about one token show the ratio of its scores; with normalised weights one answer shows the ratio of two tokens'
+scores.
+
+Which pairs of directions tell their sizes apart best: a tree of the widest angles.
+
 Theory: docs/theory/kernels.md, "Powers of the score".
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import few_digits
@@ -13,8 +25,9 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.kernel.first_look import FOLDS
 from unsoftmax.learners.kernel.kernels import MISFIT
-from unsoftmax.learners.kernel.ratios import Power, Sender
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.spec import OracleSpec
 
 STEPS = np.array([-24, -12, -6, -3, 0])
 """Powers of 2 by which the query token is shortened: a kernel that is a power of its score is one over seven decades.
@@ -28,6 +41,71 @@ TABLE = 2 * len(STEPS)
 
 _DEGREES = (1, 2, 3, 4)
 """Degrees that are looked for."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """kappa(s) = s^p for s > 0 and side |s|^p for s < 0: side 0 is ReLU, -1 odd (linear), +1 even (quadratic)."""
+
+    degree: int
+    side: int
+
+    def root(self, value: Array) -> Array:
+        """t with sign(t) |t|^p = value."""
+        return np.asarray(np.sign(value) * np.abs(value) ** (1.0 / self.degree))
+
+    def odd(self, t: Array) -> Array:
+        """sign(t) |t|^p, or |t|^p for an even kernel."""
+        size = np.abs(t) ** self.degree
+        return np.asarray(size if self.side > 0 else np.sign(t) * size)
+
+
+@dataclass(frozen=True, eq=False)
+class Sender:
+    """How tokens are sent, as `long` x and `short` q; answers may be off by `unit` of their terms and by `noise`."""
+
+    spec: OracleSpec
+    long: float
+    short: float
+    unit: float
+    noise: float
+
+    def tokens(self, rows: list[Array], q: Array) -> Array:
+        """[long rows[0] ; ... ; short q] (n, len(rows) + 1, d) from arrays (n, d), as the number format holds them."""
+        X = np.stack([*(self.long * row for row in rows), self.short * q], axis=1)
+        return np.asarray(X.astype(self.spec.dtype).astype(np.float64))
+
+    def summed(self, power: Power, x: Array, q: Array, phase: str) -> Asking[tuple[Array, Array]]:
+        """Plain sums: odd(x'Wq) (x.v) (n,), and the relative error of each.
+
+        Kernels that are not even are asked at x and -x together, so that no score is on the dead side of a ReLU.
+        """
+        rows = [x] if power.side > 0 else [x, -x]
+        y = yield Probes(self.tokens(rows, q), phase=phase)
+        scale = self.long * (self.long * self.short) ** power.degree * (2 if power.side < 0 else 1)
+        g = np.asarray(y / scale)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return g, np.minimum(self.unit + self.noise / np.abs(y), 1.0)
+
+    def against(self, x: Array, r: Array, q: Array, v: Array, phase: str) -> Asking[tuple[Array, Array]]:
+        """Normalised: kappa(x'Wq) / kappa(r'Wq) (n,), and the relative error of each."""
+        X = self.tokens([x, r], q)
+        y = yield Probes(X, phase=phase)
+        value, other = X[:, 0] @ v, X[:, 1] @ v
+        return self._ratio(y - other, value - y, np.abs(value) + np.abs(other))
+
+    def mirrored(self, x: Array, r: Array, q: Array, v: Array, phase: str) -> Asking[tuple[Array, Array]]:
+        """Normalised ReLU: sign(t) kappa(|t|) / kappa(|t_r|) (n,) at t = x'Wq, t_r = r'Wq where r.v = 0; errors."""
+        X = self.tokens([x, -x, r, -r], q)
+        y = yield Probes(X, phase=phase)
+        value = X[:, 0] @ v
+        return self._ratio(y * np.sign(value), np.abs(value) - np.abs(y), np.abs(value))
+
+    def _ratio(self, up: Array, down: Array, size: Array) -> tuple[Array, Array]:
+        noise = self.unit * size + self.noise
+        with np.errstate(divide="ignore", invalid="ignore"):
+            u = up / down
+            return u, np.minimum(noise * (1 / np.abs(up) + 1 / np.abs(down)), 1.0)
 
 
 def fold(power: Power, k: float) -> float:
@@ -107,3 +185,42 @@ def _known(power: Power) -> Power:
             "catalogue has linear, quadratic, and ReLU and its powers."
         )
     return power
+
+
+def spread(directions: Array, sender: Sender) -> tuple[list[tuple[int, int]], float]:
+    """The pairs of directions (n, d) whose sizes are compared, and the smallest sine of an angle; none is parallel."""
+    edges, sine = widest_tree(directions)
+    if sine < max(HALF_DIGITS, math.sqrt(sender.unit)):
+        raise NotIdentifiable(
+            "W has rank one, or rows or columns that are parallel to half of the digits: their sizes do not show where "
+            "the kernel is a power of the score."
+        )
+    return edges, sine
+
+
+def signed(size: Array, square: Array, both: Array) -> Array:
+    """+-size (n,) from its square and the square `both` of 1 +- size: the cross term has the sign."""
+    return np.asarray(np.where(both - square - 1 < 0, -1.0, 1.0) * np.abs(size))
+
+
+def widest_tree(directions: Array) -> tuple[list[tuple[int, int]], float]:
+    """Edges (parent, child) that reach all rows of `directions` (n, d) from row 0, and the smallest sine of an edge.
+
+    The tree whose cosines are smallest: neighbours are as far from parallel as they can be.
+    """
+    unit = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    cosine = np.minimum(np.abs(unit @ unit.T), 1.0)
+    # A weight near 0 would be no edge.
+    tree = minimum_spanning_tree(1 + cosine)
+    order, parent = breadth_first_order(tree, 0, directed=False)
+    edges = [(int(parent[k]), int(k)) for k in order[1:]]
+    largest = max((float(cosine[i, j]) for i, j in edges), default=0.0)
+    return edges, float(np.sqrt(max(1 - largest**2, 0.0)))
+
+
+def along(edges: list[tuple[int, int]], ratios: Array) -> Array:
+    """Sizes (n,) from the ratio child / parent of every edge, the first row of size 1."""
+    sizes = np.ones(len(edges) + 1)
+    for (i, j), ratio in zip(edges, ratios, strict=True):
+        sizes[j] = sizes[i] * ratio
+    return sizes

@@ -22,9 +22,18 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
-from unsoftmax.learners.kernel.degree import fold, shared_power, side_of, summed_power
+from unsoftmax.learners.kernel.degree import (
+    Power,
+    Sender,
+    along,
+    fold,
+    shared_power,
+    side_of,
+    signed,
+    spread,
+    summed_power,
+)
 from unsoftmax.learners.kernel.first_look import FOLDS
-from unsoftmax.learners.kernel.ratios import Power, Sender, signed, spread
 from unsoftmax.learners.kernel.reading import LINEAR
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import Kernel, power_name
@@ -33,7 +42,6 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.sphere import sphere, unit
 from unsoftmax.results.recovery import Claim
-from unsoftmax.solvers.angles import along
 from unsoftmax.spec import OracleSpec
 
 _READABLE = (2.0**-16, 2.0**14)

@@ -19,8 +19,7 @@ from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.labels.asking import Direction, Labels
-from unsoftmax.learners.labels.flips import CONTRADICTED, COPIES, Heads, Scene, refined
-from unsoftmax.learners.labels.ruler import weigh
+from unsoftmax.learners.labels.flips import CONTRADICTED, COPIES, Heads, Scene, refined, weigh
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.exponential_sums import SMALL, fit_sum, frequencies, table_rank
 from unsoftmax.solvers.heads_fit import levenberg

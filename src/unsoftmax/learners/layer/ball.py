@@ -17,7 +17,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
-from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _SHRUNK = 2.0 ** -np.array([3, 6, 9, 12, 16, 20, 23])

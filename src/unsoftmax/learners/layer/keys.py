@@ -19,8 +19,7 @@ from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import on_grid
-from unsoftmax.solvers.orthogonal import solve_orthogonal
-from unsoftmax.solvers.subspace import column_range
+from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _FILLED = 0.6

@@ -17,7 +17,7 @@ from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
-from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _FRESH = 2

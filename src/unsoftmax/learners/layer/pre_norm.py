@@ -23,9 +23,8 @@ from unsoftmax.learners.layer.scores import TYPICAL, Reader, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Data, Mixing, refine
-from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.pencil import Clusters, left_null
-from unsoftmax.solvers.subspace import column_range
+from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import Domain, OracleSpec
 
 _LOST = 1e-2

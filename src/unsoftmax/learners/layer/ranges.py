@@ -18,8 +18,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.mixture import split_rows, split_values
-from unsoftmax.solvers.orthogonal import solve_orthogonal
-from unsoftmax.solvers.subspace import Range, column_range, floor_for
+from unsoftmax.solvers.subspace import Range, column_range, floor_for, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 MANY = 8

@@ -15,8 +15,8 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
-from unsoftmax.solvers.orthogonal import solve_orthogonal
 from unsoftmax.solvers.projective import null_vector, scales_of_points
+from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _FAR = {"float64": 2.0**66, "float32": 2.0**33}

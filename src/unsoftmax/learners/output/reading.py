@@ -2,6 +2,8 @@
 
 Log-probabilities are logits but for a constant per prompt: rows are then centred, which keeps differences alone.
 
+Prompts of random ids: hidden states in general position are all that is needed.
+
 Theory: docs/theory/output-layer.md, "The output layer", statement.
 """
 
@@ -15,12 +17,14 @@ import numpy as np
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
-from unsoftmax.learners.output.prompts import random_prompts
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
 _FIRST = 64
 """Tokens looked at first where they must be chosen; twice as many whenever the width is not below them."""
+
+LENGTH = 8
+"""Ids in a prompt: V^8 prompts are never drawn twice, and a service bills by the token."""
 
 
 @dataclass
@@ -101,3 +105,10 @@ def are_log_probabilities(rows: Array) -> bool:
     top = rows.max(axis=1, keepdims=True)
     total = top[:, 0] + np.log(np.exp(rows - top).sum(axis=1))
     return bool(np.abs(total).max() <= LOUD * rounding_unit(rows) * max(1.0, float(np.abs(rows).max())))
+
+
+def random_prompts(spec: OracleSpec, count: int, rng: np.random.Generator) -> Array:
+    """Ids (count, N), N at most `LENGTH` and what the domain allows beside chosen tokens."""
+    chosen = (spec.outputs or 0) if spec.shows == "chosen" else 0
+    length = int(min(LENGTH, spec.domain.length_limit - chosen))
+    return np.asarray(rng.choice(spec.allowed, (count, length)))

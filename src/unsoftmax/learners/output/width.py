@@ -1,6 +1,9 @@
 """Rows until nothing new shows: the width of the hidden states and the row space of the unembedding.
 
+Only the likeliest tokens of each prompt: a block of prompts and tokens that has no holes, if there is one.
+
 Theory: docs/theory/output-layer.md, "The output layer", when is the rank certain.
+Theory: docs/theory/output-layer.md, "The output layer", statement.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre
-from unsoftmax.probes.base import Array
+from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre, random_prompts
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import ARITHMETIC as ROUNDINGS
 from unsoftmax.solvers.row_space import RankFound, curved, rank_of
 from unsoftmax.solvers.softcap import find_cap, uncapped
+from unsoftmax.spec import OracleSpec
 
 BLOCK = 16
 """Prompts a round, and rows beyond the width that must be noise: a width d takes at most d + 31 prompts."""
@@ -50,6 +54,15 @@ _NEW = 0.5
 _CURVED = 0.02
 """Most of the rest that squares and cubes of logits may explain: of independent noise in 48 x 160 entries they explain
 2 / 7680, and of float16 rounding, which grows with the entries, 0.1 %; of a cap five times beyond the logits, 60 %."""
+
+FIRST = 64
+"""Prompts asked at first; doubled until a block shows a width, or the next doubling promises none."""
+
+_DOUBLINGS = 5
+"""2048 prompts at most: a block grows slower than the prompts, so one that is too narrow then stays so."""
+
+MOST = FIRST * 2**_DOUBLINGS
+"""Prompts asked at most."""
 
 
 @dataclass(frozen=True)
@@ -190,3 +203,38 @@ def _capped(rows: Array) -> Width | None:
     free = uncapped(rows, c)
     found = rank_of(np.linalg.svd(free, compute_uv=False), free.shape[1], BLOCK)
     return None if found is None else Width(free, found, False, c)
+
+
+def from_tops(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Width, Array]]:
+    """The width and the tokens (m,) it is seen on, from the top-k of random prompts."""
+    k = (spec.outputs or 2) // 2
+    ids = np.zeros((0, k), dtype=np.int64)
+    logits = np.zeros((0, k))
+    for doubling in range(_DOUBLINGS + 1):
+        count = FIRST if doubling == 0 else len(ids)
+        answers = yield Probes(random_prompts(spec, count, rng), phase="main")
+        ids = np.concatenate([ids, answers[:, :k].astype(np.int64)])
+        logits = np.concatenate([logits, answers[:, k:]])
+        tokens, rows = common_block(ids, logits, spec.vocabulary or 0)
+        if min(rows.shape) > BLOCK:
+            rows = centre(rows)
+            part = rows if rows.shape[1] >= rows.shape[0] else rows[: rows.shape[1]]
+            found = rank_of(np.linalg.svd(part, compute_uv=False)[:-1], part.shape[1], BLOCK)
+            if found is not None:
+                return Width(rows, found, True, None), tokens
+    raise NotIdentifiable(
+        f"the {k} likeliest tokens of {len(ids)} prompts share a block of {rows.shape[0]} prompts and {rows.shape[1]} "
+        f"tokens, and a width shows only in a block {BLOCK} larger than it both ways. A service that lets tokens be "
+        'chosen (logit_bias: us.logit_oracle(shows="chosen")) or shows more of them tells more.'
+    )
+
+
+def common_block(ids: Array, logits: Array, vocabulary: int) -> tuple[Array, Array]:
+    """Tokens (m,) and rows (n', m) of a block without holes in tops (n, k): the largest square by a greedy choice."""
+    order = np.argsort(-np.bincount(ids.ravel(), minlength=vocabulary), kind="stable")[: ids.shape[1]]
+    has = np.stack([(ids == token).any(axis=1) for token in order], axis=1)
+    complete = np.logical_and.accumulate(has, axis=1).sum(axis=0)
+    m = int(np.argmax(np.minimum(complete, np.arange(1, len(order) + 1)))) + 1
+    tokens, rows = order[:m], np.flatnonzero(has[:, :m].all(axis=1))
+    place = np.argmax(ids[rows][:, :, None] == tokens, axis=1)
+    return tokens, np.take_along_axis(logits[rows], place, axis=1)

@@ -1,10 +1,8 @@
 """Parts of `ReluNetwork`, in reading order.
 
-noise      size and noise of the answers on the unit sphere, and whether they are homogeneous there
-kinks      all kinks along a half great circle
+noise      size and noise of the answers on the unit sphere, and whether they are homogeneous there and not smooth
 search     which angles to ask next
 chain      the state of that search
 gradients  gradients of the cells that a great circle passes
-curvature  smooth functions are told from ReLU networks
-peel       great circles until nothing is left, then least squares over all cells
+peel       all kinks along a half great circle; circles until nothing is left, then least squares over all cells
 """

@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Gap, Plan
-from unsoftmax.learners.relu.curvature import FINER, bending, refuse_if_smooth
+from unsoftmax.learners.relu.noise import FINER, bending, refuse_if_smooth
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing, meeting, merged
@@ -46,7 +46,7 @@ _MANY = 100
 """Pieces of a circle from which on they may be those of a smooth function, and curvature is looked for in between."""
 
 _LOOKED_AT = 8
-"""Pieces looked at for curvature, at five queries each: `_SHARE` in curvature.py of them must bend, and three at
+"""Pieces looked at for curvature, at five queries each: `_SHARE` in noise.py of them must bend, and three at
 least."""
 
 _SHARE = 0.02

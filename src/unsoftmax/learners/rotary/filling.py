@@ -21,9 +21,8 @@ from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.equal_groups import EqualGroups, equal_groups
 from unsoftmax.solvers.mixing_newton import refine
-from unsoftmax.solvers.pencil import Clusters, annihilators
+from unsoftmax.solvers.pencil import Clusters, EqualGroups, annihilators, equal_groups
 
 _STEP = 1e-7
 """Step of differences as a share of the radius: the square root of rounding, at exact answers."""

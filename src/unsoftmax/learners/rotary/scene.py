@@ -28,7 +28,7 @@ from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
-from unsoftmax.solvers.orthogonal import solve_orthogonal
+from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 EDGE = 0.95

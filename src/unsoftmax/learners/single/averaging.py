@@ -26,8 +26,7 @@ from unsoftmax.learners.single.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.norm_budget import representable, signed_pairs, turned_pairs
-from unsoftmax.solvers.block_errors import Spread, deviation_at_most, spread
-from unsoftmax.solvers.blocks import Blocks, Fit, Singles, fit, saturation
+from unsoftmax.solvers.blocks import Blocks, Fit, Singles, Spread, deviation_at_most, fit, saturation, spread
 from unsoftmax.spec import OracleSpec
 
 SUPPOSING = ", if errors of different sequences are independent but for a constant and one with the answer's sign"

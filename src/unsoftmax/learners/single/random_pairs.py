@@ -25,9 +25,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
 from unsoftmax.probes.scales import lengths_for, on_grid
 from unsoftmax.results.recovery import Claim
-from unsoftmax.solvers.alternating import alternating, polished
-from unsoftmax.solvers.nuclear_norm import nuclear_norm
-from unsoftmax.solvers.rank_one import RankOne, balanced
+from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, nuclear_norm, polished
 from unsoftmax.spec import OracleSpec
 
 _SMALL = 0.2

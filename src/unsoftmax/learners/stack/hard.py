@@ -16,7 +16,7 @@ from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.paths import heads_of, picked, same_set
+from unsoftmax.solvers.plain_stack import heads_of, picked, same_set
 from unsoftmax.spec import OracleSpec
 
 LENGTH = 2.0**40

@@ -29,9 +29,8 @@ from unsoftmax.learners.stack.polish import (
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.activations import ACTIVATIONS
 from unsoftmax.solvers.layer_order import first_order
-from unsoftmax.solvers.neurons_apart import Neurons, count_terms, fit_neurons, rank_one_terms
+from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons, count_terms, fit_neurons, rank_one_terms
 from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
 from unsoftmax.solvers.stack_newton import gauss_newton

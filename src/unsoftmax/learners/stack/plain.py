@@ -29,8 +29,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.gauss_newton import LARGEST
-from unsoftmax.solvers.paths import all_paths
-from unsoftmax.solvers.plain_stack import Plain, Sequences
+from unsoftmax.solvers.plain_stack import Plain, Sequences, all_paths
 from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
 from unsoftmax.solvers.star import ranks

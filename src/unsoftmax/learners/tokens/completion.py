@@ -13,8 +13,8 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, read
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.cross import pivot_rows
 from unsoftmax.solvers.gap_cross import Cross
-from unsoftmax.solvers.low_rank_table import pivot_rows
 
 _POOL = 96
 """Tokens considered as equations: so many of the most visible and as many random ones. It bounds the pivoted QR, and is
