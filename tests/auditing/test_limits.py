@@ -10,7 +10,8 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.auditing import Terms, ladder
-from unsoftmax.auditing.limits import limits, sentence
+from unsoftmax.auditing.run import limits_to_set as limits
+from unsoftmax.auditing.run import sentence
 from unsoftmax.report import AUDIT_SCHEMA, audit_page
 from unsoftmax.results.audit import Cell, load_audit
 

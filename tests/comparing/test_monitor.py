@@ -12,7 +12,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.monitor_state import Held, State
+from unsoftmax.comparing.monitor import Held, State
 
 MODEL = us.models.SingleHead.random(12, norm=2.0, seed=1)
 

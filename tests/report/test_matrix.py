@@ -12,8 +12,8 @@ from unsoftmax.report import audit_page
 from unsoftmax.report.answer import answer
 from unsoftmax.report.audit_charts import LEAK_COLOURS, ladder_chart
 from unsoftmax.report.cyclonedx import audit_attestation
+from unsoftmax.report.document import STYLE
 from unsoftmax.report.matrix import best_defended, kind_of, matrix, shade
-from unsoftmax.report.style import STYLE
 from unsoftmax.results.audit import OWN_LIMIT, rounded_up
 
 

@@ -15,7 +15,7 @@ import unsoftmax as us
 from tests.report.examples import HOSTILE, an_audit, recovered
 from unsoftmax.report import AUDIT_SCHEMA, audit_page, recovery_page, sarif
 from unsoftmax.report.audit_charts import LEAK_COLOURS, ladder_chart
-from unsoftmax.report.style import STYLE
+from unsoftmax.report.document import STYLE
 from unsoftmax.results.audit import load_audit
 from unsoftmax.results.evidence import evidence_of, shrunk
 

@@ -11,12 +11,13 @@ from unsoftmax.solvers.cells import (
     CellNetwork,
     away_from_kinks,
     corrected,
+    distinct,
     informative,
     moved_away,
     no_cells,
+    orientation,
     with_chain,
 )
-from unsoftmax.solvers.neurons import distinct, orientation
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing
 
 

@@ -24,16 +24,14 @@ sparse      changed entries
 ranks       is the rank low
 low_rank    a low-rank change of a head, column by column
 dense       the size of a change, with an interval
-layers      layers with vector answers
+layers      layers with vector answers, and sizes of dense changes of them
 layer_scores  low-rank changes of a layer's scores, all heads at once
-layer_sizes  sizes of dense changes of a layer, apart from those of values
 layer_values  changes of its value or output projection
 stored      any structure: which stored arrays changed
 stored_fit  arrays fitted to answers by Gauss-Newton on the reference itself
 stored_lean  large arrays: few entries, or a low rank
 stored_words  what is said of them
-monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls
-monitor_state  its file
+monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls; its file
 """
 
 from unsoftmax.comparing.compare import compare

@@ -1,13 +1,12 @@
 """Models from recorded traffic: no query is chosen, none is asked.
 
-log          the records: sequences or ids, answers, what is declared about their noise
+log          the records: sequences or ids, answers, what is declared about their noise; logs from files
 blocks       records side by side in blocks of similar length
 shape        which unknowns a model of heads has, as one vector
 heads        heads on those records as a least-squares problem
 mixture      starts for hot heads
-factorial    starts for several heads
 search       descents from one attempt after the other until one arrives
-recipes      which starts to try for which class
+recipes      which starts to try for which class, those for several heads among them
 choice       number of heads and rank where they are not given
 noise        what noise the answers carry
 settle       the last digits, unseen directions at 0
@@ -19,10 +18,7 @@ picks        argmax attention, the limit of large W
 lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these
 result       from unknowns to a Recovery
-curve        held-out error against records used
-progress     a line for people
-readers      logs from files
-fit          all of it in order
+fit          all of it in order; held-out error against records used, a line for people
 """
 
 from unsoftmax.fitting.fit import fit

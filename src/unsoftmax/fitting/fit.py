@@ -1,8 +1,15 @@
-"""`fit`: a log in, a model with its verdict out; not one query is asked."""
+"""`fit`: a log in, a model with its verdict out; not one query is asked.
+
+Held-out error against records used: the same class fitted to fewer of the records, judged by the same others.
+
+Progress for people: one line on standard error, for fits that take more than two seconds.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, get_args
@@ -14,14 +21,14 @@ from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
 from unsoftmax.fitting.copies import distinct, groups
-from unsoftmax.fitting.curve import learning_curve
 from unsoftmax.fitting.directions import Seen
+from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.narrowing import narrowed
 from unsoftmax.fitting.noise import Noise, noise_of, rounding
-from unsoftmax.fitting.progress import watching
+from unsoftmax.fitting.recipes import recipe
 from unsoftmax.fitting.result import Ended, recovery_of
-from unsoftmax.fitting.search import Search, Watch
+from unsoftmax.fitting.search import Search, Watch, found
 from unsoftmax.fitting.settle import settled
 from unsoftmax.fitting.spans import Spans, spans
 from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
@@ -47,6 +54,18 @@ _ANSWERS = 1e11
 _BOUND = 0.5
 """Residuals below this share of the stated noise show that it is a bound: their deviation is then taken for the noise.
 Twenty numbers beyond the unknowns fall below it by chance in 3 of 10^4 logs; the bars are the same then."""
+
+SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
+"""Parts of the fitted records that the curve is made of."""
+
+_ATTEMPTS = 8
+"""Starts per point: a curve shows how far few records lead, not how far patience does."""
+
+_PATIENCE = 2.0
+"""Seconds before anything is said."""
+
+_PAUSE = 10.0
+"""Seconds between two lines where there is no terminal to rewrite one in."""
 
 
 def fit(
@@ -196,3 +215,56 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
 @cache
 def _version() -> str:
     return version("unsoftmax")
+
+
+def learning_curve(search: Search, held: Blocks, x: Array, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """(records fitted, root mean square error on held-out records relative to their answers); x is the whole fit's."""
+    blocks = search.problem.blocks
+    order, points = rng.permutation(blocks.order), []
+    for share in SHARES:
+        count = max(1, round(share * len(order)))
+        part = Search(Heads(Blocks(blocks.log, order[:count]), search.problem.shape), search.arrived * share)
+        best = found(part, recipe(part, rng))
+        if share < 1:
+            best.pull(_ATTEMPTS)
+        points.append((count, held_out_error(Heads(held, search.problem.shape), best.x if share < 1 else x)))
+    return points
+
+
+def held_out_error(problem: Heads, x: Array) -> float:
+    """Root mean square error on these records, relative to the root mean square of their answers."""
+    size = float((problem.blocks.y**2).mean()) or 1.0
+    return float(np.sqrt((problem.at(x).residual ** 2).mean() / size))
+
+
+@contextmanager
+def watching(progress: bool | Watch) -> Iterator[Watch | None]:
+    """The callback of a search: None, the user's own, or a line on standard error."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    began = last = time.monotonic()
+    with console.status("fitting") if console.is_terminal else _quiet() as status:
+
+        def show(what: str, attempts: int, residual: float) -> None:
+            nonlocal last
+            words = f"{what}: {attempts} attempts, best relative residual {residual:.1e}"
+            now = time.monotonic()
+            if status is not None:
+                status.update(words)
+            elif now - began > _PATIENCE and now - last > _PAUSE:
+                last = now
+                console.file.write(words + "\n")
+
+        yield show
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    yield None

@@ -23,7 +23,7 @@ from unsoftmax.models.relu_network import ReluNetwork as Network
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.results.recovery import Claim
-from unsoftmax.solvers.neurons import distinct, orientation
+from unsoftmax.solvers.cells import distinct, orientation
 from unsoftmax.spec import OracleSpec
 
 _LARGEST_OVER_TYPICAL = 25.0

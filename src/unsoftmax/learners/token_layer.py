@@ -1,6 +1,9 @@
 """A one-layer attention-only language model: QK and OV circuits of every head, from ids and logits.
 
+Places further on, once everything else is known: the place of the last token is the only unknown of a prompt.
+
 Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", statement.
+Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", places.
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.circuits.cube import Lost, read_cube
+from unsoftmax.learners.circuits.cube import CLOSE, Lost, read_cube
 from unsoftmax.learners.circuits.frame import Frame, read_tokens
-from unsoftmax.learners.circuits.places import read_places
 from unsoftmax.learners.circuits.scores import read_scores
 from unsoftmax.learners.circuits.values import Found, read_values
 from unsoftmax.learners.core.acceptance import check
@@ -21,6 +23,8 @@ from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Fore
 from unsoftmax.models.token_layer import TokenLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.circuit_newton import OnePlace, standard_errors
+from unsoftmax.solvers.gauss_newton import Descent, descend
 from unsoftmax.spec import OracleSpec
 
 LENGTH = 16
@@ -38,6 +42,15 @@ _NO_PLACES = 1e-9
 
 _CONFIDENCE = 10.0
 """Stated error over the root of the summed squares of standard errors."""
+
+PROMPTS = 2
+"""Prompts for a place: d numbers each, twice the unknowns."""
+
+_STARTS = 24
+"""Starts for a place: 0, the places before, and random vectors of their size."""
+
+_HOW = Descent(damping=1e-3, down=8.0, iterations=60, patience=8, arrived=1e-30)
+"""Answers are normed, so 1e-30 is rounding."""
 
 
 @dataclass(frozen=True)
@@ -151,3 +164,45 @@ def _notes(layer: Layer, ranks: tuple[int, ...], tokens: int) -> tuple[str, ...]
     if tokens < layer.vocabulary:
         said.append(f"{layer.vocabulary - tokens} tokens may not be asked: their embeddings are not known (set to 0).")
     return tuple(said)
+
+
+def read_places(
+    frame: Frame,
+    layer: tuple[Array, Array, Array],
+    places: Array,
+    length: int,
+    tokens: Array,
+    rng: np.random.Generator,
+) -> Asking[tuple[Array, float]]:
+    """Places (length, d) from those known, given W, c and P of the layer, and the relative error of the new ones."""
+    W, c, P = layer
+    errors = [0.0]
+    # Places may be nothing: they count beside tokens.
+    size = float(np.linalg.norm(np.nanstd(frame.x, axis=0)))
+    prompts = {j: rng.choice(tokens, (PROMPTS, j + 1)) for j in range(len(places), length)}
+    for j, ids in prompts.items():
+        y = yield from frame.ask(ids)
+        x = frame.x[ids]
+        keys = x[:, :-1] + places[:j]
+        written = float(np.linalg.norm(y - x[:, -1]))
+        problem = OnePlace(y, keys, x[:, -1], W, c, P)
+        for start in _starts(places, rng):
+            end = descend(problem, start, _HOW)
+            if end.cost <= (CLOSE * written) ** 2:
+                places = np.concatenate([places, end.x[None]])
+                off = standard_errors(problem.at(end.x), frame.noise * frame.size)
+                errors.append(float(np.linalg.norm(off)) / size)
+                break
+        else:
+            raise ModelMismatch(
+                f"no vector added to the embeddings explains place {j}: places are not learned vectors, or places from "
+                f"{j} on are not reached (pass length={j})."
+            )
+    return places[:length], max(errors)
+
+
+def _starts(places: Array, rng: np.random.Generator) -> list[Array]:
+    known = list(places[1:][::-1])[: _STARTS // 2]
+    size = float(np.sqrt(np.mean(places[1:] ** 2))) if len(places) > 1 else 1.0
+    random = [size * rng.standard_normal(places.shape[1]) for _ in range(_STARTS - 1 - len(known))]
+    return [np.zeros(places.shape[1]), *known, *random]

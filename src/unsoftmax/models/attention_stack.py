@@ -203,7 +203,7 @@ class AttentionStack(Model):
 
     def to_torch(self) -> Any:
         """A module (batch, N, d) -> (batch, N, d), every position as the query token in turn."""
-        from unsoftmax.models.torch_stack import StackModule
+        from unsoftmax.models.torch_layer import StackModule
 
         return StackModule(self).eval()
 

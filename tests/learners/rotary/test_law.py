@@ -11,7 +11,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.learners.core.base import RELATIVE_ERROR
-from unsoftmax.learners.rotary import law
+from unsoftmax.learners.rotary import llama
 from unsoftmax.learners.rotary.limits import EXACT
 from unsoftmax.models import Rope
 
@@ -29,9 +29,9 @@ def judged(monkeypatch: pytest.MonkeyPatch, bent: Any, error: float) -> str:
         yield
         return weights[1:]
 
-    monkeypatch.setattr(law, "weights_before", shorter)
+    monkeypatch.setattr(llama, "weights_before", shorter)
     begun = SimpleNamespace(block=np.zeros((4, 3)), q=np.zeros((1, 3)), weights=weights[:1])
-    found = law.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True, limits=EXACT)), begun)  # type: ignore[arg-type]
+    found = llama.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True, limits=EXACT)), begun)  # type: ignore[arg-type]
     next(found)
     with pytest.raises(StopIteration) as ended:
         found.send(weights)

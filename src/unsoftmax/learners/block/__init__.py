@@ -3,9 +3,7 @@
 infinity  what a context adds to an endless last token: networks, norms and the unembedding drop out
 quiet     tokens that write nothing, before anything else is known
 table     heads told apart by the weight of the last token itself
-columns   what heads write of one token
-fits      values of all directions
-values    where each head writes, who shares values, and the RMSNorm's eps
-scene     the block as the steps of `rotary` want to see it: a layer on normalised tokens
-whole     all of it, one step after the other
+fits      what heads write of one token, and values of all directions
+whole     where each head writes, who shares values, and the RMSNorm's eps; the block as the steps of `rotary` want to
+          see it, a layer on normalised tokens; all of it, one step after the other
 """

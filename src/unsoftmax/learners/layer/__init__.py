@@ -2,8 +2,8 @@
 
 presets    how much a run spends on conditioning
 norms      is there a LayerNorm, and on which side
-one_row    one-token queries: the affine map, and the noise of the answers
-plain      a layer without LayerNorm: the steps below, one after the other, or inside the ball of a norm limit
+plain      a layer without LayerNorm: the affine map and the noise from one-token queries, then the steps below, one
+           after the other, or inside the ball of a norm limit
 scan       hard attention: which token each head picks, and how many heads there are, if any write
 picks      picked tokens: how answers respond to moves of them, and how far they may move
 ranges     where each head writes, and P_h

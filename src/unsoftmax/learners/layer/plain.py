@@ -3,7 +3,10 @@
 A layer without LayerNorm under a norm limit at which no head settles on one token: it is asked inside a ball, as a
 layer behind a LayerNorm is.
 
+One-token queries: the affine map x -> M x + constant, M = sum_h P_h [+ identity], and the noise of the answers.
+
 Theory: docs/theory/attention-layer.md, "A real layer", method.
+Theory: docs/theory/attention-layer.md, "A real layer", one_row.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
 from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.norms import SAME
-from unsoftmax.learners.layer.one_row import Affine, read_affine
 from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.pre_norm import in_ball
@@ -28,8 +32,9 @@ from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_val
 from unsoftmax.learners.layer.scan import SHORT, ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
-from unsoftmax.probes.base import Array, Probes
-from unsoftmax.solvers.subspace import column_range
+from unsoftmax.probes.base import Array, Probes, one_row
+from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
 _INSIDE = 0.98
@@ -49,6 +54,26 @@ _BENT = 0.75
 
 _SHORTER = 0.7
 """Step by which the ball is made smaller until then."""
+
+_FRESH = 2
+"""Fresh tokens held against the affine map: the first shows a bend or noise, the second gives its neighbour a direction
+to step in."""
+
+_BESIDE = 2.0**-4
+"""Step to a neighbouring token: many times the noise of the answers, a fraction of what bends them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """One-token answers M x + constant: M (outputs, d), constant (outputs,); `noise` relative to the answers."""
+
+    M: Array
+    constant: Array
+    noise: float
+
+    def of(self, x: Array) -> Array:
+        """Answers for the rows of x (n, d)."""
+        return np.asarray(x @ self.M.T + self.constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,3 +216,40 @@ def _polished(
 def _written(affine: Affine, picks: Picks) -> Array:
     """sum_h P_h."""
     return affine.M - np.eye(len(affine.M)) if picks.residual else affine.M
+
+
+def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
+    """d + 1 queries for the map, phase "values"; two fresh ones, phase "pilot", tell the noise of the answers."""
+    d = spec.dim
+    size = power_of_two(min(np.sqrt(d), 0.5 * spec.domain.norm_limit))
+    Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
+    y = yield one_row(np.vstack([np.zeros((1, d)), Q]), phase="values")
+    M = solve_orthogonal(Q, y[1:] - y[0]).T
+    fresh = on_grid(orthonormal(rng, d, min(_FRESH, d)) * size, size, spec.dtype)
+    seen = yield one_row(fresh, phase="pilot")
+    off = seen - fresh @ M.T - y[0]
+    gap = float(np.abs(off).max())
+    scale = float(np.sqrt(np.mean(y**2))) or 1.0
+    loud = gap > LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
+    if loud:
+        step = on_grid(_BESIDE * fresh[::-1], 2 * size, spec.dtype)
+        beside = yield one_row(np.vstack([fresh + step, fresh - step]), phase="pilot")
+        _refuse_bend(off, beside[: len(fresh)] + beside[len(fresh) :] - 2 * seen, gap / scale)
+    if loud and gap > max(SAME * scale, 10 * spec.tolerance):
+        raise ModelMismatch(
+            f"one-token answers scatter by {gap / scale:.2g} of their size about an affine map, between neighbouring "
+            f"tokens too: that is noise, and telling heads apart takes answers good to {SAME:g}. Average answers, "
+            "or raise max_norm if the noise does not grow with the tokens."
+        )
+    noise = max(spec.eps, rounding_unit(y), gap / scale / np.sqrt(d), spec.tolerance / scale)
+    return Affine(M, y[0], noise)
+
+
+def _refuse_bend(off: Array, second: Array, gap: float) -> None:
+    """Noise is as large in second differences over short steps as in what the affine map misses; a bend is not."""
+    if np.linalg.norm(second) < 0.3 * np.linalg.norm(off):
+        raise ModelMismatch(
+            f"one-token answers are not affine in the token: they miss by {gap:.2g} of their size, alike at close "
+            "tokens, so that is no noise. Attention alone is affine there; a LayerNorm is not (norm='auto' looks for "
+            "one), nor is a network behind it."
+        )

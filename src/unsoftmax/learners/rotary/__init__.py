@@ -7,14 +7,12 @@ scene     what one token shows: RMSNorm, residual, tokens that write nothing; be
 apart     heads told apart by the sums of their softmax denominators
 filling   heads that fill the space, told apart by rotary positions themselves
 values    what each head writes, and who shares values
-sinks     their logits
 weights   attention weights of all heads from one answer
-law       are scores linear in the token, normed or capped; ALiBi told from rotary positions
 turns     rotary frequencies, and who shares keys
 keys      K and its bias
 absolute  scores against an empty token, where differences do not say everything
 qk_norm   keys and queries behind norms of their own
 queries   Q and its bias
-llama     all of it, one step after the other
+llama     all of it in order: logits of sinks, the law that scores follow, ALiBi told from rotary positions
 assembly  from what was read to the model, its notes and its claims
 """

@@ -1,11 +1,18 @@
 """The whole program: tokens, heads apart, values, the law of scores, turns, keys, queries.
 
+Logits of sinks: two copies of a token before an empty one, against one copy.
+
+Which law scores follow: linear in the token, normed (QK-norm) or capped, from a block shortened by halves.
+
+ALiBi told from rotary positions with a query bias, head by head: a block of tokens before x = 0, in both orders.
+
 Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,18 +20,16 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
-from unsoftmax.learners.rotary.apart import tell_apart
+from unsoftmax.learners.rotary.apart import Apart, tell_apart
 from unsoftmax.learners.rotary.assembly import outcome, require_far
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
-from unsoftmax.learners.rotary.law import Law, find_law, read_slopes
 from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene
-from unsoftmax.learners.rotary.sinks import read_sinks
-from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start
+from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -39,13 +44,20 @@ SHORTEST = 5
 _FEWEST = 3
 """Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
 
-
 DRAWS = 4
 """Draws of query token and tables, at most, from rounded answers: every second one is a good one."""
 
 _WELL_WRITTEN = 2e-5
 """Relative error of what heads write, from rounded answers, that is good enough: float32 leaves 1e-5 in a good draw and
 3e-3 in a bad one, and scores are known fifty times worse."""
+
+_WEIGHT = 1e-8
+"""Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left 2e-9."""
+
+_NORMED = 0.05
+"""Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
+
+Law = Literal["linear", "normed", "capped"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,3 +192,67 @@ def _keys(
     turns = yield from read_absolute(reader, begun, turning, cap)
     tokens, features = yield from read_features(reader, turns, plan, reader.scene.dim + 1 + plan.tokens, cap, rng)
     return turns, linear_keys(reader, turns, tokens, features)
+
+
+def read_sinks(scene: Scene, apart: Apart) -> Asking[tuple[Apart, Array]]:
+    """One query. Before x = 0 all scores are 0: the weight of x is 1 / (2 + e^b) alone and 2 / (3 + e^b) in two copies.
+
+    Columns were scaled to add up to the answer of [x, 0]; with b known they are P_h x.
+    """
+    x = apart.x
+    y, _ = yield from scene.ask(np.stack([x, x, np.zeros_like(x)])[None], "main")
+    ratio = np.linalg.lstsq(apart.columns, y[0], rcond=None)[0]
+    weight = (3 * ratio - 4) / (2 - ratio)
+    if not (weight > 0).all():
+        raise ModelMismatch(
+            "two copies of a token weigh more than sinks allow: the weights of heads do not add up to 1 for another "
+            "reason (gates, another kernel)."
+        )
+    shares = 2 + weight
+    return replace(apart, columns=apart.columns * shares, sums=apart.sums * shares[:, None]), np.log(weight)
+
+
+def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
+    """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
+
+    Three queries. Under a slope, log alpha_i - log alpha_j changes by slope times the change of distances, whatever the
+    tokens are; a rotation acts on them. Turned around, two or three tokens agree with any bias per distance: moved two
+    steps away as they are, they agree with a slope alone. None if it is no slope.
+    """
+    block, zero = reader.block(m, rng), np.zeros((1, reader.scene.dim))
+    z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
+    weights = yield from reader.before_quiet(z, m, "pilot")
+    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, "pilot")
+    if min(weights.min(), away.min()) <= 0:
+        raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
+    there, back = np.log(weights[0]), np.log(weights[1])[:, ::-1]
+    change = (there - back) - (there - back).mean(axis=1, keepdims=True)
+    # Token i stands m - i away, and i + 1 away when the block is turned around.
+    steps = np.arange(1, m + 1) - np.arange(m, 0, -1)
+    slopes = change @ steps / (steps @ steps)
+    moved = np.log(away[0]) - there
+    left = max(
+        np.linalg.norm(change - np.outer(slopes, steps)), np.linalg.norm(moved - moved.mean(axis=1, keepdims=True))
+    )
+    size = max(float(np.linalg.norm(change)), 1e-300)
+    if left > reader.scene.limits.slope * size:
+        return None
+    return np.asarray(slopes)
+
+
+def find_law(reader: Reader, begun: Start) -> Asking[Law]:
+    """Two queries: log ratios r of the weights of z, z/2, z/4 have r(1) - 3 r(1/2) + 2 r(1/4) = 0 if affine."""
+    m = len(begun.block)
+    z = np.stack([np.vstack([scale * begun.block, begun.q[:1]]) for scale in (0.5, 0.25)])
+    weights = np.concatenate([begun.weights[:1], (yield from weights_before(reader, z, m, "pilot"))])
+    logs = np.log(np.maximum(weights, 1e-300))
+    # What a slope per step of distance adds is the same in all three.
+    whole, half, quarter = logs[..., 1:] - logs[..., :1]
+    spread = max(float(np.abs(whole - quarter).max()), 1e-300)
+    bend = np.abs(whole - 3 * half + 2 * quarter)
+    size = float(np.abs(whole).max())
+    lost = _WEIGHT / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
+    allowed = reader.scene.limits.bend * max(spread, size) + (lost if reader.scene.exact else 0.0)
+    if np.all(bend <= allowed):
+        return "linear" if spread > _NORMED * size or size == 0 else "normed"
+    return "normed" if float(np.abs(whole - half).max()) <= _NORMED * size else "capped"

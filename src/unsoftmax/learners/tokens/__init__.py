@@ -4,6 +4,5 @@ gaps         G_ij = S_ij - S_jj between tokens: pairs, repetition, chains throug
 cross        which rows and columns of gaps to read
 completion   entries that cannot be read where the cross needs them
 embedded     with known embeddings a token head is a head of vectors
-arrangement  targets with positions
 report       what the recovered head can and cannot say
 """
