@@ -62,9 +62,10 @@ class AttentionBehind:
 
     def _program(self, spec: OracleSpec, seed: int) -> Program:
         if self.heads is None:
-            W, far = yield from read_heads_behind(spec, np.random.default_rng(seed))
+            W, far, error = yield from read_heads_behind(spec, np.random.default_rng(seed))
             note = f"{len(W)} heads; the network behind them is homogeneous of degree {far.degree} at infinity."
-            return Outcome(HeadsBehind(W, far.degree, far.length), (note,))
+            claim = Claim(RELATIVE_ERROR, error, statement="of every W, what rounding leaves in the rows read")
+            return Outcome(HeadsBehind(W, far.degree, far.length), (note,), allows=Allowance(claim))
         scores = yield from read_scores(spec, np.random.default_rng(seed))
         model = Behind(scores.W, scores.degree, scores.length)
         grows = f"the network behind attention is homogeneous of degree {scores.degree} at infinity"

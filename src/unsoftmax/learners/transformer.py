@@ -154,7 +154,7 @@ class Transformer:
             )
         rng = np.random.default_rng(seed)
         # Heads first: those that cannot be read apart are told before the network is paid for.
-        W, _ = yield from read_heads_behind(spec, rng)
+        W, *_ = yield from read_heads_behind(spec, rng)
         network, note, residual = yield from self._network(spec, seed, wiring)
         model = yield from split_network(network, W, rng)
         claim = Claim(RELATIVE_ERROR, _SPLIT, statement="of the answers, from how A is split among the heads")

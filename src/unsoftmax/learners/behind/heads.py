@@ -21,13 +21,14 @@ _ATTEMPTS = 4
 and another corner is then drawn."""
 
 
-def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far]]:
-    """W (H, d, d), H found, and where the network is homogeneous."""
+def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far, float]]:
+    """W (H, d, d), H found, where the network is homogeneous, and the relative error of W."""
     far = yield from find_far(spec, rng)
     b0 = yield from saturating_query(far, rng)
     for attempt in range(_ATTEMPTS):
         try:
-            return (yield from _read_from_corner(spec, far, b0, rng)), far
+            W, error = yield from _read_from_corner(spec, far, b0, rng)
+            return W, far, error
         except Misled as error:
             # A network of few neurons is also silent where heads are on: such a corner is none.
             if attempt == _ATTEMPTS - 1:
@@ -38,12 +39,13 @@ def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tupl
     raise AssertionError
 
 
-def _read_from_corner(spec: OracleSpec, far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
-    """W (H, d, d) from one corner."""
+def _read_from_corner(spec: OracleSpec, far: Far, b0: Array, rng: np.random.Generator) -> Asking[tuple[Array, float]]:
+    """W (H, d, d) from one corner, and the largest relative error of them."""
     corner = yield from find_corner(far, b0, rng)
     w = yield from find_faces(far, b0, corner, rng)
     seeds = rng.integers(2**63, size=len(w))
-    W = yield from together(
+    read = yield from together(
         [read_matrix(far, b0, w, h, None, np.random.default_rng(seed)) for h, seed in enumerate(seeds)]
     )
-    return np.array(W).reshape(-1, spec.dim, spec.dim)
+    W = np.array([one for one, _ in read])
+    return W.reshape(-1, spec.dim, spec.dim), max(error for _, error in read)

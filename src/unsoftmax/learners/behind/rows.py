@@ -31,6 +31,10 @@ _DRAWS = 16
 """Draws of the scores of all rows, of which the best is taken: one in ten has twice the condition of the median, one in
 a thousand a thousand times, and among sixteen one is about as good as any. They cost no query."""
 
+_READING = 4.0
+"""Error of a logit over that of its answer beside the amplitude: 1 / (p sigma (1 - sigma)) at the middle of a head of
+degree one."""
+
 _SHIFTS = ((1, 1), (1, 64), (64, 1))
 """Copies of the two tokens: first as they come, then with 64 of one or of the other, which shifts a far logit by log 64
 = 4.2 to either side."""
@@ -76,8 +80,10 @@ class HeldOff:
         return LazyProbes(len(rows), 2 * self.far.spec.dim * 8, build, phase)
 
 
-def read_matrix(far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np.random.Generator) -> Asking[Array]:
-    """W_h (d, d), the other heads (key directions w (H, d) at b0) held off."""
+def read_matrix(
+    far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np.random.Generator
+) -> Asking[tuple[Array, float]]:
+    """W_h (d, d), the other heads (key directions w (H, d) at b0) held off, and its relative error."""
     Z, c = yield from _rows(far, b0, w, h, rng)
     length = yield from _column_length(far, b0, w, h, Z, c, rng)
     d = len(b0)
@@ -88,7 +94,21 @@ def read_matrix(far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np
     cross = yield from read_cross(entries, far.noise, rank)
     T = entries.F
     M = cross.completed(T[:, cross.columns], T[cross.rows])
-    return np.asarray(np.linalg.solve(B, np.linalg.solve(Z, M).T).T)
+    W = np.asarray(np.linalg.solve(B, np.linalg.solve(Z, M).T).T)
+    return W, _left_by_rounding(entries, W)
+
+
+def _left_by_rounding(entries: HeldOff, W: Array) -> float:
+    """Relative error of W = Z^-1 T B^-T, in quadratic mean, that rounding of scores and of answers leaves in T.
+
+    Fresh pairs do not show all of it: like the rows they must keep the other heads off, and see least where rows did.
+    """
+    far, Z, B = entries.far, entries.Z, entries.B
+    lengths = np.linalg.norm(Z, axis=1)
+    scores = far.spec.eps * lengths * np.linalg.norm(W, 2) * np.linalg.norm(B, axis=1).max()
+    answers = _READING * far.noise * far.scale * lengths**far.degree / np.abs(entries.c)
+    rows = np.linalg.norm(np.linalg.inv(Z) * np.hypot(scores, answers))
+    return float(rows * np.linalg.norm(np.linalg.inv(B)) / max(float(np.linalg.norm(W)), 1e-300))
 
 
 def _targets(w: Array, h: int) -> Array:

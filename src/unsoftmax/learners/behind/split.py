@@ -28,6 +28,10 @@ _SPARE_REGIONS = 1.05
 """Linear regions read, over the m + 1 unknowns of a network of m neurons: the twentieth to spare checks the
 solution."""
 
+_ROOMY = (1 / 6, 1 / 2, 1.0)
+"""Shares of the regions, the roomiest first, among which independent ones are looked for: pairs in a roomy region show
+most, and two kinks that are close leave none of these between them."""
+
 _SPARE_QUERIES = 3
 """Queries beyond the unknowns: they check the solution."""
 
@@ -94,17 +98,23 @@ def _regions(g: ReluNetwork, W: Array, rng: np.random.Generator) -> list[Region]
         length = np.sqrt(_LOGIT * math.sqrt(d) / (np.maximum(margin / length, 1e-4) * rate))
     hidden = (x * length[:, None]) @ g.A + bias
     margin = (np.abs(hidden) / sizes).min(axis=1)
-    roomy = np.argsort(-margin / length, kind="stable")[: max(8 * (m + 1), number // 6)]
-    patterns = np.column_stack([np.ones(len(roomy)), (hidden[roomy] > 0) * g.w_o])
-    weighted = patterns * np.sqrt(margin[roomy] / length[roomy])[:, None]
-    order = pivot_rows(weighted)
-    wanted = min(math.ceil(_SPARE_REGIONS * (m + 1)), len(roomy))
-    rest = np.setdiff1d(np.arange(len(roomy)), order[: m + 1], assume_unique=True)
-    chosen = np.concatenate([order[: m + 1], rest])[:wanted]
-    if np.linalg.matrix_rank(patterns[chosen]) < m + 1:
-        raise ModelMismatch("the network's linear regions do not tell its neurons apart; some kinks nearly coincide.")
-    picked = roomy[chosen]
-    return [Region(x[i] * length[i], float(margin[i]), hidden[i] > 0) for i in picked]
+    room = margin / length
+    order = np.argsort(-room, kind="stable")
+    patterns = np.column_stack([np.ones(number), (hidden > 0) * g.w_o])
+    for share in _ROOMY:
+        roomy = order[: max(8 * (m + 1), int(share * number))]
+        chosen = roomy[_independent(patterns[roomy] * np.sqrt(room[roomy])[:, None])]
+        if np.linalg.matrix_rank(patterns[chosen]) == m + 1:
+            return [Region(x[i] * length[i], float(margin[i]), hidden[i] > 0) for i in chosen]
+    raise ModelMismatch("the network's linear regions do not tell its neurons apart; some kinks nearly coincide.")
+
+
+def _independent(patterns: Array) -> Array:
+    """Places of rows that span those of patterns (n, m + 1), by pivoted QR, and of some to spare."""
+    number, unknowns = patterns.shape
+    order = pivot_rows(patterns)
+    rest = np.setdiff1d(np.arange(number), order[:unknowns], assume_unique=True)
+    return np.concatenate([order[:unknowns], rest])[: math.ceil(_SPARE_REGIONS * unknowns)]
 
 
 def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.random.Generator) -> Asking[Array]:
