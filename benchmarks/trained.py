@@ -44,12 +44,14 @@ def parts() -> Iterator[Part]:
     for layer in range(12):
         for norm in (None, "pre", "post"):
             yield Part(f"rxnfp layer {layer} norm={norm}", partial(rxnfp_layer, layer, norm))
+    hidden = us.errors.NotIdentifiable
     for year in ("202403", "202407"):
         yield Part(f"localmapper {year} single", partial(localmapper_layer, year, "amm_att"))
         for h in range(8):
             name = f"localmapper {year} head {h}"
-            yield Part(name, partial(localmapper_layer, year, f"{_CROSS}.0", head=h))
-    hidden = us.errors.NotIdentifiable
+            # Values of condition 1e5 beside scores of a hundred: float32 leaves a fifth of W unknown.
+            coarse = hidden if (year, h) == ("202407", 0) else None
+            yield Part(name, partial(localmapper_layer, year, f"{_CROSS}.0", head=h), coarse=coarse)
     # Sums of all values of condition 4e7, 4e10 (without the norm) and 6e12: float32 has seven digits.
     for year, coarse in (("202403", None), ("202407", hidden)):
         make = partial(localmapper_layer, year, f"{_CROSS}.0", None)

@@ -54,9 +54,16 @@ def test_attention_that_training_has_driven_to_nothing_is_refused_as_such(part: 
         us.recover(oracle, us.learners.AttentionLayer())
 
 
-def test_heads_that_share_values_behind_a_layer_norm_are_refused_by_name() -> None:
-    with pytest.raises(us.errors.ModelMismatch, match="heads that share their values"):
-        us.recover(us.oracle(localmapper_layer("202403", CROSS, groups=2)), us.learners.AttentionLayer())
+@pytest.mark.parametrize(
+    "groups", [2, pytest.param(1, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)]
+)
+def test_heads_that_share_values_behind_a_layer_norm_are_learned(groups: int) -> None:
+    """What a LayerNorm adds makes scores of 30 before the shortest query tokens, and some tokens score 20 below others:
+    both are shortened."""
+    target = localmapper_layer("202403", CROSS, groups=groups)
+    r = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    stated = next(claim.bound for claim in r.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(r.model, target) <= stated < 0.1
 
 
 @pytest.mark.long

@@ -79,7 +79,7 @@ def test_turns_are_eigenvalues(still):
     rng = np.random.default_rng(2)
     theta = np.concatenate([[1.0, 0.2, 0.01], np.zeros(still)])
     A, Xi = rng.standard_normal((14, 2 * len(theta))), rng.standard_normal((2 * len(theta), 12))
-    found = shift_operator(A @ Xi, A @ rotation(theta, 1) @ Xi, 2 * len(theta), 1e-6)
+    found = shift_operator(A @ Xi, A @ rotation(theta, 1, 2 * len(theta)) @ Xi, 2 * len(theta), 1e-6)
     assert np.allclose(found.frequencies, theta, atol=1e-9)
     assert found.off_circle < 1e-9
 

@@ -64,6 +64,24 @@ def test_weights_that_are_dropped_are_seen(name, cut):
         us.recover(us.oracle(dropping(target, cut), target.dim, **options), learner)
 
 
+@pytest.mark.parametrize(
+    ("target", "cut", "options"),
+    [
+        (M.AttentionLayer.random(9, 3, norm="pre", scale=4.0, seed=1), 4e-7, {}),
+        (M.AttentionLayer.random(24, 3, norm="pre", residual=True, scale=2.0, seed=3), 1e-5, {}),
+        (M.AttentionLayer.random(9, 3, norm="rms", scale=2.0, seed=4), 1e-6, {}),
+        (M.AttentionLayer.random(12, 12, norm="pre", scale=4.0, seed=2), 1e-6, {}),
+        (M.AttentionLayer.random(8, 2, scale=4.0, seed=2), 1e-5, {"max_norm": 3.0}),
+    ],
+    ids=["layer norm", "weak scores", "rms norm", "many heads", "norm limit"],
+)
+def test_weights_that_are_dropped_where_tokens_are_held_to_a_size(target, cut, options):
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(dropping(target, cut), target.dim, outputs=target.dim, **options), L.AttentionLayer())
+    served = us.oracle(dropping(target, 0.0), target.dim, outputs=target.dim, **options)
+    assert us.recover(served, L.AttentionLayer()).certificate.holds
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_same_attention_with_all_its_weights_is_recovered(name):
     target, learner, options = TARGETS[name]

@@ -2,7 +2,7 @@
 
 Y0 = A Xi and Y1 = A R Xi with unknown A and Xi and R = blocks [[c, s], [-s, c]](theta_k). In coordinates of the column
 space, X1 X0^+ is similar to R: eigenvalues e^(+-i theta), eigenvectors A up to one complex number per pair (any
-invertible map among pairs that do not turn).
+invertible map among pairs that do not turn). Of an odd number of coordinates the last one does not turn.
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 """
@@ -18,18 +18,17 @@ from unsoftmax.probes.base import Array
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """frequencies (r/2,) falling, unrotated pairs last as 0; A (rows, r); off_circle: worst | |eigenvalue| - 1 |."""
+    """frequencies (r // 2,) falling, unrotated pairs last as 0; A (rows, r); off_circle: worst | |eigenvalue| - 1 |."""
 
     frequencies: Array
     A: Array
     off_circle: float
 
 
-def rotation(theta: Array, distance: float) -> Array:
-    """R^distance (2n, 2n): blocks [[c, s], [-s, c]] of theta (n,) times the distance."""
-    n = len(theta)
-    R = np.zeros((2 * n, 2 * n))
-    c, s, i = np.cos(theta * distance), np.sin(theta * distance), np.arange(n) * 2
+def rotation(theta: Array, distance: float, size: int) -> Array:
+    """R^distance (size, size): blocks [[c, s], [-s, c]] of theta (size // 2,) times the distance."""
+    R = np.eye(size)
+    c, s, i = np.cos(theta * distance), np.sin(theta * distance), np.arange(len(theta)) * 2
     R[i, i], R[i, i + 1], R[i + 1, i], R[i + 1, i + 1] = c, s, -s, c
     return R
 
@@ -40,15 +39,24 @@ def shift_operator(Y0: Array, Y1: Array, rank: int, still: float) -> Turns:
     X0, X1 = U.T @ Y0, U.T @ Y1
     theta, basis, values = _canonical(X1 @ np.linalg.pinv(X0), still)
     A, Xi = U @ basis, np.linalg.solve(basis, X0)
-    size = np.repeat(np.linalg.norm(Xi.reshape(rank // 2, -1), axis=1), 2) / np.sqrt(2 * Xi.shape[1])
-    return Turns(theta, A * size, float(np.abs(np.abs(values) - 1).max()))
+    return Turns(theta, A * pair_sizes(Xi) / np.sqrt(Xi.shape[1]), float(np.abs(np.abs(values) - 1).max()))
+
+
+def pair_sizes(rows: Array) -> Array:
+    """Root mean square (r,) of the norms of every row and its partner, for rows (r, n); a last one without is alone."""
+    squares = np.linalg.norm(rows, axis=1) ** 2
+    even = len(squares) // 2 * 2
+    return np.asarray(
+        np.sqrt(np.concatenate([np.repeat(squares[:even].reshape(-1, 2).mean(axis=1), 2), squares[even:]]))
+    )
 
 
 def _canonical(T: Array, still: float) -> tuple[Array, Array, Array]:
-    """theta (n,), basis with T basis = basis R(theta), and the eigenvalues."""
+    """theta (r // 2,), basis with T basis = basis R(theta), and the eigenvalues."""
     values, vectors = np.linalg.eig(T)
     order = np.argsort(-np.abs(np.angle(values)), kind="stable")
-    unrotated = int((np.abs(values - 1) < still).sum()) // 2 * 2
+    odd = len(values) % 2
+    unrotated = max((int((np.abs(values - 1) < still).sum()) - odd) // 2, 0) * 2 + odd
     turning = [i for i in order if values[i].imag > 0][: (len(values) - unrotated) // 2]
     theta = [float(np.angle(values[i])) for i in turning]
     basis = [part for i in turning for part in (vectors[:, i].real, vectors[:, i].imag)]

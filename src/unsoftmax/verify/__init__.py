@@ -12,6 +12,7 @@ rays          attention in front of an unknown network
 heads_behind  several heads in front of one
 networks      ReLU networks of one vector
 layers        vector answers
+small_weights the smallest weights that their tokens allow
 stacks        several layers
 blocks        the attention of a block, from behind its network
 tokens        token ids

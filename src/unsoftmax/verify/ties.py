@@ -82,3 +82,13 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
         return math.inf
     rate = float(np.sqrt(np.mean(model(sphere(rng, (32, 1, spec.dim))) ** 2))) * math.sqrt(spec.dim)
     return READABLE[spec.link] / rate if rate else math.inf
+
+
+def with_component(x: Array, unit: Array, wanted: Array, *, keep_norm: bool) -> Array:
+    """x (batch, d) with its component along `unit` replaced; on its sphere if the norm is to be kept."""
+    norm = np.linalg.norm(x, axis=1)
+    wanted = np.clip(wanted, -0.9 * norm, 0.9 * norm) if keep_norm else np.clip(wanted, -1e4 * norm, 1e4 * norm)
+    rest = x - np.einsum("bd,bd->b", x, unit)[:, None] * unit
+    if keep_norm:
+        rest *= (np.sqrt(norm**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]
+    return np.asarray(rest + wanted[:, None] * unit)

@@ -53,6 +53,14 @@ def test_norms_of_narrow_heads(width):
     assert worst(target, recovered(target).model) <= 1e-7
 
 
+@pytest.mark.parametrize(("dim", "heads", "width"), [(16, 1, 5), (15, 3, 3)])
+def test_heads_of_odd_width_behind_a_norm(dim, heads, width):
+    target = us.models.AttentionLayer.random(dim, heads, width, norm="rms", residual=True, seed=1)
+    recovery = us.recover(us.oracle(target, dim, outputs=dim), us.learners.AttentionLayer())
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, target) <= stated < 1e-6
+
+
 @pytest.mark.parametrize("rest", [{}, {"norm": None}, {"norm": None, "residual": False, "bias": True}], ids=str)
 def test_heads_that_fill_the_space(rest):
     target = layer(d=32, H=4, G=4, dh=8, seed=5, **rest)

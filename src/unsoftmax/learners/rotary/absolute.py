@@ -100,7 +100,7 @@ def read_features(
         blocks.append(planned.pop(0) if planned else reader.block(m, rng))
         t = yield from absolute_scores(reader, blocks[-1], turns.q[:few], 0, "main")
         scores.append(t if cap is None else unbent(t, cap))
-    back = [rotation(turns.theta, D).T for D in range(m, 0, -1)]
+    back = [rotation(turns.theta, D, s).T for D in range(m, 0, -1)]
     keys = []
     for g in range(int(turns.group.max()) + 1):
         found = []

@@ -14,7 +14,7 @@ from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.turns import Turns, read_block
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.shift_operator import rotation
+from unsoftmax.solvers.shift_operator import pair_sizes, rotation
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def _fit(turns: Turns, g: int, tokens: Array, logs: list[Array], noise: float) -
     """
     heads = np.flatnonzero(turns.group == g)
     s, m, n = turns.A.shape[2], logs[0].shape[2], len(tokens)
-    R = [rotation(turns.theta, D) for D in range(m, 0, -1)]
+    R = [rotation(turns.theta, D, s) for D in range(m, 0, -1)]
     eta = []
     for log in logs:
         a = _equations(turns, g, len(log))
@@ -101,11 +101,11 @@ def _equations(turns: Turns, g: int, n: int) -> Array:
 
 def _balanced(K: Array, bias: Array, turns: Turns, condition: float, misfit: float) -> Keys:
     """Pairs of equal length; rows that do not turn orthonormal and without a bias, which would cancel."""
-    A, s = turns.A.copy(), K.shape[1]
-    still = np.repeat(turns.theta == 0, 2)
+    A = turns.A.copy()
+    still = turns.still
     for g in range(len(K)):
         heads = np.flatnonzero(turns.group == g)
-        size = np.repeat(np.linalg.norm(K[g].reshape(s // 2, -1), axis=1), 2) / np.sqrt(2)
+        size = pair_sizes(K[g])
         K[g], bias[g] = K[g] / size[:, None], bias[g] / size
         A[:, heads] *= size
         if still.any():

@@ -45,7 +45,7 @@ def read_normed(
     turns = yield from read_absolute(reader, begun, turning, None)
     n = int(np.ceil(_EQUATIONS * s * d / (s - 1)))
     tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
-    blocks = _blocks(turns.theta)
+    blocks = _blocks(turns)
     keys = [fit_normed(tokens, F, blocks) for F in features]
     _require_fit(keys, "keys", reader.scene.limits)
     design = design_for(reader, turns, lambda g, z: keys[g].of(z), turns.A, plan, None)
@@ -67,10 +67,10 @@ def _require_fit(found: list[Normed], what: str, limits: Limits) -> None:
         )
 
 
-def _blocks(theta: Array) -> list[Array]:
+def _blocks(turns: Turns) -> list[Array]:
     """Rows among which the gauge acts: every turning pair, and all rows that do not turn."""
-    pairs = [np.array([2 * k, 2 * k + 1]) for k in np.flatnonzero(theta)]
-    still = np.flatnonzero(np.repeat(theta == 0, 2))
+    pairs = [np.array([2 * k, 2 * k + 1]) for k in np.flatnonzero(turns.theta)]
+    still = np.flatnonzero(turns.still)
     return [*pairs, still] if len(still) else pairs
 
 

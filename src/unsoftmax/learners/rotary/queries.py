@@ -92,7 +92,7 @@ def design_for(
 ) -> Design:
     """The design of this plan for query tokens whose queries are as strong as A (n, H, s)."""
     m, s = plan.last_slots(reader), reader.values.width
-    R = [rotation(turns.theta, D) for D in range(m, 0, -1)]
+    R = [rotation(turns.theta, D, s) for D in range(m, 0, -1)]
     strength = float(np.sqrt((A**2).mean(axis=(0, 2))).max())
     # The equation of the last token's own key is the same in all its sequences.
     repeats = max(plan.repeats, -(-(s - reader.absolute) // m))

@@ -63,6 +63,13 @@ class Turns:
     begun: Start
 
     @property
+    def still(self) -> Array:
+        """Which coordinates (s,) of keys do not turn; the last of an odd number never does."""
+        still = np.ones(self.A.shape[2], dtype=bool)
+        still[: 2 * len(self.theta)] = np.repeat(self.theta == 0, 2)
+        return still
+
+    @property
     def planned(self) -> list[Array]:
         """Blocks that were made for the fit of keys and are still to be asked."""
         return self.begun.blocks[len(self.blocks) :]
@@ -82,8 +89,8 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
             "rounded, more digits may show wider heads."
         )
     blocks = reader.blocks(max(-(-(scene.dim + 1 + plan.tokens) // m), -(-(s + 1) // (m - 1))), m, rng)
-    scale, weights = yield from _readable(reader, blocks[0], q)
-    return Start(scale * q, scale, blocks, weights)
+    scale, size, weights = yield from _readable(reader, blocks[0], q)
+    return Start(scale * q, scale, [size * block for block in blocks], weights)
 
 
 def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
@@ -106,25 +113,38 @@ def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
     return Turns(q, A, theta, group, blocks, logs, begun)
 
 
-def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, Array]]:
-    """By how much to shorten the query tokens for weights that can be read, and a block's weights (n, H, m) then."""
+def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, float, Array]]:
+    """By how much to shorten query tokens and blocks for weights that can be read, and a block's weights (n, H, m).
+
+    A bias of queries (or what a LayerNorm adds) scores before the shortest of them: then the block is shortened too.
+    """
     limit = reader.scene.limits.readable
-    scale, phase, before = 1.0, "main", np.inf
+    scale, size, phase, before = 1.0, 1.0, "main", np.inf
     for _ in range(_SHRINKS):
-        few = yield from weights_of(reader, block, scale * q[:_FEW], 0, phase)
+        few = yield from weights_of(reader, size * block, scale * q[:_FEW], 0, phase)
+        least = _least(few)
         # Behind a norm of queries their length does not count: what there is must do.
-        normed = not reader.scene.free or abs(_least(few) / before - 1) < _SAME_WEIGHT
-        before = _least(few)
-        if before > (limit / 1e3 if normed else limit):
-            rest = yield from weights_of(reader, block, scale * q[_FEW:], 0, phase)
+        normed = not reader.scene.free or abs(least / before - 1) < _SAME_WEIGHT
+        if least > (limit / 1e3 if normed else limit):
+            rest = yield from weights_of(reader, size * block, scale * q[_FEW:], 0, phase)
             if _least(rest) > (limit / 1e3 if normed else limit / 30):
-                return scale, np.concatenate([few, rest])
+                return scale, size, np.concatenate([few, rest])
         reader.gain.clear()
-        scale, phase = scale * _SHORTER, "repair"
+        if reader.scene.free and before < np.inf and _alone(before, least) < limit:
+            size *= _SHORTER
+        scale, phase, before = scale * _SHORTER, "repair", least
     raise ModelMismatch(
-        "heads attend to one token alone however short the query token is: a key bias or a cap hides all other scores, "
-        "or the heads found do not explain the answers."
+        "heads attend to one token alone however short the tokens are: a cap hides all other scores, or the heads "
+        "found do not explain the answers."
     )
+
+
+def _alone(before: float, least: float) -> float:
+    """Least weight before the shortest query tokens, from those before and after they were shortened once: its log is
+    linear in their length."""
+    if min(before, least) <= 0:
+        return 0.0
+    return float(np.exp(np.log(least) + np.log(least / before) * _SHORTER / (1 - _SHORTER)))
 
 
 def read_block(
@@ -181,7 +201,7 @@ def shared(Y0: Array, Y1: Array, s: int, limits: Limits) -> Array:
 
 
 def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits) -> tuple[Array, Array]:
-    """theta (s/2,) of all groups together and A (n, H, s) in its gauge."""
+    """theta (s // 2,) of all groups together and A (n, H, s) in its gauge."""
     n, H = Y0.shape[:2]
     A, found, off = np.zeros((n, H, s)), [], 0.0
     for g in range(int(group.max()) + 1):

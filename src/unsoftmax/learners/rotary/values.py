@@ -5,7 +5,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,13 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.apart import Apart, respond
 from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.score_roots import score_roots
+from unsoftmax.solvers.score_roots import Written, score_roots
+
+_SHRINKS = 4
+"""Times a token is shortened at most: scores of up to 14 times `_MODEST` show, so that two suffice mostly."""
+
+_MODEST = 4.0
+"""Score that a token with too strong a one is shortened to: its weight and the others' are told well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +59,7 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
     for j in range(1, r):
         if (found := _complete(scene, columns, shares, r)) is not None:
             return _grouped(scene, columns, found, shares, worst)
-        y = yield from respond(scene, cells, X[j], apart.q, "main")
-        written = score_roots(y, scene.M @ X[j], others, shares[:, None])
+        written = yield from _written(scene, cells, X[j], apart.q, others, shares)
         worst = max(worst, written.residual)
         O = _stacked(columns)
         inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, written.columns.T, strict=True)]
@@ -63,6 +68,22 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
             return _grouped(scene, columns, sharing(np.array(inside), scene.limits.shared_values), shares, worst)
         columns.append(written.columns)
     return _grouped(scene, columns, np.zeros(H, dtype=int), shares, worst)
+
+
+def _written(scene: Scene, cells: Array, x: Array, q: Array, others: Array, shares: Array) -> Asking[Written]:
+    """P_h x of all heads. A token that a head hardly weighs, or hardly any other beside it, hides what that head
+    writes: it is shortened and asked again, since scores and P_h x shrink with it."""
+    share, phase = 1.0, "main"
+    for _ in range(_SHRINKS):
+        y = yield from respond(scene, cells, share * x, q, phase)
+        written = score_roots(y, scene.M @ (share * x), others, shares[:, None])
+        weights = written.exps[:, None] / (written.exps[:, None] + others)
+        hidden = np.minimum(weights, 1 - weights).max(axis=1) < scene.limits.readable
+        strongest = float(np.abs(np.log(written.exps[hidden])).max(initial=0.0))
+        if strongest <= _MODEST:
+            break
+        share, phase = share * _MODEST / strongest, "repair"
+    return replace(written, columns=written.columns / share)
 
 
 def independent(sums: Array, n: int) -> Array:
