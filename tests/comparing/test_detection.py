@@ -208,3 +208,31 @@ def test_the_closed_form_is_the_bill(longest: int) -> None:
     model = us.models.SingleHead.random(16, seed=1)
     result = us.compare(us.oracle(model, max_length=longest), model)
     assert result.usage.phases == {"detect": us.theory.comparison_queries(longest)}
+
+
+def one_by_one(model: Any) -> Any:
+    """Heads in float32, every sum term by term from the last term on."""
+    W, v = np.asarray(model.W), np.asarray(model.v)
+    summed = lambda a, axis: np.take(np.cumsum(np.flip(a, axis), axis=axis, dtype=np.float32), -1, axis)  # noqa: E731
+
+    def answer(X: Any) -> Any:
+        x = X.astype(np.float32)
+        u = summed(W[:, None] * x[None, :, -1, None, :], -1)
+        s = summed(x[None] * u[:, :, None], -1)
+        e = np.exp(s - s.max(axis=2, keepdims=True))
+        mixed = summed(e[..., None] * x[None], 2) / summed(e, 2)[..., None]
+        return summed(mixed * v[:, None], -1).sum(axis=0).astype(np.float64)
+
+    return answer
+
+
+@pytest.mark.parametrize("seed", [6000205, 6000487])
+def test_scores_that_tokens_share_are_rounded_by_head_and_by_token(seed: int) -> None:
+    """Heads that attend to what is alike: near ties share a large score, and a long sequence is its own last token."""
+    rng = np.random.default_rng([seed, 77])
+    dim, heads = int(rng.integers(4, 41)), int(rng.integers(1, 4))
+    W = rng.standard_normal((heads, dim, dim)) / np.sqrt(dim) + np.eye(dim) * rng.uniform(1, 5)
+    v = rng.standard_normal((heads, dim)) * 10 ** rng.uniform(-2, 2)
+    model = us.models.MultiHead(W * 10 ** rng.uniform(-1, 1), v).astype("float32")
+    target = us.oracle(one_by_one(model), dim, dtype="float32")
+    assert us.compare(target, model, seed=seed).verdict == "same"

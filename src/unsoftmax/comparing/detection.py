@@ -27,7 +27,7 @@ SINGLE = 8
 DIRECTIONS = 24
 """Near ties in new directions. With m directions and n/m copies the signal needed for 99 % is least between 10 and 100
 directions (106, 89, 113 noise units for m = 10, 24, 100)."""
-_FACTORS = (1.0, 2.0, 4.0, 8.0)
+FACTORS = (1.0, 2.0, 4.0, 8.0)
 """Token norms over the usual one: rounding of the answer itself dominates below 4; beyond it nothing is gained."""
 _LONGER_FACTORS = (16.0, 64.0, 256.0)
 """Further norms where the answers carry a declared tolerance, which longer tokens outscale."""
@@ -154,7 +154,7 @@ def plan(
     rng = np.random.default_rng([seed, 0xC09A])
     asked, noise = Asked(spec, arithmetic), Noise(reference, arithmetic, spec.tolerance)
     usual = designs.usual_norm(reference, asked, rng)
-    factors: tuple[float, ...] = _FACTORS if reference.heads is not None else (1.0,)
+    factors: tuple[float, ...] = FACTORS if reference.heads is not None else (1.0,)
     factors += _LONGER_FACTORS if spec.tolerance and reference.heads is not None else ()
     norm, worst = usual, math.inf
     for factor in factors if len(factors) > 1 else ():
@@ -183,7 +183,7 @@ def plan(
     groups = [ties, one]
     bands = designs.longer(reference, asked, usual, rng)
     # Two sequences of a length are too few to measure its rounding by themselves: the worst length counts for all.
-    measured = [noise.constant(lambda X=X: X, rng, wide=True) for X in bands]  # type: ignore[misc]
+    measured = [noise.constant(lambda X=X: X, rng) for X in bands]  # type: ignore[misc]
     long_constant = max([constant, *measured])
     groups += [group(f"{LONGER} {i}", X, noise, long_constant, rng) for i, X in enumerate(bands)]
     return Plan(asked, noise, norm, repeated, tuple(groups), constant, changes, copies, usual)

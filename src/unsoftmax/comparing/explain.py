@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.comparing import naming
 from unsoftmax.comparing.arithmetic import UNIT
-from unsoftmax.comparing.detection import Detection, Plan
+from unsoftmax.comparing.detection import FACTORS, Detection, Plan
 from unsoftmax.comparing.formats import PLAIN
 from unsoftmax.comparing.localise import localise
 from unsoftmax.comparing.scales import fit_scales
@@ -119,6 +119,8 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
         return _format_said(state, named, _left_over(named))
     if not named.worth_more or made.asked.spec.vocabulary is not None:
         return None
+    # Rounded activations are told by questions nearby, and of tokens that outscale a tolerance none is: scores jump.
+    norm = min(norm, FACTORS[-1] * made.usual)
     yield from state.ask(naming.format_probes(reference, made.asked, naming.MORE, norm, state.rng), FORMAT)
     named = naming.name_format(every, truth, state.samples)
     if named is None or not named.sure:

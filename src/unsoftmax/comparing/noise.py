@@ -1,8 +1,8 @@
-"""How far rounding may take an answer: first-order sensitivity to relative changes of everything that is rounded.
+"""How far rounding may take an answer: forward error to first order, up to one constant per design.
 
-Tokens and weights are changed by independent relative amounts; the root mean square of what that does to an answer,
-times the unit of rounding, is the forward error to first order up to one constant per design. The constant is measured
-offline, on the reference computed in the target's arithmetic in several orders of operations.
+Heads have it in closed form (`rounding`). Of other references tokens and weights are changed by independent relative
+amounts, and what that does to an answer stands for it. The constant is measured offline, on the reference computed in
+the target's arithmetic in several orders of operations.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.comparing.arithmetic import ORDERS, UNIT, computed
 from unsoftmax.comparing.references import MOVE, Reference
+from unsoftmax.comparing.rounding import forward_error
 from unsoftmax.models.base import Array
 
 _ROUGH_STEP = 2.0**-8
@@ -24,12 +25,15 @@ _MARGIN = 1.5
 that were not among the three (1.25: 14, of which 8 in one cell of 1000)."""
 _WIDE_MARGIN = 3.0
 """Where only the reference's own order of operations is known: sums term by term err up to twice as much at d = 64. And
-for long sequences, whose tokens kernels sum in blocks or one by one, and for few of a kind: 12 of 10,000 unchanged
-targets alarmed where it was 1.5 and every length was judged by its own two sequences."""
+for few of a kind: 12 of 10,000 unchanged targets alarmed where it was 1.5 and every length was judged by its own two
+sequences."""
 _SEQUENTIAL = 0.42
 """Error of a sum of d terms taken one by one, over sqrt(d) and the unit of rounding: measured on Gaussian heads."""
 _LEAST = 0.5
 """Least constant: a kernel that rounds nothing here may round elsewhere."""
+_LEAST_KNOWN = 0.2
+"""The same where every number that any kernel rounds is counted: a single rounding has a deviation of 0.42 of its unit,
+and any one kernel makes some of them."""
 _STATED = 3.0
 """Times the effect of changes at random by which a reference known to a stated error may be off: errors of recovered
 weights lie in the directions that answers show least, and go together in all answers."""
@@ -54,13 +58,21 @@ class Noise:
         base = reference.double(X)
         total = np.zeros(base.shape)
         for answer in reference.moved:
-            relative = 0.0 if ids else rng.standard_normal(X.shape)
+            # Sums over a token are rounded as a whole: a score that two tokens share is far larger than its terms.
+            relative = 0.0 if ids else rng.standard_normal(X.shape) + rng.standard_normal(X.shape[:2])[:, :, None]
             if not (ids or reference.known):
                 # Errors of weights out of reach act on all tokens alike.
                 relative = relative + rng.standard_normal((len(X), 1, X.shape[2]))
             tokens = X if ids else X * (1 + step * relative)
             total += ((answer(tokens) - base) / step) ** 2
         return np.asarray(np.sqrt(total / len(reference.moved) + base**2) / math.sqrt(3))
+
+    def rounding(self, X: Array, rng: np.random.Generator) -> Array:
+        """Forward error of each answer over the unit of rounding, up to the constant, shaped like the answers."""
+        heads, unit = self.reference.heads, UNIT[self.arithmetic]
+        if heads is None:
+            return self.sensitivity(X, rng)
+        return forward_error(heads, X, unit, min(unit, UNIT["float32"]))
 
     def errors(self, X: Array) -> list[Array]:
         """Rounding errors of the reference in this arithmetic, one array per order of operations; sums term by term
@@ -83,15 +95,17 @@ class Noise:
         if not errors:
             terms = max(X.shape[1:])
             return _MARGIN * max(1.0, _SEQUENTIAL * math.sqrt(terms))
-        unit = np.maximum(UNIT[self.arithmetic] * self.sensitivity(X, rng), 1e-300)
+        unit = np.maximum(UNIT[self.arithmetic] * self.rounding(X, rng), 1e-300)
         sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]
-        margin = _WIDE_MARGIN if wide or self.reference.heads is None else _MARGIN
-        return max(_LEAST, margin * max(sizes))
+        unknown = self.reference.heads is None
+        margin = _WIDE_MARGIN if wide or unknown else _MARGIN
+        return max(_LEAST if unknown else _LEAST_KNOWN, margin * max(sizes))
 
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
         """Standard deviation of (answer - truth), shaped like the answers."""
-        moved = self.sensitivity(X, rng)
         _, sharper = self.reference.truth(X[:1], self.arithmetic)
         rounding = constant * UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0))
-        found = np.hypot(moved * math.hypot(rounding, _STATED * self.reference.error), self.tolerance)
+        found = np.hypot(rounding * self.rounding(X, rng), self.tolerance)
+        if self.reference.error:
+            found = np.hypot(found, _STATED * self.reference.error * self.sensitivity(X, rng))
         return np.maximum(found, _ZERO)
