@@ -20,6 +20,9 @@ from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import RELATIVE_ERROR, Certificate, Claim, Recovery, Status, Usage
 
+_ZERO = 1e-6
+"""Share of the parameters along undetermined directions that is called 0: the directions themselves are no better."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ended:
@@ -47,7 +50,8 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
     W, _, P = shape.split(end.x)
     spread = end.seen.spread(judged.limit)
     number, basis = end.narrowed.hidden(*end.seen.hidden(judged.limit), shape)
-    notes = [_blind_sentence(number, end.narrowed.shape(shape), end.span)] * bool(number) + list(judged.notes)
+    at_0 = _at_zero(basis, W, P) if end.narrowed.basis is None else shape.rank is None
+    notes = [_blind_sentence(number, end.narrowed.shape(shape), end.span, at_0)] * bool(number) + list(judged.notes)
     sizes = (max(float(np.linalg.norm(part)), 1e-300) for part in (W, P))
     relative = [norm / size for norm, size in zip((spread.norm_W, spread.norm_P), sizes, strict=True)]
     which = "W and P" if shape.outputs > 1 else "W and v"
@@ -81,10 +85,16 @@ def _named(shape: Shape, W: Array, P: Array) -> dict[str, Array]:
     return {"W": W, "v": P[:, 0]} if shape.heads > 1 else {"W": W[0], "v": P[0, 0]}
 
 
-def _blind_sentence(number: int, shape: Shape, span: Spans) -> str:
+def _at_zero(basis: Array | None, W: Array, P: Array) -> bool:
+    """Whether the parameters have nothing along undetermined directions (k, unknowns): what hardly shows was fitted."""
+    x = np.concatenate([W.ravel(), P.ravel()])
+    return basis is not None and float(np.linalg.norm(basis @ x)) <= _ZERO * float(np.linalg.norm(x))
+
+
+def _blind_sentence(number: int, shape: Shape, span: Spans, at_zero: bool) -> str:
     said = span.sentences()
     why = f" (this log: {'; '.join(said)})" if said else ""
     beyond = number - (shape.freedom - span.unknowns(shape))
     more = f"; {beyond} of them for want of records that show them" if beyond > 0 else ""
-    left = "" if shape.rank is not None else "; they are left at 0"
+    left = "; they are left at 0" if at_zero else "; what the model has along them is one of many that fit"
     return f"{number} of {shape.freedom} directions of the parameters are not determined{why}{more}{left}."

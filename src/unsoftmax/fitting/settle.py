@@ -10,7 +10,7 @@ from unsoftmax.fitting.sampled import sampled
 from unsoftmax.fitting.search import Search
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.gauss_newton import Descent, descend
+from unsoftmax.solvers.gauss_newton import STEPS, Descent, descend
 
 _DOWN = Descent(damping=1e-3, down=10.0, iterations=60, patience=4)
 """Near a minimum damping only slows down."""
@@ -18,9 +18,12 @@ _DOWN = Descent(damping=1e-3, down=10.0, iterations=60, patience=4)
 _AT_ONCE = Descent(damping=1e-3, down=10.0, iterations=30, patience=1)
 """The same where a step is expensive: one that gains nothing is the last."""
 
-_NEWTON = 3
-"""Undamped steps through singular values at the end: normal equations alone leave the squared condition in the last
-digits; convergence is quadratic, so that two do and the third shows it."""
+_HALVINGS = 12
+"""Halvings of a step through singular values before none is taken: along a weight that is nearly 0, such a step goes as
+far as a straight line would have to, and the exponential is shorter by a factor of a few."""
+
+_NOTHING = 1e-3
+"""A step that lowers the sum of squared deviations by less than this moves no parameter by a thirtieth of its error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +47,37 @@ def settled(search: Search, x: Array, deviations: Array, span: Spans, seed: int)
         x = _kept(problem, x, _inside(problem, x, span), deviations)
         return x, sampled(problem, x, deviations, span, seed)
     x, shown = _newton(problem, x, deviations)
-    unseen = None if problem.shape.rank is not None else shown.unseen_steps()
-    if unseen is not None:
-        quiet = _kept(problem, x, x - unseen @ (unseen.T @ x), deviations)
-        if quiet is not x:
-            x, shown = quiet, _directions(problem, quiet, deviations)
+    if problem.shape.rank is None and shown.rank < problem.shape.freedom:
+        # What no token varies is known exactly; singular directions that show little are turned into it a little.
+        x, shown = _quiet(problem, (x, shown), _inside(problem, x, span), deviations)
+        unseen = shown.unseen_steps()
+        if unseen is not None and unseen.shape[1] > problem.shape.freedom - span.unknowns(problem.shape):
+            x, shown = _quiet(problem, (x, shown), x - unseen @ (unseen.T @ x), deviations)
     return x, shown
 
 
+def _quiet(problem: Heads, loud: tuple[Array, Directions], x: Array, deviations: Array) -> tuple[Array, Directions]:
+    """The same at x, if the records do not tell the two apart once steps have undone the rounding of x."""
+    there = _newton(problem, x, deviations)
+    return there if _kept(problem, loud[0], there[0], deviations) is there[0] else loud
+
+
 def _newton(problem: Heads, x: Array, deviations: Array) -> tuple[Array, Directions]:
-    """The last undamped steps, as long as they gain."""
+    """The last steps, through singular values, as long as they gain.
+
+    Normal equations hold the square of the condition: a direction that shows 10^8 times less than another (a token of
+    hardly any weight in every record) is rounding to them, and a descent by them stops short along it.
+    """
     cost, shown = _cost(problem, x, deviations), _directions(problem, x, deviations)
-    for _ in range(_NEWTON):
-        trial = _balanced(problem, x + shown.step(problem.at(x).residual / deviations))
-        new = _cost(problem, trial, deviations)
+    for _ in range(STEPS):
+        step = shown.step(problem.at(x).residual / deviations)
+        trials = (_balanced(problem, x + step / 2.0**k) for k in range(_HALVINGS))
+        new, trial = next(((c, t) for t in trials if (c := _cost(problem, t, deviations)) < cost), (cost, x))
         if not new < cost:
             break
-        x, cost, shown = trial, new, _directions(problem, trial, deviations)
+        gained, x, cost, shown = cost - new, trial, new, _directions(problem, trial, deviations)
+        if gained < _NOTHING:
+            break
     return x, shown
 
 

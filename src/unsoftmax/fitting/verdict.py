@@ -12,7 +12,7 @@ from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
 from unsoftmax.fitting.noise import Noise
-from unsoftmax.fitting.picks import picks_one_token
+from unsoftmax.fitting.picks import picks_one_token, unbounded
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
@@ -36,6 +36,11 @@ CONFIDENCE = 0.99
 BARS = 4.0
 """Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
 the noise itself is only measured."""
+
+_ARGMAX = (
+    "Every answer is the value of one token: argmax attention, the limit of large W, explains them, so that no answer "
+    "shows how large W is."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +138,9 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
         pac(fit, f"are off by at most {fit.gap:.2g}"),
     )
     doubts = _doubts(problem, fit, noise, missing, fit.spread > largest, ratio > above)
+    picked = picks_one_token(problem, fit.x, noise.deviations(problem.blocks.y).ravel()) if doubts else False
+    if picked or (noise.source != "none" and unbounded(problem, fit.x, deviations)):
+        doubts = [_ARGMAX]
     if doubts:
         return Judged(Status.SURROGATE, claims[3:], tuple(doubts), fit.spread, 1.0)
     return Judged(Status.CONSISTENT, claims, (), fit.spread, 1.0)
@@ -145,10 +153,6 @@ def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_la
         doubts.append(
             "The records hardly show some directions of the parameters, whose errors are not known: add more."
         )
-    if picks_one_token(problem, fit.x):
-        return [
-            "Every answer is the value of one token: argmax attention, the limit of large W, which no answer shows."
-        ]
     if missing.p_value < SIGNIFICANCE:
         doubts.append(
             f"The model class does not explain the answers: {missing.feature} would explain more (p = "
