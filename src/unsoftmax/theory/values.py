@@ -159,25 +159,37 @@ def rotary_layer_queries(
     """Vector queries of the phase "main", d numbers each, where tokens that write nothing exist (G s < d) and H s <= d.
 
     The table of sums with two Jacobians of H columns; H + spare cells for s - 1 tokens of the values; s + 2 query
-    tokens before blocks of `slots` tokens at two distances; further blocks, d + 1 + tokens tokens in all, before
+    tokens or, of heads that share values and keys, `rotary_query_tokens` before blocks of `slots` tokens at two
+    distances; further blocks, d + 1 + tokens tokens in all, before
     ceil(s G / H) + extra of them; `repeats` sequences or more at each of d + 1 query tokens.
     """
     sides, cells = (4, 4), 16
     while cells < H + sum(sides) + 3 or cells - 2 <= H:
         sides = (min(sides) + 1, max(sides))
         cells = sides[0] * sides[1]
-    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats)
+    first = rotary_query_tokens(H, G, s)
+    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats, first)
     return cells + 2 * H + (s - 1) * (H + spare) + scores
 
 
+@checked
+def rotary_query_tokens(H: int, G: int, s: int) -> int:
+    """Query tokens before which the first blocks of tokens are read.
+
+    A head alone shows its s key directions at s of them, and that there are no more at two more; the H / G heads of a
+    group show them together at ceil(s G / H) and two more, four at least.
+    """
+    return min(s + 2, max(4, -(-s * G // H) + 2))
+
+
 def _scores_queries(
-    d: int, H: int, G: int, s: int, slots: int, last_slots: int, tokens: int, extra: int, repeats: int
+    d: int, H: int, G: int, s: int, slots: int, last_slots: int, tokens: int, extra: int, repeats: int, first: int
 ) -> int:
-    """Turns, keys and queries of `rotary_layer_queries`."""
+    """Turns, keys and queries of `rotary_layer_queries`; `first` query tokens before the first blocks."""
     turns = -(-(s + 1) // (slots - 1))
     blocks = max(0, -(-(d + 1 + tokens) // slots) - turns)
-    keys = blocks * min(s + 2, -(-s * G // H) + extra)
-    return 2 * (s + 2) * turns + keys + (d + 1) * max(repeats, -(-s // last_slots))
+    keys = blocks * min(first, -(-s * G // H) + extra)
+    return 2 * first * turns + keys + (d + 1) * max(repeats, -(-s // last_slots))
 
 
 @checked
@@ -215,5 +227,5 @@ def block_queries(
     read = 4 * ((cells + 1) * fair + jacobians + 1) + tables * ((cells + 1) * full + jacobians)
     spans = tables * min(H + 8, cells) * ((s + 1) * fair + s * full)
     fits = 2 * (d + 1) * (fair + full)
-    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats)
+    scores = _scores_queries(d, H, G, s, slots, last_slots, tokens, extra, repeats, s + 2)
     return read + spans + fits + full * (scores + (s + 2) + (d + 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import unsoftmax as us
 from tests.weights import smollm_layer
 from unsoftmax.learners.core.base import RELATIVE_ERROR
 from unsoftmax.learners.rotary.presets import PLANS
+from unsoftmax.learners.rotary.values import Found, Values, telling
 
 Layer, Rope = us.models.AttentionLayer, us.models.Rope
 
@@ -86,6 +89,45 @@ def test_main_queries_are_the_closed_form(preset, d, H, G, dh):
     assert phases["main"] + phases.get("repair", 0) >= PLANS[preset].main_queries(d, H, G, dh)
     if "repair" not in phases:
         assert phases["main"] == PLANS[preset].main_queries(d, H, G, dh)
+
+
+@pytest.mark.parametrize(("H", "G", "dh", "n"), [(8, 2, 8, 4), (4, 2, 8, 6), (8, 2, 16, 6), (4, 4, 8, 10)])
+def test_heads_that_share_keys_are_read_before_few_query_tokens(H, G, dh, n):
+    assert us.theory.rotary_query_tokens(H, G, dh) == n
+
+
+def test_values_that_are_shared_alone_are_read_before_more_query_tokens():
+    """Keys of its own for every head: those before a few query tokens do not show them."""
+    shared = layer(d=32, H=4, G=1, dh=4, seed=4)
+    own = layer(d=32, H=4, G=4, dh=4, seed=5)
+    target = replace(shared, K=own.K)
+    model = recovered(target, "balanced").model
+    assert us.models.distance(model, target) <= 1e-7
+
+
+def test_a_poor_jacobian_alone_is_no_reason_to_ask_more():
+    """Its first Jacobian shows one head 3e4 times worse than another, and its table of sums fits all the same."""
+    recovery = recovered(layer(seed=3009), "balanced", 4009)
+    assert ratio(recovery, 64, 8, 2, 8) <= 2.5
+
+
+def test_values_that_tokens_hardly_show_are_shown_by_one_more():
+    """Of two groups, one makes next to nothing of one mixture of the tokens asked."""
+    rng = np.random.default_rng(3)
+    V = np.stack([np.linalg.qr(rng.standard_normal((32, 4)))[0].T for _ in range(2)])
+    X = np.linalg.qr(rng.standard_normal((32, 4)))[0].T
+    weak = np.linalg.svd(V[0] @ X.T)[0][:, -1] @ V[0]
+    X = X - 0.999 * np.outer(X @ weak, weak)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    found = Found(X, np.zeros((2, 32, 4)), 0.0, 4, np.arange(2))
+    values = Values(np.zeros((2, 32, 4)), V, np.arange(2), 1.0)
+    (token,) = telling(found, values)
+
+    def least(tokens):
+        return min(np.linalg.svd(v @ tokens.T, compute_uv=False)[-1] for v in V)
+
+    assert least(np.vstack([X, token])) > 10 * least(X)
+    assert telling(replace(found, tokens=np.vstack([X, token, V.sum(axis=0)])), values) == []
 
 
 def test_long_sequences_follow_from_short_ones():

@@ -14,7 +14,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.presets import Plan
-from unsoftmax.learners.rotary.turns import Start, Turns, frequencies, shared
+from unsoftmax.learners.rotary.turns import Logs, Start, Turns, turns_of
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import cap_of, unbent
@@ -66,25 +66,22 @@ def read_absolute(reader: Reader, begun: Start, turning: bool, cap: float | None
 
     Three sequences for every query token and block, four behind a cap, which differences do not survive; then two.
     """
-    s, m, q, d = reader.values.width, len(begun.block), begun.q, reader.scene.dim
+    m, d = len(begun.block), reader.scene.dim
     bare = lambda t: t if cap is None else unbent(t, cap)  # noqa: E731
-    blocks = begun.blocks[: -(-(s + 1) // (m - 1))]
-    scores, near, far = [], [], []
-    for block in blocks:
-        scores.append(bare((yield from absolute_scores(reader, block, q, 0, "main"))))
-        near.append(scores[-1][..., 1:] - scores[-1][..., :1])
-        if turning and cap is not None:
-            moved = unbent((yield from absolute_scores(reader, block, q, 1, "main")), cap)
-            far.append(moved[..., 1:] - moved[..., :1])
-        elif turning:
-            z = np.concatenate([np.broadcast_to(block, (len(q), m, d)), np.zeros((len(q), 1, d)), q[:, None]], axis=1)
-            logs = np.log(np.maximum((yield from reader.before_quiet(z, m, "main")), 1e-300))
-            far.append(logs[..., 1:] - logs[..., :1])
-    Y0 = np.concatenate(near, axis=2)
-    Y1 = np.concatenate(far, axis=2) if turning else Y0
-    group = shared(Y0, Y1, s, reader.scene.limits)
-    theta, A = frequencies(Y0, Y1, group, s, reader.scene.limits)
-    return Turns(q, A, theta, group, blocks, scores, begun)
+
+    def read(q: Array) -> Asking[Logs]:
+        blocks, scores, far = begun.first(reader.values.width), [], []
+        for block in blocks:
+            scores.append(bare((yield from absolute_scores(reader, block, q, 0, "main"))))
+            if turning and cap is not None:
+                far.append(unbent((yield from absolute_scores(reader, block, q, 1, "main")), cap))
+            elif turning:
+                parts = [np.broadcast_to(block, (len(q), m, d)), np.zeros((len(q), 1, d)), q[:, None]]
+                weights = yield from reader.before_quiet(np.concatenate(parts, axis=1), m, "main")
+                far.append(np.log(np.maximum(weights, 1e-300)))
+        return blocks, scores, scores, far
+
+    return (yield from turns_of(reader, begun, turning, read))
 
 
 def read_features(

@@ -27,6 +27,10 @@ steps."""
 _SIDE = 4
 """Empty tokens on either side of the table at first; it grows until the rank shows and four cells are left over."""
 
+_UNEVEN = 0.6
+"""Change of an answer against equal weights, as a share, from which on the query token is shortened: near saturation
+cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better (0.45)."""
+
 _STEP = 1e-6
 """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
 rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
@@ -97,7 +101,7 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]
         y = yield from respond(scene, np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in keys]), x, q, phase)
         asked = dict(zip(keys, y, strict=True))
         settled = last is not None and np.linalg.norm(y - last) < 0.02 * np.linalg.norm(last)
-        if scene.sinks or settled or np.linalg.norm(y - even, axis=1).max() < 0.9 * np.linalg.norm(even):
+        if scene.sinks or settled or np.linalg.norm(y - even, axis=1).max() < _UNEVEN * np.linalg.norm(even):
             break
         last = y
         q, phase = 0.6 * q, "repair"
@@ -128,19 +132,28 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
     for j in (0, 1):
         change = yield from _changes(scene, table, table.cell(j, 0), table.answers[(j, 0)], steps, phase)
         J.append((change @ B).T)
-    sizes = np.linalg.svd(J[0], compute_uv=False)
-    if sizes[-1] < scene.limits.fewer * sizes[0]:
-        J = yield from _beside_many(scene, table, B, steps[:2], rng, phase)
     whole = B.T @ (scene.M @ table.x)
-    if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
-        return None
-    found = separate(J[0], J[1], Y @ B, np.array(keys), whole)
-    good = found is not None and found.residual <= max(1e-9, 300 * scene.noise)
     # Whether a draw serves may hang on last digits, and so does the order of its heads.
-    kept = yield from settle_list("table", [B @ np.linalg.inv(found.rows), found.sums] if found and good else [])
+    kept = yield from settle_list("table", _fitting(scene, J, B, Y, keys, whole))
+    sizes = np.linalg.svd(J[0], compute_uv=False)
+    if not kept and sizes[-1] < scene.limits.fewer * sizes[0]:
+        J = yield from _beside_many(scene, table, B, steps[:2], rng, phase)
+        kept = yield from settle_list("table", _fitting(scene, J, B, Y, keys, whole))
     if not kept:
         return None
     return Apart(table.q, table.x, kept[0], np.stack([table.cell(*k) for k in keys]), kept[1])
+
+
+def _fitting(
+    scene: Scene, J: list[Array], B: Array, Y: Array, keys: list[tuple[int, int]], whole: Array
+) -> list[Array]:
+    """Columns (outputs, H) and sums (H, cells) if two Jacobians J lead to a table that fits; else nothing."""
+    if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
+        return []
+    found = separate(J[0], J[1], Y @ B, np.array(keys), whole)
+    if found is None or found.residual > max(1e-9, 300 * scene.noise):
+        return []
+    return [B @ np.linalg.inv(found.rows), found.sums]
 
 
 def _changes(scene: Scene, table: _Table, cell: Array, answer: Array, steps: Array, phase: str) -> Asking[Array]:

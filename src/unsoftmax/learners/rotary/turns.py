@@ -5,10 +5,12 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.limits import Limits
@@ -37,7 +39,8 @@ _SAME_WEIGHT = 0.02
 @dataclass(frozen=True, eq=False)
 class Start:
     """Query tokens q (n, d), `scale` times their first length; blocks (m, d) of tokens for the fit of keys; and the
-    weights (n, H, m) of the first one before all query tokens, which can be read."""
+    weights (k, H, m) of the first one before k query tokens, which can be read: all of them, or as many as it takes
+    where heads that share values share keys."""
 
     q: Array
     scale: float
@@ -47,6 +50,10 @@ class Start:
     @property
     def block(self) -> Array:
         return self.blocks[0]
+
+    def first(self, width: int) -> list[Array]:
+        """Blocks that are asked at two distances: as many as show that keys have `width` dimensions."""
+        return self.blocks[: -(-(width + 1) // (len(self.block) - 1))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +83,8 @@ class Turns:
 
 
 def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]:
-    """s + 2 query tokens or a few more, short enough for weights that can be read."""
+    """s + 2 query tokens or a few more, short enough for weights that can be read; fewer are asked where heads that
+    share values, and keys as it seems, show them together."""
     scene, s = reader.scene, reader.values.width
     n = s + (2 if reader.quiet else 4)
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
@@ -89,28 +97,53 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
             "rounded, more digits may show wider heads."
         )
     blocks = reader.blocks(max(-(-(scene.dim + 1 + plan.tokens) // m), -(-(s + 1) // (m - 1))), m, rng)
-    scale, size, weights = yield from _readable(reader, blocks[0], q)
+    few = theory.rotary_query_tokens(len(reader.values.O), len(reader.values.V), s)
+    few = few if reader.quiet and scene.free and scene.exact and _even(reader.values.group) else n
+    scale, size, weights = yield from _readable(reader, blocks[0], q[:few])
     return Start(scale * q, scale, [size * block for block in blocks], weights)
 
 
+def _even(group: Array) -> bool:
+    """Whether all groups have as many heads."""
+    sizes = np.bincount(group)
+    return bool(sizes.min() == sizes.max())
+
+
 def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
-    """2 (s + 2) sequences for every block of tokens, ceil((s + 1) / (m - 1)) blocks; half of them if nothing turns."""
-    scene, s, m, q = reader.scene, reader.values.width, len(begun.block), begun.q
-    blocks, first, second = [], [], []
-    for k, planned in enumerate(begun.blocks[: -(-(s + 1) // (m - 1))]):
-        known = [begun.weights] if k == 0 else []
-        block, read = yield from read_block(reader, planned, q, 2 if turning else 1, known)
-        blocks.append(block)
-        first.append(read[0])
-        second.append(read[-1])
-    away = np.arange(m, 0, -1)
-    first_logs = [reader.level(np.log(w), away) for w in first]
-    logs = [log - np.log(1 - w.sum(axis=2, keepdims=True)) for log, w in zip(first_logs, first, strict=True)]
-    second_logs = [np.log(w) for w in second] if turning else first_logs
-    Y0, Y1 = (np.concatenate([x[..., 1:] - x[..., :1] for x in part], axis=2) for part in (first_logs, second_logs))
-    group = shared(Y0, Y1, s, scene.limits)
-    theta, A = frequencies(Y0, Y1, group, s, scene.limits)
-    return Turns(q, A, theta, group, blocks, logs, begun)
+    """Two sequences for every query token and block of tokens, ceil((s + 1) / (m - 1)) blocks; one if nothing turns."""
+    away = np.arange(len(begun.block), 0, -1)
+
+    def read(q: Array) -> Asking[Logs]:
+        found: Logs = [], [], [], []
+        for k, planned in enumerate(begun.first(reader.values.width)):
+            known = [begun.weights] if k == 0 and len(q) == len(begun.weights) else []
+            block, weights = yield from read_block(reader, planned, q, 2 if turning else 1, known)
+            near = reader.level(np.log(weights[0]), away)
+            own = np.log(1 - weights[0].sum(axis=2, keepdims=True))
+            for part, new in zip(found, (block, near - own, near, np.log(weights[-1])), strict=True):
+                part.append(new)
+        return found
+
+    return (yield from turns_of(reader, begun, turning, read))
+
+
+Logs = tuple[list[Array], list[Array], list[Array], list[Array]]
+"""Block by block: its tokens (m, d) as asked, what keys are fitted to, and logs (n, H, m) near and a step farther."""
+
+
+def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[Logs]]) -> Asking[Turns]:
+    """Who shares keys, and frequencies: before a few query tokens where heads that share values share keys too."""
+    s, limits, values = reader.values.width, reader.scene.limits, reader.values.group
+    for n in sorted({len(begun.weights), len(begun.q)}):
+        blocks, fitted, near, far = yield from read(begun.q[:n])
+        Y0 = np.concatenate([x[..., 1:] - x[..., :1] for x in near], axis=2)
+        Y1 = np.concatenate([x[..., 1:] - x[..., :1] for x in far], axis=2) if turning else Y0
+        group = shared(Y0, Y1, s, limits, np.arange(len(values)) if n == len(begun.q) else values)
+        if group is not None:
+            break
+    assert group is not None
+    theta, A = frequencies(Y0, Y1, group, s, limits)
+    return Turns(begun.q[:n], A, theta, group, blocks, fitted, begun)
 
 
 def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, float, Array]]:
@@ -187,17 +220,27 @@ def _least(weights: Array) -> float:
     return float(min(weights.min(), (1 - weights.sum(axis=2)).min()))
 
 
-def shared(Y0: Array, Y1: Array, s: int, limits: Limits) -> Array:
-    """group (H,): heads whose rows [Y0, Y1] span the same space have the same keys."""
-    spaces = [np.linalg.svd(np.hstack([Y0[:, h], Y1[:, h]]), full_matrices=False)[2][:s] for h in range(Y0.shape[1])]
+def shared(Y0: Array, Y1: Array, s: int, limits: Limits, together: Array) -> Array | None:
+    """group (H,): heads whose rows [Y0, Y1] span the same space have the same keys.
+
+    together (H,): heads whose rows are taken together because they are thought to share keys; None if they do not.
+    """
+    spaces = []
+    for k in range(int(together.max()) + 1):
+        rows = np.concatenate([Y0, Y1], axis=2)[:, together == k]
+        space = np.linalg.svd(rows.reshape(-1, rows.shape[2]), full_matrices=False)[2][:s]
+        off = rows - rows @ space.T @ space
+        if rows.shape[1] > 1 and np.linalg.norm(off) > limits.same_keys * np.linalg.norm(rows):
+            return None
+        spaces.append(space)
     group = np.full(len(spaces), -1)
     first: list[int] = []
     for h, rows in enumerate(spaces):
-        off = [float(np.linalg.norm(rows - rows @ spaces[k].T @ spaces[k], 2)) for k in first]
-        group[h] = next((g for g, angle in enumerate(off) if angle < limits.same_keys), len(first))
+        apart = [float(np.linalg.norm(rows - rows @ spaces[k].T @ spaces[k], 2)) for k in first]
+        group[h] = next((g for g, angle in enumerate(apart) if angle < limits.same_keys), len(first))
         if group[h] == len(first):
             first.append(h)
-    return group
+    return np.asarray(group[together])
 
 
 def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits) -> tuple[Array, Array]:

@@ -5,12 +5,13 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.apart import Apart, respond
 from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
@@ -21,6 +22,20 @@ _SHRINKS = 4
 
 _MODEST = 4.0
 """Score that a token with too strong a one is shortened to: its weight and the others' are told well."""
+
+_FINE = 1e4
+"""Error of what heads write, over the answers' noise, beyond which a further token is asked: one draw in ten. What is
+read later is some hundred times worse, and 1e-8 is asked of it."""
+
+_WORTH = 2.0
+"""Least factor by which a further token must lower what errors rise by; where it is the table of sums that is poor,
+tokens do not mend it."""
+
+_MORE = 2
+"""Further tokens at most: values that one of them leaves weak are rare."""
+
+_CANDIDATES = 64
+"""Mixtures of the groups' weakest directions of which the best is asked: with some a group's share cancels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,32 +65,96 @@ def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.r
 
     shares (H,): the weight of a token that stands alone, 1 without sinks.
     """
+    found, cells = yield from _found(scene, apart, spare, shares, rng)
+    values = found.values(scene, shares)
+    for _ in range(_MORE):
+        more = telling(found, values) if values.error > _FINE * scene.noise else []
+        # Whether more is asked may hang on last digits.
+        more = yield from settle_list("telling token", more)
+        if not more:
+            break
+        found = yield from _read(scene, found, more[0], cells, apart, shares, "repair")
+        values = found.values(scene, shares)
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What heads write, columns (H, outputs, n), of n tokens (n, d); `width` of them span all, groups share values."""
+
+    tokens: Array
+    columns: Array
+    residual: float
+    width: int = 0
+    group: Array = field(default_factory=lambda: np.zeros(0, dtype=int))
+
+    def values(self, scene: Scene, shares: Array) -> Values:
+        """O and V of all tokens together; V from M."""
+        return _grouped(scene, self, shares)
+
+
+def _found(
+    scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.random.Generator
+) -> Asking[tuple[Found, Array]]:
+    """Tokens at right angles until what heads write of them stops growing, and the cells they stood in."""
     H, r = apart.heads, len(scene.written)
-    chosen = independent(apart.sums, H + spare)
-    cells, others = apart.cells[chosen], apart.sums[:, chosen] - 1
+    cells = independent(apart.sums, H + spare)
     start = np.column_stack([scene.written @ apart.x, rng.standard_normal((r, r - 1))])
     X = np.linalg.qr(start)[0].T @ scene.written * (EDGE * scene.radius)
-    columns, worst = [apart.columns], 0.0
+    found = Found(apart.x[None], apart.columns.T[..., None], 0.0)
     for j in range(1, r):
-        if (found := _complete(scene, columns, shares, r)) is not None:
-            return _grouped(scene, columns, found, shares, worst)
-        written = yield from _written(scene, cells, X[j], apart.q, others, shares)
-        worst = max(worst, written.residual)
-        O = _stacked(columns)
-        inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, written.columns.T, strict=True)]
-        parts = zip(O, inside, written.columns.T, strict=True)
+        if (group := _complete(scene, found.columns, shares, r)) is not None:
+            return replace(found, width=j, group=group), cells
+        more = yield from _read(scene, found, X[j], cells, apart, shares, "main")
+        O, new = found.columns, more.columns[..., -1]
+        inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, new, strict=True)]
+        parts = zip(O, inside, new, strict=True)
         if max(np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in parts) < scene.limits.new:
-            return _grouped(scene, columns, sharing(np.array(inside), scene.limits.shared_values), shares, worst)
-        columns.append(written.columns)
-    return _grouped(scene, columns, np.zeros(H, dtype=int), shares, worst)
+            group = sharing(np.array(inside), scene.limits.shared_values)
+            return replace(more, width=j, group=group), cells
+        found = more
+    return replace(found, width=r, group=np.zeros(H, dtype=int)), cells
 
 
-def _written(scene: Scene, cells: Array, x: Array, q: Array, others: Array, shares: Array) -> Asking[Written]:
+def _read(scene: Scene, found: Found, x: Array, cells: Array, apart: Apart, shares: Array, phase: str) -> Asking[Found]:
+    """With what heads write of one more token x (d,), one query for every cell."""
+    written = yield from _written(scene, apart, cells, x, shares, phase)
+    columns = np.concatenate([found.columns, written.columns.T[..., None]], axis=2)
+    return replace(
+        found,
+        tokens=np.vstack([found.tokens, x]),
+        columns=columns,
+        residual=max(found.residual, written.residual),
+    )
+
+
+def telling(found: Found, values: Values) -> list[Array]:
+    """The token (d,) that shows best what the tokens asked show worst in the groups' values; none if little is gained.
+
+    Values that a group hardly makes of all tokens asked are what errors rise by.
+    """
+    length = np.linalg.norm(found.tokens, axis=1).max()
+    shown = [V @ found.tokens.T / length for V in values.V]
+    weak = np.stack([np.linalg.svd(part)[0][:, -1] @ V for part, V in zip(shown, values.V, strict=True)])
+    raised = [1 / np.linalg.svd(part, compute_uv=False)[-1] for part in shown]
+    # Of its own generator: whether one is looked for may hang on last digits.
+    mixed = np.random.default_rng(len(found.tokens)).standard_normal((_CANDIDATES, len(weak))) * raised @ weak
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    after = [
+        np.linalg.svd(np.concatenate([np.tile(part, (_CANDIDATES, 1, 1)), (mixed @ V.T)[..., None]], axis=2))[1][:, -1]
+        for part, V in zip(shown, values.V, strict=True)
+    ]
+    least = np.min(after, axis=0)
+    best = int(np.argmax(least))
+    return [mixed[best] * length] if least[best] * max(raised) > _WORTH else []
+
+
+def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, phase: str) -> Asking[Written]:
     """P_h x of all heads. A token that a head hardly weighs, or hardly any other beside it, hides what that head
     writes: it is shortened and asked again, since scores and P_h x shrink with it."""
-    share, phase = 1.0, "main"
+    share, others = 1.0, apart.sums[:, cells] - 1
     for _ in range(_SHRINKS):
-        y = yield from respond(scene, cells, share * x, q, phase)
+        y = yield from respond(scene, apart.cells[cells], share * x, apart.q, phase)
         written = score_roots(y, scene.M @ (share * x), others, shares[:, None])
         weights = written.exps[:, None] / (written.exps[:, None] + others)
         hidden = np.minimum(weights, 1 - weights).max(axis=1) < scene.limits.readable
@@ -100,17 +179,13 @@ def independent(sums: Array, n: int) -> Array:
     return np.array(chosen)
 
 
-def _stacked(columns: list[Array]) -> Array:
-    """(H, outputs, j) from j arrays (outputs, H)."""
-    return np.stack(columns, axis=2).transpose(1, 0, 2)
-
-
-def _complete(scene: Scene, columns: list[Array], shares: Array, rank: int) -> Array | None:
-    """Groups if the columns found explain M already; a square fit proves nothing, so shares must coincide in groups."""
-    j, H = len(columns), len(shares)
+def _complete(scene: Scene, O: Array, shares: Array, rank: int) -> Array | None:
+    """Groups if the columns O (H, outputs, j) found explain M already; a square fit proves nothing, so shares must
+    coincide in groups."""
+    H, _, j = O.shape
     if rank % j or H * j > len(scene.M) or (j == 1 and rank > H):
         return None
-    flat = np.hstack(list(_stacked(columns) * shares[:, None, None]))
+    flat = np.hstack(list(O * shares[:, None, None]))
     Z = np.linalg.lstsq(flat, scene.M, rcond=None)[0]
     miss = np.linalg.norm(flat @ Z - scene.M) / np.linalg.norm(scene.M)
     group = sharing(Z.reshape(H, j, -1), scene.limits.shared_values)
@@ -129,9 +204,9 @@ def sharing(Z: Array, limit: float) -> Array:
     return group
 
 
-def _grouped(scene: Scene, columns: list[Array], group: Array, shares: Array, worst: float) -> Values:
-    O, G = _stacked(columns), int(group.max()) + 1
-    s = O.shape[2]
+def _grouped(scene: Scene, found: Found, shares: Array) -> Values:
+    O, group, s = _spanned(found), found.group, found.width
+    G = int(group.max()) + 1
     together = np.hstack([(O * shares[:, None, None])[group == g].sum(axis=0) for g in range(G)])
     V = np.linalg.lstsq(together, scene.M, rcond=None)[0]
     miss = np.linalg.norm(together @ V - scene.M) / np.linalg.norm(scene.M)
@@ -141,12 +216,24 @@ def _grouped(scene: Scene, columns: list[Array], group: Array, shares: Array, wo
             "heads of unequal rank, or more than attention."
         )
     V = V.reshape(G, s, -1)
-    error = max(worst, float(miss), _disagreement(scene, O, V, group, shares))
+    error = max(found.residual, float(miss), _disagreement(scene, O, V, group, shares))
     for g in range(G):
         q, r = np.linalg.qr(V[g].T)
         V[g] = q.T
         O[group == g] = O[group == g] @ r.T
     return Values(O, V, group, error)
+
+
+def _spanned(found: Found) -> Array:
+    """O (H, outputs, s) in coordinates of each group's values that are at right angles over all tokens asked."""
+    if found.columns.shape[2] == found.width:
+        return found.columns.copy()
+    O = np.zeros((*found.columns.shape[:2], found.width))
+    for g in range(int(found.group.max()) + 1):
+        heads = np.flatnonzero(found.group == g)
+        rows = np.linalg.svd(np.vstack(list(found.columns[heads])), full_matrices=False)[2][: found.width]
+        O[heads] = found.columns[heads] @ rows.T
+    return O
 
 
 def _disagreement(scene: Scene, O: Array, V: Array, group: Array, shares: Array) -> float:
