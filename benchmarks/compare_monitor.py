@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 import unsoftmax as us
 from benchmarks.base import Row
 from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.detection import Group, group, plan
-from unsoftmax.comparing.monitor import QUERIES
+from unsoftmax.comparing.monitor import QUERIES, Held, State, log_evidence
 from unsoftmax.comparing.references import reference_of
 
 _DIM = 8
@@ -59,10 +58,10 @@ def _alarms(kernel: Callable[[Any], Any], ties: Group, one: Group, long: list[Gr
     energies[:, -1] = statistics.energy(one.z(kernel(one.X)))
     drawn = np.array([float(statistics.energy(item.z(kernel(item.X)))[0]) for item in long])
     energies[::2, -1] = rng.choice(drawn, len(energies[::2]))
-    wealth = np.full(statistics.bets(), -np.inf)
-    for t, call in enumerate(energies, start=1):
-        wealth = np.logaddexp(wealth, -math.log(t * (t + 1))) + statistics.log_bets(call)
-        if special.logsumexp(wealth) - math.log(len(wealth)) >= math.log(1e3):
+    held = Held(State.new(2 * len(statistics.log_shares())))
+    for call in energies:
+        held.add(np.concatenate([statistics.log_bets(call[:-1]), statistics.log_bets(call[-1:])]))
+        if log_evidence(held.value.log_wealth) >= math.log(1e3):
             return True
     return False
 

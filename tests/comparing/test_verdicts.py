@@ -198,6 +198,17 @@ def test_low_rank_changes_of_two_heads() -> None:
     assert np.linalg.norm(result.delta - (W - HEADS.W)) <= 1e-8 * np.linalg.norm(W - HEADS.W)
 
 
+@pytest.mark.parametrize(("rank", "size"), [(1, 0.03), (2, 0.08)])
+def test_large_low_rank_changes_of_all_heads(rank: int, size: float) -> None:
+    """Far from first order, and each head hides a part of the others' at first."""
+    rng = np.random.default_rng(5)
+    change = rng.standard_normal((3, D, rank)) @ rng.standard_normal((3, rank, D))
+    change *= size * np.linalg.norm(HEADS.W) / np.linalg.norm(change)
+    result = compared(us.models.MultiHead(HEADS.W + change, HEADS.v), HEADS)
+    assert (result.verdict, result.heads, result.rank) == ("low rank", (0, 1, 2), rank)
+    assert np.linalg.norm(result.delta - change) <= 1e-8 * np.linalg.norm(change)
+
+
 @pytest.mark.parametrize("matrix", list("QKVO"))
 def test_lora_on_a_matrix_of_a_layer(matrix: str) -> None:
     rng = np.random.default_rng(5)

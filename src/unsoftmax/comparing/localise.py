@@ -183,7 +183,8 @@ def _low_rank_of_one(state: Evidence, search: Search, at: Array, most: int, *, c
     delta[search.h] = factors[0] @ factors[1]
     if 2 * factors[0].size <= _POLISHED:
         # Columns and rows one by one lose digits that all answers together have.
-        delta = polished(search.heads, {search.h: factors}, state.samples)
+        parts, delta = polished(search.heads, {search.h: factors}, state.samples)
+        factors = parts[search.h]
     if not (yield from _verified(state, delta)):
         return None
     return few_entries(state, delta) or low_rank(state, {search.h: factors[0].shape[1]}, delta)
@@ -212,7 +213,7 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
     if hidden:
         X = state.plan.asked.on_grid(pairs(heads, hidden + 2 * len(found), norm, state.rng))
         yield from state.ask(X, "delta")
-    delta = polished(heads, factors, state.samples)
+    factors, delta = polished(heads, factors, state.samples)
     if not (yield from _verified(state, delta)):
         return None
     return few_entries(state, delta) or low_rank(state, {h: U.shape[1] for h, (U, _) in factors.items()}, delta)

@@ -36,8 +36,16 @@ _ROOM = 1e-4
 """Part of a key direction's square that must lie outside the range for scores to be tied there; else tokens would grow
 without bound, and are shortened instead: keys of a low-rank head may all lie in the range of its change."""
 
-_STEPS = 3
-"""Gauss-Newton steps from factors that are right to a few digits: the error is squared each time."""
+_STEPS = 12
+"""Gauss-Newton steps at most. The error is squared each time, and three are enough from factors that are right to a few
+digits; those of several heads lack at first what the others hide, and took up to eight."""
+_HALVED = 0.9
+"""Part of the residual that a step may leave, else it was the last."""
+_AS_WELL = 1.5
+"""Times the residual that factors of one rank less may leave: where that direction was none they leave the same, else
+more by orders of magnitude, unless it was within rounding."""
+_SHORTER = (1.0, 0.5, 0.25, 0.1)
+"""Parts of a step that are tried: a large change is no first order."""
 
 
 @dataclass
@@ -199,31 +207,78 @@ class Search:
         return np.asarray(found.reshape(k, d))
 
 
-def polished(heads: Heads, factors: dict[int, tuple[Array, Array]], samples: list[Sample]) -> Array:
-    """dW (H, d, d) from factors by head, fitted to all two-token answers at once (Gauss-Newton, least-norm gauge)."""
+Factors = dict[int, tuple[Array, Array]]
+"""U (d, k) and M (k, d) by head."""
+
+
+def polished(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Factors, Array]:
+    """Factors by head of the lowest ranks that explain the answers as well as those given, and dW (H, d, d).
+
+    A column that a large change of another head reached into counts as a direction of its own.
+    """
+    parts, left = _fitted(heads, factors, samples)
+    for h in factors:
+        while parts[h][0].shape[1] > 1:
+            fewer, rest = _fitted(heads, parts | {h: _cut(*parts[h])}, samples)
+            if rest > max(_AS_WELL * left, 1.0):
+                break
+            parts, left = fewer, rest
+    return parts, _products(heads, parts)
+
+
+def _cut(U: Array, M: Array) -> tuple[Array, Array]:
+    """Factors of the nearest product of one rank less."""
+    left, sizes, right = np.linalg.svd(U @ M)
+    k = U.shape[1] - 1
+    return left[:, :k] * sizes[:k], right[:k]
+
+
+def _fitted(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Factors, float]:
+    """Factors fitted to all two-token answers at once (Gauss-Newton, least-norm gauge), and the root mean square of
+    what they leave in units of rounding."""
     pairs = [(X, y, sd) for X, y, sd in samples if X.shape[1] == 2]
     X, y, sd = (np.concatenate([part[i] for part in pairs]) for i in range(3))
-    a, b = X[:, 0] - X[:, 1], X[:, 1]
+
+    def left(parts: Factors) -> Array:
+        return np.asarray((y - heads.with_scores(heads.W + _products(heads, parts))(X)) / sd)
+
     parts = dict(factors)
+    r = left(parts)
     for _ in range(_STEPS):
-        delta = np.zeros_like(heads.W)
-        for h, (U, M) in parts.items():
-            delta[h] = U @ M
-        now = heads.with_scores(heads.W + delta)
-        t = now.gaps(X)
-        slope = 1 / (2 + np.exp(t) + np.exp(-t))
-        columns = []
-        for h, (U, M) in parts.items():
-            gain = (slope[h] * (a @ heads.P[h, 0]) / sd)[:, None, None]
-            columns.append((gain * np.einsum("bi,bk->bik", a, b @ M.T)).reshape(len(X), -1))
-            columns.append((gain * np.einsum("bk,bj->bkj", a @ U, b)).reshape(len(X), -1))
-        step = np.linalg.lstsq(np.hstack(columns), (y - now(X)) / sd, rcond=1e-12)[0]
-        place = 0
-        for h, (U, M) in parts.items():
-            dU = step[place : place + U.size].reshape(U.shape)
-            dM = step[place + U.size : place + U.size + M.size].reshape(M.shape)
-            parts[h] = U + dU, M + dM
-            place += U.size + M.size
+        step = _step(heads, parts, X, sd, r)
+        tried = ({h: (U + t * step[h][0], M + t * step[h][1]) for h, (U, M) in parts.items()} for t in _SHORTER)
+        better = next(((p, rest) for p in tried if np.linalg.norm(rest := left(p)) < np.linalg.norm(r)), None)
+        if better is None:
+            break
+        done = np.linalg.norm(better[1]) > _HALVED * np.linalg.norm(r)
+        parts, r = better
+        if done:
+            break
+    return parts, float(np.sqrt(np.mean(r**2)))
+
+
+def _step(heads: Heads, parts: Factors, X: Array, sd: Array, r: Array) -> Factors:
+    """What the factors must be changed by, to first order."""
+    a, b = X[:, 0] - X[:, 1], X[:, 1]
+    t = heads.with_scores(heads.W + _products(heads, parts)).gaps(X)
+    slope = 1 / (2 + np.exp(t) + np.exp(-t))
+    columns = []
+    for h, (U, M) in parts.items():
+        gain = (slope[h] * (a @ heads.P[h, 0]) / sd)[:, None, None]
+        columns.append((gain * np.einsum("bi,bk->bik", a, b @ M.T)).reshape(len(X), -1))
+        columns.append((gain * np.einsum("bk,bj->bkj", a @ U, b)).reshape(len(X), -1))
+    step = np.linalg.lstsq(np.hstack(columns), r, rcond=1e-12)[0]
+    found, place = {}, 0
+    for h, (U, M) in parts.items():
+        dU = step[place : place + U.size].reshape(U.shape)
+        dM = step[place + U.size : place + U.size + M.size].reshape(M.shape)
+        found[h] = dU, dM
+        place += U.size + M.size
+    return found
+
+
+def _products(heads: Heads, parts: Factors) -> Array:
+    """dW (H, d, d) of factors by head."""
     delta = np.zeros_like(heads.W)
     for h, (U, M) in parts.items():
         delta[h] = U @ M

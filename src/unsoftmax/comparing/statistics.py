@@ -9,8 +9,12 @@ from scipy import optimize, special, stats
 
 from unsoftmax.models.base import Array
 
-_BETS = np.logspace(-0.5, 24, 30)
+_BETS = np.concatenate([[0.5, 2.0, 6.0, 20.0], np.logspace(2, 24, 12)])
 """Variances of the alternatives that the e-value bets on, in units of the noise: changes of every size up to all."""
+_SHARES_OF_BETS = np.concatenate([np.full(4, 0.8 / 4), np.full(12, 0.2 / 12)])
+"""Capital that each begins with: a change far beyond the noise is seen at once whatever was bet on it, one of twice the
+noise is seen as soon as if its size were known (beyond four calls of a monitor in 4 % of the runs, 10 % with thirty
+equal bets)."""
 _SHARES = (0.05, 0.3, 0.5, 0.7, 1.0)
 """Parts of the modelled noise that may really be there when the power is computed: the model is an upper bound."""
 
@@ -51,12 +55,12 @@ def log_bets(energies: Array) -> Array:
 
 def log_e_value(energies: Array) -> float:
     """Logarithm of the mixture over all bets."""
-    return float(special.logsumexp(log_bets(energies)) - np.log(len(_BETS)))
+    return float(special.logsumexp(log_bets(energies) + log_shares()))
 
 
-def bets() -> int:
-    """Number of bets."""
-    return len(_BETS)
+def log_shares() -> Array:
+    """Logarithm of the capital that each bet begins with, (bets,); 1 in all."""
+    return np.asarray(np.log(_SHARES_OF_BETS))
 
 
 @cache
