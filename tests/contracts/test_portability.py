@@ -27,8 +27,9 @@ SOME = [
     "AttentionLayer-llama",
     "AttentionLayer-filling",
     "compare, rank one",
+    "drawn, Transformer, limit",
 ]
-"""One of every way to go wrong: tokens orthogonal to values, steps of 1e-7, any basis of a subspace, kinks, labels."""
+"""One of every way to go wrong: tokens off values, steps of 1e-7, bases of a subspace, kinks, labels, ties."""
 
 ALL = [job.name for job in jobs()]
 

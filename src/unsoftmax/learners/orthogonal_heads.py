@@ -210,7 +210,8 @@ def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:
         z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, 8, d)))
         F = yield from ground.pairs(z * size, b, phase="pilot")
         moved = float(np.linalg.norm(2 * F / size - z @ ground.V))
-        tilt = moved * float(np.sqrt(d / 8)) / scale
+        # A difference of nearly equal numbers, and the next length of the tokens follows from it.
+        (tilt,) = map(float, (yield from settle("tilt", moved * np.sqrt(d / 8) / scale)))
         return SATURATED if tilt > 0.3 else INVISIBLE if tilt < 1e-6 else tilt / small
 
     found = yield from find_scale(look, 1.0, Steps(0.25, 2.0, shorter=1 / 8, limit=2.0**96))

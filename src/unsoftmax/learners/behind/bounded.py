@@ -11,6 +11,7 @@ from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Steps, find_scale
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.pairs import paired
@@ -65,6 +66,11 @@ class _Ball:
             "shared; lift max_norm, where rays need no such direction."
         )
 
+    def settled(self, b: Array) -> Asking[tuple[Array, Array]]:
+        """The same in every run on one ledger: rows of equal quality are a matter of the network's last digits."""
+        token, rows = yield from settle("segments", *self.column(b))
+        return token, rows
+
     def scores(self, b: Array, A: Array, y: Array) -> tuple[Array, Array, Array]:
         """Logits (n,) of probes [a + b ; b] from their answers, NaN where saturated; the shares alpha and phi'."""
         alpha, slope = invert(self.g, self.copies * b, A, y)
@@ -84,7 +90,9 @@ def read_bounded(
     d, ball = spec.dim, _Ball(spec, network, residual, rng)
     B = np.linalg.qr(rng.standard_normal((d, d)))[0]
     size = yield from _size_of_b(ball, B[0])
-    columns = [ball.column(size * b) for b in B]
+    columns = []
+    for b in B:
+        columns.append((yield from ball.settled(size * b)))
     y = yield Probes(np.concatenate([paired(A, np.tile(b, (d, 1))).tokens for b, A in columns]), phase="main")
     answers = list(y.reshape(d, d))
     for _ in range(REPAIRS):
@@ -92,7 +100,7 @@ def read_bounded(
         if not todo:
             break
         for j in todo:
-            columns[j] = ball.column(columns[j][0] / 3)
+            columns[j] = yield from ball.settled(columns[j][0] / 3)
         tokens = np.concatenate([paired(columns[j][1], np.tile(columns[j][0], (d, 1))).tokens for j in todo])
         y = yield Probes(tokens, phase="repair")
         for j, part in zip(todo, y.reshape(-1, d), strict=True):
@@ -110,7 +118,7 @@ def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
 
     def look(size: float) -> Asking[float]:
         nonlocal length
-        b, A = ball.column(size * direction)
+        b, A = yield from ball.settled(size * direction)
         length = float(np.linalg.norm(b))
         y = yield Probes(paired(A[:PILOT], np.tile(b, (len(A[:PILOT]), 1))).tokens, phase="pilot")
         t, _, _ = ball.scores(b, A[:PILOT], y)
