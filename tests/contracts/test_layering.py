@@ -71,7 +71,7 @@ def test_room_imports_only_what_lies_below(room: str) -> None:
 
 
 # room of learners/ -> other rooms whose parts it may use; every room may use core and itself
-NEIGHBOURS = {"behind": {"heads"}, "block": {"rotary"}, "circuits": {"output"}}
+NEIGHBOURS = {"block": {"rotary"}, "circuits": {"output"}}
 
 
 def rooms_used(path: Path) -> set[str]:

@@ -11,6 +11,7 @@ from unsoftmax.errors import BudgetExceeded, UnsoftmaxError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import noisy
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.results.audit import CLOSE
 from unsoftmax.results.recovery import Recovery, Usage
 from unsoftmax.spec import OracleSpec
@@ -105,7 +106,7 @@ def _measured(oracle: Oracle, seed: int) -> float:
     else:
         direction = rng.standard_normal(spec.dim)
         token = (min(1.0, spec.domain.norm_limit) * direction / np.linalg.norm(direction))[None, None]
-        token = token.astype(spec.dtype).astype(np.float64)
+        token = held(token, spec.dtype)
     answers = np.array([oracle(Probes(token)) for _ in range(_LOOKS)])
     return float(np.sqrt(np.mean(np.var(answers.reshape(_LOOKS, -1), axis=0, ddof=1))))
 

@@ -14,6 +14,7 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import ProgressCallback
 from unsoftmax.run.engine import run as run_program
@@ -59,7 +60,7 @@ def _traffic(spec: OracleSpec, model: LogClass, unknowns: int, seed: int) -> Ask
     for ratio in _RATIOS:
         number = int(np.ceil(ratio * unknowns / (1 - _HELD_OUT))) - sum(map(len, tokens))
         X = size * rng.standard_normal((number, length, spec.dim))
-        tokens.append(X.astype(spec.dtype).astype(np.float64))
+        tokens.append(held(X, spec.dtype))
         answers.append((yield Probes(tokens[-1], phase="recorded")))
         log = Log(np.concatenate(tokens), np.concatenate(answers), tolerance=spec.tolerance or None, dtype=spec.dtype)
         found = fit(log, model, holdout=_HELD_OUT, seed=seed, starts=_STARTS)

@@ -10,6 +10,8 @@ import numpy as np
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
+from unsoftmax.probes.sphere import sphere as directions
 from unsoftmax.spec import OracleSpec
 
 PHASE = "diagnosis"
@@ -137,6 +139,4 @@ def rms(parts: Array) -> Array:
 
 def sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Random unit vectors, exact in float32."""
-    x = rng.standard_normal(shape)
-    x /= np.linalg.norm(x, axis=-1, keepdims=True)
-    return x.astype(np.float32).astype(np.float64)
+    return held(directions(rng, shape))

@@ -22,6 +22,7 @@ from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
 _HIDDEN = (
@@ -167,7 +168,7 @@ def norm_before(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> A
     mean = np.full(spec.dim, 1 / np.sqrt(spec.dim)) * rng.choice([-1.0, 1.0], (2, _VECTORS, 1))
     x, y = (sphere(rng, (_VECTORS, spec.dim)) + m for m in mean)
     x, y = (t * (length / 2 / np.linalg.norm(t, axis=1, keepdims=True)) for t in (x, y))
-    tokens = np.concatenate([x, y, x + y, -x]).astype(np.float32).astype(np.float64)
+    tokens = held(np.concatenate([x, y, x + y, -x]))
     answer = yield Probes(tokens[:, None], phase=PHASE)
     misfits: dict[str, float] = {}
     for name, centred in (("layer", True), ("rms", False)):

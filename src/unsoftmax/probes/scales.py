@@ -22,6 +22,11 @@ def power_of_two(x: float) -> float:
     return float(2.0 ** math.floor(math.log2(x)))
 
 
+def held(x: Array, dtype: str = "float32") -> Array:
+    """x rounded to what `dtype` holds, as float64: a cast on the target's side then changes nothing."""
+    return x if dtype == "float64" else np.asarray(x.astype(dtype).astype(np.float64))
+
+
 def on_grid(x: Array, largest: float, dtype: str) -> Array:
     """Round x to multiples of a power of two so small that numbers up to `largest` keep all their digits in dtype.
 

@@ -10,6 +10,7 @@ from scipy.special import expit
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.pairs import paired
+from unsoftmax.probes.scales import held
 
 LARGEST_SHARE_LOGIT = 2.0
 """Levels are asked at |t| up to this: beyond it an error of v is amplified by 1 + e^t, and a grows long."""
@@ -66,7 +67,7 @@ class EntryThresholds:
         def build(start: int, stop: int) -> Probes:
             k = slice(start, stop)
             made = paired(self.A[rows[k]] * alpha[k, None], self.B[columns[k]] * beta[k, None])
-            return Probes(made.tokens.astype(self.dtype).astype(np.float64))
+            return Probes(held(made.tokens, self.dtype))
 
         return LazyProbes(len(rows), 2 * self.A.shape[1] * 8, build, phase)
 

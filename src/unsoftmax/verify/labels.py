@@ -19,6 +19,7 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.layers import LENGTH
@@ -121,7 +122,7 @@ def near_boundary(
     spare: list[Array] = []
     for _ in range(_DRAWS):
         tokens = _moved(model, spec, rng, 2 * count, length, errors)
-        tokens = tokens.astype(spec.dtype).astype(np.float64)
+        tokens = held(tokens, spec.dtype)
         inside = np.linalg.norm(tokens, axis=2).max(axis=1) <= 0.999 * spec.domain.norm_limit
         f, margin = np.abs(model(tokens)), _margin(model, tokens, errors, spec)
         kept.extend(tokens[inside & (f >= 0.9 * margin) & (f <= 2.2 * margin)])
@@ -132,7 +133,7 @@ def near_boundary(
     while len(chosen) < count:
         # A single token along v is never near the boundary; it fills up where nothing else is possible.
         token = _values(model, spec.dim).sum(axis=0) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
-        chosen.append(np.tile(token, (length, 1)).astype(spec.dtype).astype(np.float64))
+        chosen.append(held(np.tile(token, (length, 1)), spec.dtype))
     return np.array(chosen)
 
 

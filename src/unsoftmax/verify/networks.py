@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ROUNDINGS
@@ -45,9 +46,9 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
     rng = np.random.default_rng([seed, 0x7E51F7])
     radius = _radius(model, spec)
     x = rng.standard_normal((_FRESH, spec.dim))
-    x = _representable(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
+    x = held(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
     factor = np.append(_sizes(model, radius, spec), np.ones(_NEAR_KINKS))
-    beside = _representable(near_kinks(model, radius, rng))
+    beside = held(near_kinks(model, radius, rng))
     asked = np.concatenate([x, beside]) * factor[:, None]
     y = (yield Probes(asked[:, None, :], phase="verify")) / factor
     predicted = model.of(np.concatenate([x, beside]))
@@ -66,7 +67,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
         ),
     ]
     if spec.domain.length_limit >= 2:
-        pairs = _representable(rng.standard_normal((_PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
+        pairs = held(rng.standard_normal((_PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
         y = yield Probes(pairs, phase="verify")
         # A function of one vector may sit on the last token or, wrapped by its owner, on the first.
         gap = min(float(np.abs(model.of(pairs[:, k]) - y).max()) for k in (-1, 0)) / size
@@ -111,7 +112,3 @@ def _radius(model: ReluNetwork, spec: OracleSpec) -> float:
         distance = np.abs(model.b) / np.maximum(np.linalg.norm(model.A, axis=0), 1e-300)
         radius = max(1.0, float(np.median(distance))) * math.sqrt(spec.dim)
     return min(radius, 0.9 * spec.domain.norm_limit)
-
-
-def _representable(tokens: Array) -> Array:
-    return tokens.astype(np.float32).astype(np.float64)

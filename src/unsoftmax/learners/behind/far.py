@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
 _COPIES = 4
@@ -31,8 +31,8 @@ class Far:
 
     def tokens(self, a: Array, b: Array) -> Array:
         """(batch, 2, d) for a (batch, d), b (batch, d) or (d,)."""
-        query = as_sent(np.broadcast_to(b, a.shape) / self.length, self.spec)
-        return np.stack([as_sent(a * self.length + query, self.spec), query], axis=1)
+        query = held(np.broadcast_to(b, a.shape) / self.length, self.spec.dtype)
+        return np.stack([held(a * self.length + query, self.spec.dtype), query], axis=1)
 
     def ask(self, a: Array, b: Array, copies: tuple[int, int] = (1, 1), *, phase: str) -> Asking[Array]:
         """Answers over length^degree: sigma(t)^p c(a) if one head is on, 0 if none is."""

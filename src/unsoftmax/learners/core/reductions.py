@@ -18,6 +18,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.probes.base import Array, Probes, Request, parts
+from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -144,7 +145,7 @@ def representable(program: Asking[T], dtype: str) -> Asking[T]:
         return program
 
     def rewrite(probes: Probes) -> Probes:
-        return Probes(probes.tokens.astype(dtype).astype(np.float64), probes.counts)
+        return Probes(held(probes.tokens, dtype), probes.counts)
 
     return reduced(program, rewrite)
 

@@ -17,7 +17,7 @@ from unsoftmax.learners.core.base import SMALLEST, Asking
 from unsoftmax.learners.core.noise import FELT
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Probes, one_row
-from unsoftmax.probes.scales import power_of_two
+from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.spec import OracleSpec
 
 _CHECKS = 2
@@ -68,12 +68,12 @@ class Ground:
 
     def query(self, b: Array) -> Array:
         """The query token that is sent for b."""
-        return as_sent(b * (self.unit / self.stretch), self.spec)
+        return held(b * (self.unit / self.stretch), self.spec.dtype)
 
     def tokens(self, z: Array, b: Array) -> Array:
         """[z + b ; b] stretched, (batch, 2, d), in numbers the target's format holds."""
         query = self.query(b)
-        return np.stack([as_sent(z * self.stretch + query, self.spec), np.broadcast_to(query, z.shape)], axis=1)
+        return np.stack([held(z * self.stretch + query, self.spec.dtype), np.broadcast_to(query, z.shape)], axis=1)
 
     def pairs(self, z: Array, b: Array, copies: Array | None = None, *, phase: str) -> Asking[Array]:
         """F (batch,) for z, b (batch, d); `copies` (batch, 2) are n1, n2 (default 1, 1)."""
@@ -90,11 +90,6 @@ class Ground:
         return np.asarray(F - share * (z @ self.zero))
 
 
-def as_sent(x: Array, spec: OracleSpec) -> Array:
-    """x rounded to the target's number format."""
-    return x if spec.dtype == "float64" else x.astype(spec.dtype).astype(np.float64)
-
-
 def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     """d one-row queries for V, two more that must agree with them: their gap is the noise."""
     d = spec.dim
@@ -109,7 +104,7 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
         )
     x = rng.standard_normal((_CHECKS, d))
-    x = as_sent(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec)
+    x = held(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = np.abs(x) @ np.abs(V)
     gap = np.abs(y - x @ V)
@@ -144,7 +139,7 @@ def require_no_order(ground: Ground, length: float, rng: np.random.Generator) ->
     """[x1, x2, q] and [x2, x1, q] must answer alike, for x1 and x2 of this length and some shorter q."""
     lengths = length * np.array([[1.0, 1.0, q] for q in _QUERIES])
     x = rng.standard_normal((*lengths.shape, ground.dim))
-    tokens = as_sent(np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None]), ground.spec)
+    tokens = held(np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None]), ground.spec.dtype)
     y = yield Probes(np.concatenate([tokens, tokens[:, [1, 0, 2]]]), phase="pilot")
     one, other = np.split(y, 2)
     size = np.maximum(np.abs(tokens @ ground.V).max(axis=1), np.maximum(np.abs(one), np.abs(other)))

@@ -17,9 +17,9 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
-from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
+from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
@@ -80,7 +80,7 @@ def with_offsets(program: Callable[[OracleSpec, Lift], Program], spec: OracleSpe
 
 def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[float]:
     """Relative gap of single tokens' answers to constant + x.V."""
-    x = as_sent(sphere(np.random.default_rng([seed, 0x11F8]), (_CHECKS, len(V))), spec)
+    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (_CHECKS, len(V))), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = abs(constant) + np.abs(x) @ np.abs(V)
     return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())

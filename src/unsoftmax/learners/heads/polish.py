@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.heads.ground import as_sent
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import Room
 from unsoftmax.probes.base import Array
+from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import gauss_newton, linearised
 from unsoftmax.solvers.placement import choose, covariance, gains
@@ -151,4 +151,4 @@ def _inside(tokens: Array, copies: Array, room: Room, spec: OracleSpec) -> tuple
     """Shortened to the radius where too long, in the target's number format."""
     longest = np.linalg.norm(tokens, axis=2).max(axis=1)
     shrink = np.minimum(1.0, room.radius * (1 - 1e-9) / np.maximum(longest, 1e-300))
-    return as_sent(tokens * shrink[:, None, None], spec), copies
+    return held(tokens * shrink[:, None, None], spec.dtype), copies

@@ -20,7 +20,7 @@ from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
-from unsoftmax.learners.heads.ground import Ground, as_sent
+from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import (
     Shares,
@@ -35,7 +35,7 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
-from unsoftmax.probes.scales import on_grid
+from unsoftmax.probes.scales import held, on_grid
 
 EXPLAINED = 1e-10
 """Gap, relative to the size of the answers, up to which a check is passed once the values are known to the last
@@ -116,7 +116,7 @@ class Check:
         size = np.array([heads[j % len(heads)].size for j in range(n)])
         z *= (2 * size[:, None] / np.linalg.norm(z, axis=2))[:, :, None]
         query = ground.query(B)[:, None]
-        return cls(np.concatenate([as_sent(z * ground.stretch + query, ground.spec), query], axis=1), np.zeros(n))
+        return cls(np.concatenate([held(z * ground.stretch + query, ground.spec.dtype), query], axis=1), np.zeros(n))
 
     def ask(self, ground: Ground) -> Asking[None]:
         if len(self.tokens):

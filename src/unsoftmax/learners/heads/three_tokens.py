@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.heads.ground import Ground, as_sent
+from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 
 _LONGER = 32.0
 """Length of the second token's z beside the first's: the head's answer is then mostly its share of the second, which
@@ -72,7 +73,7 @@ class Shares:
         """Write and return the sequences of directions i and columns j with the current sizes."""
         query = ground.query(B[j])
         z1 = self.head.bound[i] * (self.size[i, j] * ground.stretch)[:, None]
-        first, second = (as_sent(z + query, ground.spec) for z in (z1, self.second[j] * ground.stretch))
+        first, second = (held(z + query, ground.spec.dtype) for z in (z1, self.second[j] * ground.stretch))
         self.tokens[i, j] = np.stack([first, second, query], axis=1)
         return np.asarray(self.tokens[i, j])
 

@@ -27,6 +27,7 @@ from unsoftmax.learners.kernel.first_look import FOLDS
 from unsoftmax.learners.kernel.kernels import MISFIT
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
 STEPS = np.array([-24, -12, -6, -3, 0])
@@ -73,7 +74,7 @@ class Sender:
     def tokens(self, rows: list[Array], q: Array) -> Array:
         """[long rows[0] ; ... ; short q] (n, len(rows) + 1, d) from arrays (n, d), as the number format holds them."""
         X = np.stack([*(self.long * row for row in rows), self.short * q], axis=1)
-        return np.asarray(X.astype(self.spec.dtype).astype(np.float64))
+        return held(X, self.spec.dtype)
 
     def summed(self, power: Power, x: Array, q: Array, phase: str) -> Asking[tuple[Array, Array]]:
         """Plain sums: odd(x'Wq) (x.v) (n,), and the relative error of each.

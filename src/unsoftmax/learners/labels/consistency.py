@@ -16,6 +16,7 @@ from unsoftmax.learners.labels.asking import Direction, Labels, unit_length
 from unsoftmax.learners.labels.entries import Entries
 from unsoftmax.learners.labels.values import shift_bounds
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.probes.thresholds import EntryThresholds, coordinate_ratio
 from unsoftmax.solvers.bisection import Brackets
 
@@ -54,7 +55,7 @@ def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
     spec = labels.spec
     x = labels.rng.standard_normal((sequences, 1, spec.dim))
     x *= unit_length(spec) / np.linalg.norm(x, axis=2, keepdims=True)
-    x = x.astype(spec.dtype).astype(np.float64)
+    x = held(x, spec.dtype)
     first = yield Probes(x, phase="pilot")
     for k in range(1, times):
         answers = yield Probes(x, phase="pilot", again=k)
@@ -62,7 +63,7 @@ def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
             return ()
     for k in range(1, times):
         tokens = x * labels.rng.uniform(0.5, 1.0, (sequences, 1, 1))
-        tokens = np.repeat(tokens.astype(spec.dtype).astype(np.float64), 1 + k % 2, axis=1)
+        tokens = np.repeat(held(tokens, spec.dtype), 1 + k % 2, axis=1)
         answers = yield Probes(tokens, phase="pilot")
         if len(differ := np.flatnonzero(answers != first)):
             raise _fixed(x[differ[0], 0], tokens[differ[0]], first[differ[0]], len(differ), sequences, times, labels)

@@ -22,7 +22,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import SIGMAS
 from unsoftmax.learners.labels.asking import Direction, Labels
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.probes.scales import power_of_two
+from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.solvers.bisection import Brackets
 from unsoftmax.solvers.heads_fit import Data, answers, gauss_newton, levenberg, linearised
 
@@ -71,7 +71,7 @@ class Ruler:
         """Sequences (k, 3, d) as sent."""
         ruler = (t * (self.length / self.copies))[:, None] * self.V
         made = np.stack([x * self.length, ruler, q / self.length], axis=1)
-        return made.astype(self.dtype).astype(np.float64)
+        return held(made, self.dtype)
 
     def counts(self, k: int) -> Array:
         return np.tile(np.array([1, self.copies, 1], dtype=np.int64), (k, 1))

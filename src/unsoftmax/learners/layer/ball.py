@@ -17,6 +17,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -47,7 +48,7 @@ class Ball:
         """Tokens (..., d) that the LayerNorm turns into w."""
         share = (w * w).sum(axis=-1, keepdims=True) / self.U.shape[1]
         x = (w @ self.U) * np.sqrt(self.eps / (1 - share))
-        return np.asarray(x if self.dtype == "float64" else x.astype(np.float32).astype(np.float64))
+        return held(x, self.dtype)
 
     def alone(self, w: Array) -> Array:
         """One-token answers at the rows of w (n, D)."""
@@ -62,11 +63,11 @@ def read_ball(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ball]:
         raise ModelMismatch("a LayerNorm leaves nothing of tokens with fewer than three coordinates.")
     U = np.linalg.qr(np.column_stack([np.ones(d), rng.standard_normal((d, D))]))[0][:, 1:].T
     size = min(np.sqrt(d), 0.5 * spec.domain.norm_limit)
-    X = _rounded(orthonormal(rng, D) @ U * size)
-    shifted = X[:1] + _power_of_two_like(size / np.sqrt(d))
+    X = held(orthonormal(rng, D) @ U * size)
+    shifted = X[:1] + power_of_two(size / np.sqrt(d))
     asked = np.vstack([X, -X[:2]])
     y = yield one_row(asked, phase="values")
-    rest = _rounded(np.vstack([shifted, _SHRUNK[:, None] * X[:1]]))
+    rest = held(np.vstack([shifted, _SHRUNK[:, None] * X[:1]]))
     more = yield one_row(rest, phase="pilot")
     residual = _follows(more[0] - y[0], rest[0] - asked[0], y)
     if residual:
@@ -106,12 +107,3 @@ def _eps(whole: Array, shrunk: Array, x: Array, small: Array) -> float:
     # share^2 (s2v + eps) v = s2v (v + eps)
     r = float(share[best] ** 2)
     return float(s2v[best] * v * (1 - r) / (r * v - s2v[best]))
-
-
-def _rounded(x: Array) -> Array:
-    """Tokens that a float32 target sees exactly."""
-    return np.asarray(x.astype(np.float32).astype(np.float64))
-
-
-def _power_of_two_like(x: float) -> float:
-    return float(2.0 ** np.floor(np.log2(x)))

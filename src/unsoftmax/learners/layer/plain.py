@@ -33,7 +33,7 @@ from unsoftmax.learners.layer.scan import SHORT, ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes, one_row
-from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.probes.scales import held, on_grid, power_of_two
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -87,7 +87,7 @@ class Limited(Ball):
         return self.reach
 
     def tokens(self, w: Array) -> Array:
-        return np.asarray(w if self.dtype == "float64" else w.astype(np.float32).astype(np.float64))
+        return held(w, self.dtype)
 
 
 def settles(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
@@ -144,7 +144,7 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
 
 def _kept(tokens: Array, affine: Affine) -> Array:
     """Tokens that a target of this noise sees as they are."""
-    return tokens if affine.noise < 1e-12 else tokens.astype(np.float32).astype(np.float64)
+    return tokens if affine.noise < 1e-12 else held(tokens)
 
 
 def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:

@@ -23,6 +23,7 @@ from unsoftmax.learners.layer.scores import Reader, find_scales
 from unsoftmax.learners.layer.shell import COMBINED, Shell, read_shell
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.solvers.mixture import split_with_identity
 from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import Range, column_range
@@ -278,7 +279,7 @@ def read_eps(found: Sum, shell: Shell, spec: OracleSpec, rng: np.random.Generato
     v = rng.standard_normal(d)
     sizes = 10.0 ** -np.arange(7)
     x = centre + sizes[:, None] * v
-    x = x.astype(spec.dtype).astype(np.float64)
+    x = held(x, spec.dtype)
     y = yield Probes(x[:, None], phase="pilot")
     s = x @ found.M.T + found.b
     variance = (s**2).mean(axis=1)

@@ -27,7 +27,7 @@ from unsoftmax.learners.rotary.limits import EXACT, ROUNDED, Limits
 from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.probes.scales import held, on_grid, power_of_two
 from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -112,7 +112,7 @@ class Scene:
             share = (z * z).sum(axis=-1, keepdims=True) / z.shape[-1]
             x = z * np.sqrt(np.minimum(1, _FULL / np.maximum(share, 1e-300)))
             x = x * np.sqrt(self.eps / (1 - np.minimum(share, _FULL)))
-        return np.asarray(x if self.exact else x.astype(np.float32).astype(np.float64))
+        return x if self.exact else held(x)
 
     def seen(self, x: Array) -> Array:
         """What the heads see of tokens x (..., d)."""

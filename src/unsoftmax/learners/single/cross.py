@@ -26,7 +26,7 @@ from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.pairs import Pairs, paired
 from unsoftmax.probes.rows import Spread, Units, spread
-from unsoftmax.probes.scales import lengths_for, on_grid
+from unsoftmax.probes.scales import held, lengths_for, on_grid
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing, negligible, next_column, outside
 from unsoftmax.spec import OracleSpec
@@ -194,7 +194,7 @@ def _ask_along(g: Array, bs: Array, w: Array, setting: _Setting, mirrored: bool 
     g = g / np.linalg.norm(g, axis=1, keepdims=True)
     sign = np.where(g @ setting.v < 0, -1.0, 1.0)[:, None] if not mirrored else 1.0
     a = (sign * g + w / np.linalg.norm(w)) * (setting.length_a / 2)
-    tokens = paired(a, bs).tokens.astype(setting.spec.dtype).astype(np.float64)
+    tokens = held(paired(a, bs).tokens, setting.spec.dtype)
     y = yield Probes(tokens, phase="pilot")
     return logits(y, (tokens[:, 0] - tokens[:, 1]) @ setting.v, bs @ setting.v).t, a
 

@@ -17,6 +17,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.probes.slices import Slice, slice_across
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.logit_fit import LogitFit, fit_logits, fit_smooth
@@ -121,7 +122,7 @@ class Far:
         length = np.broadcast_to(np.asarray(length, float), B)
         last = length[:, None] * frame.tokens(q)
         if frame.dtype == "float32":
-            last = last.astype(np.float32).astype(np.float64)
+            last = held(last)
         tokens = np.concatenate([frame.frozen * frame.tokens(others), last[:, None]], axis=1)
         y = yield Probes(tokens, np.column_stack([counts, np.ones(B, np.int64)]), phase)
         return frame.added(y, q, last, length)

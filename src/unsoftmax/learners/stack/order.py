@@ -15,6 +15,7 @@ from unsoftmax.learners.stack.apart import SPARE
 from unsoftmax.learners.stack.far import Far, random_contexts, weights_at_infinity
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
+from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
 from unsoftmax.solvers.stack_heads import Contexts, Heads
@@ -108,6 +109,6 @@ def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) 
 def find_causal(frame: Frame, rng: np.random.Generator) -> Asking[bool]:
     """Two ordinary sequences whose first tokens are exchanged: only a causal stack tells them apart."""
     x = rng.standard_normal((3, frame.d))
-    x = x.astype(np.float32).astype(np.float64)
+    x = held(x)
     y = yield Probes(np.stack([x, x[[1, 0, 2]]]), phase="pilot")
     return bool(np.abs(y[1] - y[0]).max() > _EXCHANGED[frame.dtype] * (1 + np.abs(y).max()))
