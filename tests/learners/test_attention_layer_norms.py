@@ -88,7 +88,7 @@ def test_what_one_sequence_cannot_show_is_read_off_sums():
     """Behind a LayerNorm an answer has no room for all coordinates of all heads: not twice the queries for it."""
     layer = Layer.random(48, 4, norm="post", residual=True, seed=3)
     recovery = recovered(layer)
-    lean = us.learners.layer.presets.preset_named("lean").for_directions()
+    lean = us.learners.layer.presets.PRESETS["lean"].for_directions()
     ranges, full = 4 * (lean.range_probes(12) + 3), lean.full_queries(12) + 1
     main = ranges + full * -(-48 // 10) + (49 - full) + -(-(49 - full) // 3)
     assert recovery.usage.phases["main"] == main

@@ -62,12 +62,6 @@ class Approximate:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
-        for name in ("W_bound", "margin", "accuracy"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                raise InvalidArgument(
-                    f"`{name}` must be positive and finite (got {value}); omit it if it is not known."
-                )
         require_pairs(spec, "Approximate")
         d = spec.dim
         if self.method == "paper":

@@ -23,7 +23,7 @@ from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import SharedValuesError, in_ball
-from unsoftmax.learners.layer.presets import Preset, chosen, preset_named
+from unsoftmax.learners.layer.presets import PRESETS, Preset, chosen
 from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
 from unsoftmax.learners.rotary.scene import CentredScene, Scene, read_scene, writing
@@ -75,9 +75,6 @@ class AttentionLayer:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
-        preset_named(chosen(self.preset, coarse=True))
-        if self.norm not in ("auto", None, "pre", "post", "rms"):
-            raise InvalidArgument(f"`norm` must be 'auto', None, 'pre', 'post' or 'rms' (got {self.norm!r}).")
         if spec.dtype == "float16":
             raise InvalidArgument("AttentionLayer needs the digits of float32 at least (got float16).")
         ordered = self.positions == "auto" and self.norm in ("auto", "rms", None)
@@ -88,7 +85,7 @@ class AttentionLayer:
         """Key directions at d query tokens, two queries each at least; at most half as much again as the closed form
         says for heads of the least favourable rank, and what looking for a norm and for the heads takes."""
         ranks = range(min(_SMALLEST_RANK, d), d + 1)
-        preset = preset_named(chosen(self.preset, coarse=True))
+        preset = PRESETS[chosen(self.preset, coarse=True)]
         most = max(preset.for_directions().main_queries(d, -(-d // s), s) for s in ranks)
         most = max(most, *(preset.main_queries(d, -(-d // s), s) for s in ranks))
         return 2 * d, int(1.5 * most) + 4 * d + _SEARCH
@@ -121,13 +118,13 @@ class AttentionLayer:
             scene = yield from read_scene(spec, norm, kind.sinks, rng)
             if needs_ball(scene, kind):
                 _require_tokens(spec, _SHORTEST)
-                return (yield from _rms_norm(scene, spec, preset_named(chosen(self.preset, coarse)), rng))
+                return (yield from _rms_norm(scene, spec, PRESETS[chosen(self.preset, coarse)], rng))
             return (yield from rotary(scene, spec, kind, chosen(self.preset, coarse), rng))
         if norm in ("block", "final"):
             require_digits(seen[0], spec)
             return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
         _require_tokens(spec, _SHORTEST)
-        preset = preset_named(chosen(self.preset, coarse))
+        preset = PRESETS[chosen(self.preset, coarse)]
         if norm == "pre":
             return (yield from _pre_norm(chosen(self.preset, coarse), spec, preset, rng))
         return (yield from (post_norm if norm == "post" else plain)(spec, preset, rng))

@@ -54,7 +54,11 @@ class LowRank:
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
         if spec.kind in EXPLAINED:
-            self._check_explained(spec)
+            if self.method != "cross" or self.affine:
+                raise InvalidArgument(
+                    f'kind="{spec.kind}" is learned with method="cross" and affine=False (got method={self.method!r}, '
+                    f"affine={self.affine})."
+                )
             return low_rank_forecast(spec, self.rank)
         plain = self._forecast(spec)
         if not self.affine:
@@ -64,24 +68,9 @@ class LowRank:
         }
         return replace(plain, phases=phases)
 
-    def _check_explained(self, spec: OracleSpec) -> None:
-        if self.method != "cross" or self.affine:
-            raise InvalidArgument(
-                f'kind="{spec.kind}" is learned with method="cross" and affine=False (got method={self.method!r}, '
-                f"affine={self.affine})."
-            )
-        if self.rank is not None and not 1 <= self.rank <= spec.dim:
-            raise InvalidArgument(
-                f"`rank` must be between 1 and dim (got {self.rank} for dim {spec.dim}); pass rank=None to discover it."
-            )
-
     def _forecast(self, spec: OracleSpec) -> Forecast:
         require_pairs(spec, "LowRank")
         d = spec.dim
-        if self.rank is not None and not 1 <= self.rank <= d:
-            raise InvalidArgument(
-                f"`rank` must be between 1 and dim (got {self.rank} for dim {d}); pass rank=None to discover it."
-            )
         if self.method != "cross":
             main = self._count(d)
             return Forecast({"values": d, "main": main, "held-out": FRESH}, extra=64 + main // 100)
@@ -123,8 +112,8 @@ class LowRank:
         return m
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
+        self.forecast(spec)
         if spec.kind in EXPLAINED:
-            self._check_explained(spec)
             return low_rank_program(spec, seed, self.rank)
         main = self._forecast(spec).phases.get("main", 0)
 

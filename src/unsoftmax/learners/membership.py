@@ -5,7 +5,6 @@ Theory: docs/theory/membership.md, "One bit per bit".
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -237,12 +236,6 @@ class Membership:
         return Outcome(Head(np.zeros((d, d)), direction.v), (note,), allows=allows)
 
     def _check(self, spec: OracleSpec) -> None:
-        r = self.rank
-        if not (r is None or r == "full" or (isinstance(r, (int, np.integer)) and 1 <= r <= spec.dim)):
-            raise InvalidArgument(
-                f"`rank` must be 'full', None or between 1 and dim (got {r!r} for dim {spec.dim}); pass rank=None to "
-                "discover it."
-            )
         if not 0 <= self.flip_probability < 0.5:
             raise InvalidArgument(
                 f"`flip_probability` must be at least 0 and below 1/2 (got {self.flip_probability}); at 1/2 a label "
@@ -254,8 +247,6 @@ class Membership:
         if self.heads != 1:
             require_copies(spec)
         if self.method == "paper":
-            if not 0 < self.accuracy < math.inf:
-                raise InvalidArgument(f"`accuracy` must be positive (got {self.accuracy}).")
             if self.flip_probability or self.rank != "full":
                 raise InvalidArgument(
                     'Theorem B.1 has neither flips nor ranks: `flip_probability` and `rank` need method="bisection".'

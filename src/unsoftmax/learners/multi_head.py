@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
+from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
@@ -82,12 +82,6 @@ class MultiHead:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
-        if self.heads is not None and self.heads < 0:
-            raise InvalidArgument(f"`heads` must not be negative (got {self.heads}); pass heads=None to find them.")
-        if self.rank is not None and not 1 <= self.rank <= spec.dim:
-            raise InvalidArgument(
-                f"`rank` must be between 1 and dim (got {self.rank} for dim {spec.dim}); pass rank=None to discover it."
-            )
         if spec.kind in EXPLAINED:
             if self._maps(spec):
                 return heads_forecast(spec, self.heads)

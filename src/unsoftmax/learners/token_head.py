@@ -76,7 +76,6 @@ class TokenHead:
     accepts = ("ids",)
 
     def forecast(self, spec: OracleSpec) -> Forecast:
-        check(self, spec)
         self._check(spec)
         n = len(self._asked(spec).allowed)
         phases = {"values": n}
@@ -99,11 +98,7 @@ class TokenHead:
         return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
 
     def _check(self, spec: OracleSpec) -> None:
-        if self.rank is not None and not (_whole(self.rank) and 0 <= self.rank <= (spec.vocabulary or 0)):
-            raise InvalidArgument(
-                f"`rank` must be an integer between 0 and the vocabulary (got {self.rank!r} for {spec.vocabulary}); "
-                "pass rank=None to discover it."
-            )
+        check(self, spec)
         if self.embeddings is not None:
             self._check_embeddings(spec)
         if spec.domain.length_limit < 2:
@@ -171,10 +166,6 @@ class TokenHead:
             last, error = yield from last_values(spec.allowed, values, noise, rng)
             noise = max(noise, error)
         return Reader(spec.allowed, values, last, noise, eps, max(room, 1), room > 0, rounded)
-
-
-def _whole(number: object) -> bool:
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def _explained(reader: Reader, fit: Fit) -> None:

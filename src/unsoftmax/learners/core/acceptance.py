@@ -6,6 +6,7 @@ Theory: docs/concepts.md, "Programs and oracles".
 
 from __future__ import annotations
 
+import math
 import types
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -80,7 +81,7 @@ def check(learner: Any, spec: OracleSpec) -> None:
     accepts: tuple[Access, ...] = learner.accepts
     shown = access(spec)
     if shown in accepts:
-        return
+        return _check_rank(getattr(learner, "rank", None), spec)
     wanted = accepts[0]
     remedy = f"declare the oracle with {_DECLARED[wanted]} if the target shows that"
     if shown is not None:
@@ -91,7 +92,7 @@ def check(learner: Any, spec: OracleSpec) -> None:
 _COUNTS = {"heads": 1, "layers": 1, "measurements": 1, "length": 1}
 """Least values of whole numbers, by name; upper ends depend on the dimension and are each learner's own."""
 
-_POSITIVE = ("W_bound", "margin", "eps_v")
+_POSITIVE = ("W_bound", "margin", "eps_v", "accuracy")
 
 
 def check_parameters(learner: Any) -> None:
@@ -104,8 +105,17 @@ def check_parameters(learner: Any) -> None:
         least = _COUNTS.get(name)
         if least is not None and isinstance(value, (int, np.integer)) and value < least:
             raise InvalidArgument(f"`{name}` must be at least {least} (got {value!r}).")
-        if name in _POSITIVE and value is not None and not value > 0:
-            raise InvalidArgument(f"`{name}` must be positive (got {value!r}); omit it if it is not known.")
+        if name in _POSITIVE and value is not None and not 0 < value < math.inf:
+            raise InvalidArgument(f"`{name}` must be positive and finite (got {value!r}); omit it if it is not known.")
+
+
+def _check_rank(rank: Any, spec: OracleSpec) -> None:
+    """Raise InvalidArgument for a number that is no rank of W (d, d), or of scores (V, V) of token ids."""
+    least, most, name = (1, spec.dim, "dim") if spec.vocabulary is None else (0, spec.vocabulary, "vocabulary")
+    if isinstance(rank, (int, np.integer)) and not least <= rank <= most:
+        raise InvalidArgument(
+            f"`rank` must be between {least} and {name} (got {rank} for {name} {most}); pass rank=None to discover it."
+        )
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unsoftmax import theory
-from unsoftmax.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,3 @@ PRESETS = {
 def chosen(name: str | None, coarse: bool) -> str:
     """The preset asked for; None: by the number format, for conditioning is what a coarse one has no digits for."""
     return name or ("robust" if coarse else "balanced")
-
-
-def preset_named(name: str) -> Preset:
-    """The preset, or an error that lists them."""
-    if name not in PRESETS:
-        raise InvalidArgument(f"`preset` must be one of {', '.join(map(repr, PRESETS))} (got {name!r}).")
-    return PRESETS[name]
