@@ -24,8 +24,7 @@ from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
 from unsoftmax.learners.stack.polish import Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
-from unsoftmax.learners.stack.spread import read_spread
-from unsoftmax.learners.stack.star import read_star
+from unsoftmax.learners.stack.star import read_spread, read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.layer_order import Order

@@ -20,6 +20,9 @@ from unsoftmax.probes.base import Array
 _DIGIT = 0.9
 """Share of the misfit that a step with kept equations must take away for them to be kept on: one digit."""
 
+NEAR = 1e-6
+"""Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
+
 _SAME = 1e-3
 """Relative change of the misfit below which a step near the solution changed nothing: a shorter one, which is what
 damping makes of it, would change less."""

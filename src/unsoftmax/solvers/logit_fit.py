@@ -14,14 +14,11 @@ from scipy.linalg.blas import dsyrk
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.chord import Descent, settle
+from unsoftmax.solvers.chord import NEAR, Descent, settle
 
 _DESCENT = Descent(1e-8, factor=10.0, least=1e-15, tries=8, steps=30, near=0.0, arrived=0.3, stalled=1e-3)
 """Neighbours are near, so hardly any damping at first, and eight tries reach 0.1, where a step is a descent by small
 parts; five to ten steps converge."""
-
-_NEAR = 1e-6
-"""Relative misfit below which steps converge quadratically."""
 
 _APPROACH = 0.5
 """Share of the misfit that a step head by head must take away to be followed by another one."""
@@ -45,7 +42,7 @@ class LogitFit:
 def fit_logits(theta: Array, F: Array, log_k: Array, Y: Array) -> LogitFit:
     """From theta (n, features): F (m, features), log_k (m,), answers Y (m, d)."""
     size = max(float(np.linalg.norm(Y)), 1e-300)
-    how = replace(_DESCENT, near=_NEAR * size)
+    how = replace(_DESCENT, near=NEAR * size)
     problem = _Logits(theta.shape, F, log_k, Y)
     found = settle(problem, problem.approached(theta.ravel()), how)
     theta = found.x.reshape(theta.shape)

@@ -5,6 +5,7 @@ Theory: docs/theory/attention-layer.md, "A real layer", ranges.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,29 +48,30 @@ def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[A
             f"the heads' ranges have {basis.shape[1]} dimensions in all and the answers {basis.shape[0]}; the sum of "
             "the value maps does not determine them."
         )
-    if basis.shape[1] == 0:
-        raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
-    U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
-    weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
-    strong = len(sizes) - weak
-    gain = _checked_gain(sizes, strong)
-    Z = (Vt[:strong].T / sizes[:strong]) @ (U[:, :strong].T @ M)
-    if weak:
-        C, weak_gain = _along_weak(Vt[strong:], O, Z, moves, responses)
-        Z, gain = Z + Vt[strong:].T @ C, max(gain, weak_gain)
+    inverse, N, gain = _inverted(basis)
+    Z = inverse(M)
+    if len(N):
+        C, weak_gain = _along_weak(N, O, Z, moves, responses)
+        Z, gain = Z + N.T @ C, max(gain, weak_gain)
     missing = float(np.linalg.norm(basis @ Z - M)) / max(float(np.linalg.norm(M)), 1e-300)
     return Split(split_rows(Z, O), missing, gain)
 
 
-def _checked_gain(sizes: Array, strong: int) -> float:
-    """By what the pseudo-inverse of the stacked bases multiplies errors."""
+def _inverted(basis: Array) -> tuple[Callable[[Array], Array], Array, float]:
+    """Product with the pseudo-inverse of the stacked bases but for combinations N (k, sum s) that nearly cancel, these,
+    and by what it multiplies errors."""
+    if basis.shape[1] == 0:
+        raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
+    U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
+    strong = len(sizes) - min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
     gain = float(sizes[0] / max(sizes[strong - 1], 1e-300))
     if gain > 1e12:
         raise NotIdentifiable(
             f"more than {_MOST_WEAK} combinations of the heads' ranges cancel: heads write into each other's ranges. "
             'Their value maps cannot be read off the sum; preset="robust" measures half of them on their own.'
         )
-    return gain
+    left, right = Vt[:strong].T / sizes[:strong], U[:, :strong].T
+    return lambda M: np.asarray(left @ (right @ M)), Vt[strong:], gain
 
 
 def _along_weak(N: Array, O: list[Array], Z: Array, moves: list[Array], responses: list[Array]) -> tuple[Array, float]:
@@ -97,18 +99,11 @@ def split_with_identity(
     span at most d - 1 dimensions, so some combinations cancel: these are the weak ones.
     """
     d = len(S)
-    basis = np.hstack(O)
-    if basis.shape[1] == 0:
-        raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
-    U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
-    weak = min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
-    strong = len(sizes) - weak
-    gain = _checked_gain(sizes, strong)
-    inverse = (Vt[:strong].T / sizes[:strong]) @ U[:, :strong].T
-    ZS, ZI = inverse @ S, inverse @ (np.eye(d) - 1 / d)
+    inverse, N, gain = _inverted(np.hstack(O))
+    ZS, ZI = inverse(S), inverse(np.eye(d) - 1 / d)
     # c and kappa from the components of the moves' responses that no weak combination touches.
     rows, values = [], []
-    parts = zip(split_rows(Vt[strong:].T, O), split_rows(ZS, O), split_rows(ZI, O), O, moves, responses, strict=True)
+    parts = zip(split_rows(N.T, O), split_rows(ZS, O), split_rows(ZI, O), O, moves, responses, strict=True)
     for n, zs, zi, o, a, R in parts:
         free = _complement(n)
         rows.append(np.stack([(free.T @ (zi @ a.T)).ravel(), (free.T @ (o.T @ R)).ravel()], axis=1))
@@ -117,9 +112,9 @@ def split_with_identity(
     scale = np.linalg.norm(M, axis=0)
     c, kappa = np.linalg.lstsq(M / scale, np.concatenate(values), rcond=None)[0] / scale
     Z = ZS - c * ZI
-    if weak:
-        C, weak_gain = _along_weak(Vt[strong:], O, Z, moves, [kappa * R for R in responses])
-        Z, gain = Z + Vt[strong:].T @ C, max(gain, weak_gain)
+    if len(N):
+        C, weak_gain = _along_weak(N, O, Z, moves, [kappa * R for R in responses])
+        Z, gain = Z + N.T @ C, max(gain, weak_gain)
     return split_rows(Z, O), float(c), float(kappa), gain
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.chord import Descent, Settled, factored, settle
+from unsoftmax.solvers.chord import NEAR, Descent, Settled, factored, settle
 
 PART = 2**24
 """Numbers of a Jacobian that are held at once: 128 MB."""
@@ -22,14 +22,8 @@ _DESCENT = Descent(1e-10, factor=100.0, least=1e-13, tries=6, steps=12, near=0.0
 """Factors leave directions of no information, which the least damping keeps at rest. Near the solution every step gains
 digits until rounding, so that one that gains less than 0.3 was the last; far from it, one that gains 1e-3 is stuck."""
 
-_NEAR = 1e-6
-"""Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
-
 _FIRST_ORDER = 1e-6
 """Relative length of a step within which products of factors are linear to six digits."""
-
-STALLED = 1e-3
-"""Relative gain below which a fit far from rounding is stuck."""
 
 
 class Answered(Protocol):
@@ -95,7 +89,7 @@ def gauss_newton(
     size = max(float(np.sqrt(sum((part.y**2).sum() for part in data))), 1e-300)
     numbers = sum(part.y.size for part in data)
     problem = _Fitted(model, data, held)
-    how = replace(_DESCENT, steps=steps, near=_NEAR * size, enough=enough * np.sqrt(numbers))
+    how = replace(_DESCENT, steps=steps, near=NEAR * size, enough=enough * np.sqrt(numbers))
     found = settle(problem, model.flat[problem.held :], how)
     model = problem.like(found.x)
     noise = max(noise, found.cost / np.sqrt(numbers))

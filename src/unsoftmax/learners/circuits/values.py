@@ -16,9 +16,8 @@ from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneQuery, standard_errors
-from unsoftmax.solvers.first_weight import first_weight
 from unsoftmax.solvers.gauss_newton import LARGEST, Descent, descend
-from unsoftmax.solvers.replaced_token import replaced, replaced_alone
+from unsoftmax.solvers.replaced_token import first_weight, replaced, replaced_alone
 
 MORE_RANGE = 3
 """Tokens asked beyond the dimensions that heads write into: they show that there are no more, and condition them."""

@@ -20,7 +20,7 @@ from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.spec import OracleSpec
 
-_CHECKS = 2
+CHECKS = 2
 """Random single tokens at which answers must be linear; their gap is also the noise that is worked with."""
 
 _STRETCH = 16.0
@@ -103,7 +103,7 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
             f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
         )
-    x = rng.standard_normal((_CHECKS, d))
+    x = rng.standard_normal((CHECKS, d))
     x = held(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = np.abs(x) @ np.abs(V)

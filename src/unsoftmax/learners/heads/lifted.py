@@ -17,6 +17,7 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
+from unsoftmax.learners.heads.ground import CHECKS
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.scales import held
@@ -36,11 +37,6 @@ _FLAT = 1e-12
 _SHARE = 0.7, 2.0
 """Least and largest size of the lifted coordinate of a query token beside the others: neither the offset nor W then
 drowns in the other."""
-
-
-_CHECKS = 2
-"""Random single tokens whose answers must be x.V and the constant: their gap is the noise, as for heads without
-offsets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +76,7 @@ def with_offsets(program: Callable[[OracleSpec, Lift], Program], spec: OracleSpe
 
 def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[float]:
     """Relative gap of single tokens' answers to constant + x.V."""
-    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (_CHECKS, len(V))), spec.dtype)
+    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (CHECKS, len(V))), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = abs(constant) + np.abs(x) @ np.abs(V)
     return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())
