@@ -97,6 +97,20 @@ def test_heads_behind_a_final_norm(kind) -> None:
     assert "frozen contexts" in [c.name for c in recovery.certificate.claims]
 
 
+@pytest.mark.parametrize("kind", [{"eps": 3e-6}, {"norm": "rms", "causal": True}], ids=str)
+def test_a_whole_stack_behind_a_final_norm(kind) -> None:
+    """Attention alone: the stack itself is fitted to the directions it answers, and can be called."""
+    target = stack(9, head_dim=3, final_norm=True, **kind)
+    recovery = recovered(target)
+    model = recovery.model
+    assert us.models.distance(model, target) <= min(recovery.certificate.stated_error, 1e-11)
+    assert (model.networks, model.causal) == (None, target.causal)
+    assert model.eps == pytest.approx(target.eps, rel=1e-6)
+    X = np.random.default_rng(0).standard_normal((20, 7, 9))
+    np.testing.assert_allclose(model(X), target(X), atol=1e-11)
+    assert {"frozen contexts", "small weights", "ordinary sequences"} <= {c.name for c in recovery.certificate.claims}
+
+
 def test_norms_after_the_layers_are_refused_by_name() -> None:
     layer = us.models.AttentionLayer.random(8, 2, norm="post", residual=True, seed=1)
     with pytest.raises(us.errors.ModelMismatch, match="post-norm"):

@@ -13,15 +13,20 @@ D, OUT, N = 5, 6, 4
 T = np.linalg.qr(np.random.default_rng(0).standard_normal((OUT, D)))[0]
 
 
-def heads(n=4, r=2, s=2, seed=1):
+def heads(n=4, r=2, s=2, seed=1, out=OUT):
     draw = np.random.default_rng(seed).standard_normal
-    shapes = ((n, D, r), (n, r, D), (n, r), (n, OUT, s), (n, s, D))
+    shapes = ((n, D, r), (n, r, D), (n, r), (n, out, s), (n, s, D))
     return Heads(*(0.5 * draw(shape) for shape in shapes))
 
 
 def deep(seed=1):
     constants = 0.1 * np.random.default_rng(seed).standard_normal((2, OUT))
     return Deep(heads(seed=seed), (1, 3), constants, 1e-2, T)
+
+
+def behind_a_norm(seed=1):
+    constants = 0.1 * np.random.default_rng(seed).standard_normal((2, D))
+    return Deep(heads(seed=seed, out=D), (1, 3), constants, 1e-2, np.eye(D), behind=OUT)
 
 
 def contexts(model, m, seed=2):
@@ -32,10 +37,10 @@ def contexts(model, m, seed=2):
     return Contexts(data.q, data.others, data.log_counts, model.answers(data), data.scale)
 
 
-MODELS = [Wide(heads()), deep()]
+MODELS = {"wide": Wide(heads()), "deep": deep(), "behind a final norm": behind_a_norm()}
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["wide", "deep"])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_jacobian_against_differences(model) -> None:
     data = contexts(model, 3)
     out, J = model.jacobian(data)
@@ -48,7 +53,7 @@ def test_jacobian_against_differences(model) -> None:
         np.testing.assert_allclose(J[:, :, i], slope, atol=1e-8)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=["wide", "deep"])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_converges_to_rounding_from_a_neighbour(model) -> None:
     data = [contexts(model, 60), contexts(model, 20, seed=5)]
     rng = np.random.default_rng(7)
@@ -61,7 +66,7 @@ def test_converges_to_rounding_from_a_neighbour(model) -> None:
 
 
 def test_the_moved_models_tell_the_error() -> None:
-    model, noise = MODELS[0], 1e-7
+    model, noise = MODELS["wide"], 1e-7
     data = contexts(model, 80)
     noisy = Contexts(
         data.q,

@@ -12,7 +12,15 @@ import unsoftmax as us
 from unsoftmax.models.base import attention_weights
 from unsoftmax.verify.layers import near_ties
 
-MODULES = ("single_head", "multi_head", "transformer", "multi_head_transformer", "attention_layer", "token_head")
+MODULES = (
+    "single_head",
+    "multi_head",
+    "transformer",
+    "multi_head_transformer",
+    "attention_layer",
+    "attention_stack",
+    "token_head",
+)
 M, L = us.models, us.learners
 
 

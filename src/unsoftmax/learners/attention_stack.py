@@ -139,8 +139,10 @@ class AttentionStack:
         return outcome(far, polished, layers, order, causal, spec)
 
     def _deep(self, far: Far, polished: Polished) -> bool:
-        """Whether the stack itself will be fitted to ordinary answers."""
-        return not far.networks and self.polish and polished.heads.flat.size <= LARGEST
+        """Whether the stack itself will be fitted to ordinary answers; behind a final norm that tells whether there
+        are networks, too."""
+        alone = not far.networks or (far.frame.final is not None and not far.places)
+        return alone and self.polish and polished.heads.flat.size <= LARGEST
 
     def _in_order(
         self, far: Far, rng: np.random.Generator, seed: int
@@ -150,13 +152,18 @@ class AttentionStack:
         for first in range(last):
             polished = yield from self._wide(far, rng, seed, first)
             try:
-                layers, order = yield from find_layers(far, polished.heads, rng, told_again=self._deep(far, polished))
+                layers, order = yield from self._layers(far, polished, rng)
             except ModelMismatch:
                 continue
             return polished, layers, order
         polished = yield from self._wide(far, rng, seed, last)
-        layers, order = yield from find_layers(far, polished.heads, rng, told_again=self._deep(far, polished))
+        layers, order = yield from self._layers(far, polished, rng)
         return polished, layers, order
+
+    def _layers(self, far: Far, polished: Polished, rng: np.random.Generator) -> Asking[tuple[list[list[int]], Order]]:
+        """Heads by layer; behind a final norm there may be networks, and then nothing else tells the layers."""
+        told_again = self._deep(far, polished) and not far.networks
+        return (yield from find_layers(far, polished.heads, rng, told_again=told_again))
 
     def _wide(self, far: Far, rng: np.random.Generator, seed: int, first: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""

@@ -53,7 +53,8 @@ class Deep:
     """Layers of heads: x <- x + Attn(norm x) + constant. T (d, D) maps coordinates of normalised tokens to tokens.
 
     heads and constants (L, d) lowest layer first, `sizes` heads per layer; norm is x / sqrt(|x|^2 / d + eps). In `flat`
-    eps comes first and constants last, since both are held at times.
+    eps comes first and constants last, since both are held at times. `behind`: d, if answers are normalised once more
+    by a final norm; all is in coordinates then, T the identity of D.
     """
 
     heads: Heads
@@ -61,6 +62,7 @@ class Deep:
     constants: Array
     eps: float
     T: Array
+    behind: int | None = None
 
     @property
     def flat(self) -> Array:
@@ -74,24 +76,27 @@ class Deep:
         return replace(self, heads=self.heads.like(flat[1:n]), constants=constants, eps=eps)
 
     def answers(self, data: Contexts) -> Array:
-        """(B, d)."""
-        return self._run(data)[0]
+        """(B, d): what is added, or the normalised token behind a final norm."""
+        v = self._run(data)[0]
+        return v if self.behind is None else self._seen(v, data)[0]
+
+    def _seen(self, v: Array, data: Contexts) -> tuple[Array, Array, Array]:
+        """The normalised last token (B, D), its derivative by the token (B, D, D) and by eps (B, D)."""
+        d = self.behind or len(self.T)
+        x = data.scale[:, None] * data.q + v @ self.T
+        g = (x * x).sum(axis=1) / d + self.eps
+        turn = np.eye(x.shape[1]) / np.sqrt(g)[:, None, None] - x[:, :, None] * x[:, None] / (d * g**1.5)[:, None, None]
+        return x / np.sqrt(g)[:, None], turn, -x / (2 * g**1.5)[:, None]
 
     def _run(self, data: Contexts) -> tuple[Array, list[AtWork], list[Array], list[Array]]:
-        d = len(self.T)
-        v = np.zeros((len(data), d))
+        v = np.zeros((len(data), len(self.T)))
         layers, turns, fades = [], [], []
         for part, constant in zip(self._parts(), self.constants, strict=True):
-            x = data.scale[:, None] * data.q + v @ self.T
-            g = (x * x).sum(axis=1) / d + self.eps
-            seen = at_work(part, x / np.sqrt(g)[:, None], data)
-            turn = (
-                np.eye(x.shape[1]) / np.sqrt(g)[:, None, None]
-                - x[:, :, None] * x[:, None] / (d * g**1.5)[:, None, None]
-            )
+            own, turn, fade = self._seen(v, data)
+            seen = at_work(part, own, data)
             layers.append(seen)
             turns.append(turn)
-            fades.append(-x / (2 * g**1.5)[:, None])
+            fades.append(fade)
             v = v + seen.out + constant
         return v, layers, turns, fades
 
@@ -106,7 +111,9 @@ class Deep:
         v, layers, turns, fades = self._run(data)
         above = np.broadcast_to(np.eye(len(self.T)), (len(data), *np.eye(len(self.T)).shape))
         by_heads, by_constants = [], []
-        by_eps = np.zeros(v.shape)
+        by_eps, out = np.zeros(v.shape), v
+        if self.behind is not None:
+            out, above, by_eps = self._seen(v, data)
         for seen, turn, fade in zip(layers[::-1], turns[::-1], fades[::-1], strict=True):
             by_heads.append(above @ seen.by_parameters())
             by_constants.append(above)
@@ -114,4 +121,4 @@ class Deep:
             by_eps += (by_own @ fade[:, :, None])[:, :, 0]
             above = above + by_own @ turn @ self.T.T
         J = np.concatenate([by_eps[:, :, None], *by_heads[::-1], *by_constants[::-1]], axis=2)
-        return v, J
+        return out, J

@@ -38,7 +38,7 @@ def outcome(
         heads, constants, eps = fit.heads, fit.constants[::2], fit.eps
         known = tuple(_network(net, fit, l) for l, net in enumerate(fit.networks))
     elif isinstance(fit, Deep):
-        heads, constants, eps = fit.heads, fit.constants, fit.eps
+        heads, constants, eps = fit.heads, fit.constants @ far.frame.basis.T, fit.eps
     else:
         heads = polished.heads.take([h for layer in layers for h in layer])
         constants, eps = np.zeros((len(layers), far.frame.d)), 0.0

@@ -118,14 +118,19 @@ class Far:
 
     def ask(self, q: Array, others: Array, counts: Array, length: Array | float, phase: str) -> Asking[Array]:
         """What is added (B, outputs) to last tokens length * q (B, D) behind others (B, N, D), copies (B, N)."""
+        length = np.broadcast_to(np.asarray(length, float), len(q))
+        y, last = yield from self.answers(q, others, counts, length, phase)
+        return self.frame.added(y, q, last, length)
+
+    def answers(self, q: Array, others: Array, counts: Array, length: Array, phase: str) -> Asking[tuple[Array, Array]]:
+        """The same as it is answered (B, d), and the last tokens (B, d)."""
         frame, B = self.frame, len(q)
-        length = np.broadcast_to(np.asarray(length, float), B)
         last = length[:, None] * frame.tokens(q)
         if frame.dtype == "float32":
             last = held(last)
         tokens = np.concatenate([frame.frozen * frame.tokens(others), last[:, None]], axis=1)
         y = yield Probes(tokens, np.column_stack([counts, np.ones(B, np.int64)]), phase)
-        return frame.added(y, q, last, length)
+        return y, last
 
     def limit(self, q: Array, others: Array, counts: Array, phase: str) -> Asking[Array]:
         """The same at lambda -> infinity, all lengths in one round."""

@@ -82,9 +82,14 @@ class Frame:
         """
         if self.final is None:
             return np.asarray(y - last)
-        seen = ((y - self.final.beta) / self.final.gamma) @ self.T
+        seen = self.normalised(y)
         along = (seen * q).sum(axis=1, keepdims=True) / self.d
         return np.asarray(length[:, None] * (seen / along - q))
+
+    def normalised(self, y: Array) -> Array:
+        """What a final norm made (B, D) of last tokens, in coordinates, from answers y (B, d)."""
+        assert self.final is not None
+        return np.asarray(((y - self.final.beta) / self.final.gamma) @ self.T)
 
     @property
     def frozen(self) -> float:

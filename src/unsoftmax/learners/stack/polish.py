@@ -153,9 +153,12 @@ def polish_deep(
     far: Far, start: Polished, layers: list[list[int]], rng: np.random.Generator, seed: int
 ) -> Asking[Polished]:
     """The stack itself at last tokens of ordinary length: constants, eps, and all digits; at higher ranks too, where
-    those that were seen do not explain it."""
+    those that were seen do not explain it. Behind a final norm the start is all there is where networks are."""
     first, more = start.heads, start.fuller
     fit = yield from _fit_deep(far, first, layers, rng, seed, "polish")
+    if far.frame.final is not None and fit.residual > far.exact:
+        # Networks show behind a final norm by this alone.
+        return start
     if fit.residual > far.exact and more is not None and more.flat.size > first.flat.size:
         fit = yield from _fit_deep(far, more, layers, rng, seed, "repair")
     if fit.residual > far.exact:
@@ -172,14 +175,17 @@ def _fit_deep(
 ) -> Asking[Fit[Deep]]:
     frame, L = far.frame, len(layers)
     ordered = heads.take([h for layer in layers for h in layer])
-    unknown = unknown_numbers(ordered, frame.d) + L * frame.d + 1
-    m = int(np.ceil(_OVER_DEEP[frame.dtype] * unknown / told_per_query(heads, frame.d)))
+    out = far.outputs
+    unknown = unknown_numbers(ordered, out) + L * out + 1
+    m = int(np.ceil(_OVER_DEEP[frame.dtype] * unknown / told_per_query(heads, out)))
     q = frame.radius * sphere(rng, (m + SHORT, frame.D))
     others, counts = random_contexts(frame, len(q), TOKENS, rng)
     scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
-    y = yield from far.ask(q, others, counts, scale, phase)
+    y, last = yield from far.answers(q, others, counts, scale, phase)
+    y = y - last if frame.final is None else frame.normalised(y)
     data = Contexts(q, others, np.log(counts), y, scale)
-    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, frame.d)), _EPS, frame.T)
+    T, behind = (frame.T, None) if frame.final is None else (np.eye(frame.D), frame.d)
+    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), _EPS, T, behind)
     fit = settle_deep(model, data, m, 1 + ordered.flat.size)
     noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
     return gauss_newton(_cut_again(fit), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
