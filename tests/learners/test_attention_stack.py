@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,16 @@ def test_everything_is_found(norm, causal, layers) -> None:
     assert model.eps == pytest.approx(3e-6, rel=1e-9)
     X = np.random.default_rng(0).standard_normal((20, 7, 8))
     np.testing.assert_allclose(model(X), target(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-4, 0.0])
+def test_stated_errors_hold_for_offsets_that_are_small_beside_w(share) -> None:
+    """The error of c beside c had been stated as one beside W: a thousand times too small at 1e-4."""
+    target = stack(seed=3)
+    target = replace(target, layers=tuple(replace(layer, c=share * layer.c) for layer in target.layers))
+    recovery = recovered(target)
+    stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
+    assert us.models.distance(recovery.model, target) <= stated.bound <= 1e-11 / (share or 1.0)
 
 
 @pytest.mark.parametrize(

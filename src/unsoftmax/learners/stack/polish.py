@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import SLACK, Asking
 from unsoftmax.learners.stack.far import Far, random_contexts
 from unsoftmax.learners.stack.order import TOKENS
 from unsoftmax.learners.stack.star import Star
@@ -218,10 +218,13 @@ def _cut_again(model: Deep) -> Deep:
 def parameter_error(fit: Fit[Any]) -> float:
     """Worst relative change of a head's W, c or P over the moved models."""
     heads = fit.model.heads
+    sizes = {name: np.linalg.norm(getattr(heads, name).reshape(len(heads.c), -1), axis=1) for name in ("W", "c", "P")}
     worst = 0.0
     for other in fit.moved:
-        joined, moved = (np.concatenate([h.W, h.c[:, :, None]], axis=2) for h in (heads, other.heads))
-        for a, b in ((joined, moved), (heads.P, other.heads.P)):
-            gap = np.linalg.norm(a - b, axis=(1, 2)) / np.maximum(np.linalg.norm(a, axis=(1, 2)), 1e-300)
-            worst = max(worst, float(gap.max()))
+        for name, size in sizes.items():
+            gap = np.linalg.norm((getattr(heads, name) - getattr(other.heads, name)).reshape(len(size), -1), axis=1)
+            if name == "c":
+                # What is no larger than its own error is 0, and stands beside W.
+                size = np.where(size > SLACK * fit.magnified * gap, size, sizes["W"])
+            worst = max(worst, float((gap / np.maximum(size, 1e-300)).max()))
     return worst * fit.magnified
