@@ -82,6 +82,14 @@ def test_tokens_that_may_not_be_asked_are_left_out() -> None:
     assert any("2 tokens may not be asked" in note for note in recovery.notes)
 
 
+def test_queries_that_look_alike_by_chance_hide_no_direction() -> None:
+    """One strong direction and many weak ones: nine queries seemed to span all, and the others were then refused."""
+    layer = us.models.TokenLayer.random(10, 40, 1, 9, seed=1065)
+    oracle = us.logit_oracle(layer, layer.vocabulary, max_length=layer.length)
+    recovery = us.recover(oracle, us.learners.TokenLayer(), seed=1065)
+    assert us.models.distance(recovery.model, layer) <= 1e-10
+
+
 def test_what_stands_behind_is_refused_by_name() -> None:
     weights = Weights.random(60, 16, 2, 8, T)
 

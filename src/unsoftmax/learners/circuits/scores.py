@@ -68,16 +68,27 @@ def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Genera
     while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + MORE_QUERIES:
         asked = [order.pop() for _ in range(max(ranks) + 1 - len(columns.a))]
         missed += yield from _ask(frame, found, (asked, per), tokens, whole, columns, rng, missed)
-        U = [np.linalg.svd(_normed(np.array([a[h] for a in columns.a])).T) for h in range(H)]
-        ranks = tuple(int(np.count_nonzero(s > RANGE * s[0])) for _, s, _ in U)
-        bases = np.array([u for u, _, _ in U])
+        ranks, bases = _directions(columns.a)
     r = max(ranks)
     wanted, per = d + 1 + MORE_QUERIES, math.ceil(PART * r / K)
     while len(columns.a) < wanted:
         asked = [order.pop() for _ in range(wanted - len(columns.a))]
-        missed += yield from _ask(frame, found, (asked, per), tokens, bases[:, :, :r], columns, rng, missed)
+        lost = yield from _ask(frame, found, (asked, per), tokens, bases[:, :, :r], columns, rng, missed)
+        missed += lost
+        if lost and r < d:
+            # Queries that looked alike by chance hid a direction of the keys: the next are asked with none supposed.
+            r, per = d, math.ceil(FULL * d / K)
+    if r > max(ranks):
+        ranks, bases = _directions(columns.a)
+        r = max(ranks)
     W, c, error = _fitted(found, columns, bases, r, frame.noise * frame.size)
     return Looked(W, c, ranks, error)
+
+
+def _directions(looked: list[Array]) -> tuple[tuple[int, ...], Array]:
+    """How many directions each of H heads looks along, and bases (H, d, d) that begin with them, from a's (n, H, d)."""
+    U = [np.linalg.svd(_normed(a).T) for a in np.array(looked).transpose(1, 0, 2)]
+    return tuple(int(np.count_nonzero(s > RANGE * s[0])) for _, s, _ in U), np.array([u for u, _, _ in U])
 
 
 def _normed(rows: Array) -> Array:
