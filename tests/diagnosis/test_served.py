@@ -49,6 +49,23 @@ def test_kinds_are_named_within_40_and_4_d_queries(name, seed):
     assert found.usage.billed <= 40 + 4 * 64
 
 
+@pytest.mark.parametrize("name", ["rotary", "rotary, biases", "ALiBi, biases", "sinks, window", "window", "QK-norm"])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_small_layers_are_named_within_40_and_4_d_queries_too(name, seed):
+    rest, expected = KINDS[name]
+    slopes = {"positions": us.models.Alibi(2.0 ** -np.arange(1.0, 5.0))} if "ALiBi" in name else {}
+    usual = {"norm": "rms", "residual": True, "bias": False, "kv_groups": 2, "scale": 2.0}
+    layer = us.models.AttentionLayer.random(32, 4, 8, seed=seed, **(usual | rest | slopes))
+    found = us.diagnose(us.oracle(layer))
+    values = {finding.name: finding.value for finding in found.findings}
+    assert tuple(values[key] for key in ("norm", "positions", "sinks", "window")) == expected
+    assert (values["heads"], values["value groups"]) == (4, 2)
+    assert values["score law"] == LAWS.get(name, "linear")
+    assert values["limit on sequence length"] is None
+    assert values["limit on token norm"] is None
+    assert found.usage.billed <= 40 + 4 * 32
+
+
 def test_heads_that_fill_the_space_are_named():
     rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "positions": ROPE}
     found = us.diagnose(us.oracle(us.models.AttentionLayer.random(64, 8, 8, seed=3, **rest)))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.examine import allowance, examine
 from unsoftmax.diagnosis.findings import CODES, Diagnosis, Finding, Suggestion
-from unsoftmax.diagnosis.limits import input_limits
+from unsoftmax.diagnosis.limits import Accepted, input_limits
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.core.reductions import watched
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
@@ -26,6 +27,8 @@ def diagnose(oracle: Oracle, *, seed: int = 0) -> Diagnosis:
     if not isinstance(seed, int) or seed < 0:
         raise InvalidArgument(f"`seed` must be an integer of at least 0 (got {seed!r}).")
     stack = Stack(oracle)
-    found = run(examine(oracle.spec, seed), stack)
-    limits = () if oracle.spec.vocabulary is not None or oracle.spec.kind in EXPLAINED else tuple(input_limits(stack))
+    accepted = Accepted()
+    found = run(watched(examine(oracle.spec, seed), accepted), stack)
+    asked = oracle.spec.vocabulary is None and oracle.spec.kind not in EXPLAINED
+    limits = tuple(input_limits(stack, accepted)) if asked else ()
     return replace(found, findings=found.findings + limits, usage=stack.meter.snapshot())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers, telling
@@ -9,9 +11,9 @@ from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.layers import layer
-from unsoftmax.diagnosis.one_row import OneRow, one_row
+from unsoftmax.diagnosis.one_row import one_row
 from unsoftmax.diagnosis.scalar import scalar
-from unsoftmax.diagnosis.sequences import Sequences, sequences
+from unsoftmax.diagnosis.sequences import Sequences, sequences, tied
 from unsoftmax.diagnosis.served import served
 from unsoftmax.diagnosis.sketch import Meter, limited
 from unsoftmax.diagnosis.tokens import over_tokens
@@ -63,11 +65,16 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     hopeless = _unreadable(spec, known, found)
     if hopeless is not None:
         return hopeless
+    if spec.outputs is not None:
+        # Positions show by the order alone, and what single vectors say is asked of those without.
+        seen = yield from sequences(spec, norm, known, rng)
+        if seen.ordered and seen.speaks != "first" and spec.domain.length_limit > 2:
+            return (yield from _positioned(spec, norm, known, (*found, *seen.findings), rng, room))
     row = yield from one_row(spec, norm, known, rng)
-    seen = yield from sequences(spec, norm, known, rng, row.shape in ("linear", "affine"))
+    if spec.outputs is None:
+        seen = yield from sequences(spec, norm, known, rng)
+    seen = yield from tied(seen, spec, norm, known, rng, row.shape in ("linear", "affine"))
     found += (row.finding, *seen.findings)
-    if seen.ordered and seen.speaks != "first" and spec.outputs is not None and spec.domain.length_limit > 2:
-        return (yield from _positioned(spec, row, found, rng, room))
     if seen.ordered:
         return ordered(spec, seen, found)
     if spec.outputs is not None:
@@ -121,16 +128,19 @@ def _unreadable(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) ->
 
 
 def _positioned(
-    spec: OracleSpec, row: OneRow, found: tuple[Finding, ...], rng: np.random.Generator, room: int
+    spec: OracleSpec, norm: float, known: Answers, found: tuple[Finding, ...], rng: np.random.Generator, room: int
 ) -> Asking[Diagnosis]:
     """Order counts: a layer with positions, or a stack under a causal mask."""
     meter = Meter(room)
     layer_of = yield from limited(served(spec, found, rng, room), meter)
-    if layer_of.learner is None and row.shape not in ("linear", "affine"):
-        stack = yield from depth(spec, found, rng, room - meter.used)
+    if layer_of.learner is not None:
+        return layer_of
+    row = yield from one_row(spec, norm, known, rng)
+    if row.shape not in ("linear", "affine"):
+        stack = yield from depth(spec, (*found, row.finding), rng, room - meter.used)
         if stack is not None:
             return stack
-    return layer_of
+    return replace(layer_of, findings=(*layer_of.findings, row.finding))
 
 
 def ordered(spec: OracleSpec, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,13 +30,8 @@ class Sequences:
     speaks: str | None = "last"
 
 
-def sequences(
-    spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator, straight: bool = True
-) -> Asking[Sequences]:
-    """Replace, permute and pad the other tokens; then ask [2x ; 0], which ties every score that is bilinear.
-
-    `straight`: single vectors are answered linearly or affinely; else [2x ; 0] says nothing about scores.
-    """
+def sequences(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Sequences]:
+    """Replace and permute the other tokens, and pad them unless they have positions."""
     if spec.domain.length_limit < 2:
         words = "Only sequences of one token are allowed, so nothing can be said about attention."
         return Sequences(False, False, True, None, (Finding("other tokens", None, words, 0.0),))
@@ -45,26 +40,19 @@ def sequences(
     replaced = X.copy()
     replaced[:, :-1] = sphere(rng, (n, length - 1, spec.dim)) * norm
     turned = np.concatenate([X[:, :-1][:, ::-1], X[:, -1:]], axis=1)
-    padded = X.copy()
-    padded[:, 0] = 0.0
-    y = yield Probes(np.concatenate([X, replaced, turned, padded]), phase=PHASE)
-    base, other, reverse, pad = np.split(y, 4)
-    x = sphere(rng, (n, spec.dim)) * (norm / 4)
-    one = yield Probes(x[:, None], phase=PHASE)
-    zero = np.zeros_like(x)
-    two = yield Probes(np.concatenate([np.stack([2 * x, zero], 1), np.stack([4 * x, zero], 1)]), phase=PHASE)
-    single = one[:n]
-    tie, tie_double = np.split(two, 2)
+    y = yield Probes(np.concatenate([X, replaced, turned]), phase=PHASE)
+    base, other, reverse = np.split(y, 3)
     size = max(_size(base), known.size) or 1.0
     tolerance = known.tolerance(size)
     gaps = {
         "replaced": _size(other - base) / size,
         "reversed": _size(reverse - base) / size if length > 2 else 0.0,
-        "first token zeroed": _size(pad - base) / size,
-        "f([2x;0]) - f([x])": _size(tie - single) / size,
-        "f([4x;0]) - f([x])": _size(tie_double - single) / size,
     }
     others, ordered = gaps["replaced"] > tolerance, gaps["reversed"] > tolerance
+    if not ordered or spec.outputs is None:
+        padded = X.copy()
+        padded[:, 0] = 0.0
+        gaps["first token zeroed"] = _size((yield Probes(padded, phase=PHASE)) - base) / size
     speaks = None
     if length > 2 and others:
         # Another order of all tokens but the first, or of all: who stays where the answer does not change?
@@ -73,15 +61,38 @@ def sequences(
         alike = _size(y - base) / size <= tolerance
         gaps["moved"] = _size(y - base) / size
         speaks = ("first" if alike else None) if ordered else ("all" if alike else "last")
+    found = _findings(gaps, others, ordered, tolerance, speaks)
+    return Sequences(others, ordered, False, None, tuple(found), speaks)
+
+
+def tied(
+    seen: Sequences, spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator, straight: bool
+) -> Asking[Sequences]:
+    """With what [2x ; 0] shows, which ties every score that is bilinear, and so whether there is a residual.
+
+    `straight`: single vectors are answered linearly or affinely; else [2x ; 0] says nothing about scores.
+    """
+    if spec.domain.length_limit < 2:
+        return seen
+    n = telling(spec, FEW, SEQUENCES)
+    x = sphere(rng, (n, spec.dim)) * (norm / 4)
+    single = yield Probes(x[:, None], phase=PHASE)
+    zero = np.zeros_like(x)
+    two = yield Probes(np.concatenate([np.stack([2 * x, zero], 1), np.stack([4 * x, zero], 1)]), phase=PHASE)
+    tie, tie_double = np.split(two, 2)
+    size = max(_size(single), known.size) or 1.0
+    tolerance = known.tolerance(size)
+    gaps = {
+        "f([2x;0]) - f([x])": _size(tie - single) / size,
+        "f([4x;0]) - f([x])": _size(tie_double - single) / size,
+    }
     plain, shifted = gaps["f([2x;0]) - f([x])"] <= tolerance, gaps["f([4x;0]) - f([x])"] <= tolerance
     if spec.outputs == spec.dim:
         gaps["f([2x;0]) + x - f([x])"] = _size(tie + x - single) / size
         shifted |= gaps["f([2x;0]) + x - f([x])"] <= tolerance
-    tied, residual = plain or shifted, shifted and not plain
-    found = _findings(gaps, others, ordered, tolerance, speaks)
-    if others and straight:
-        found += _ties(gaps, tied, residual, tolerance)
-    return Sequences(others, ordered, tied, residual if tied else None, tuple(found), speaks)
+    ties, residual = plain or shifted, shifted and not plain
+    found = _ties(gaps, ties, residual, tolerance) if seen.others and straight else []
+    return replace(seen, tied=ties, residual=residual if ties else None, findings=(*seen.findings, *found))
 
 
 _SPEAKS = {
@@ -109,12 +120,11 @@ def _findings(
             f"The order of the tokens before the last {words}.",
             evidence={"reversed": gaps["reversed"], "tolerance": tolerance},
         ),
-        Finding(
-            "padding",
-            gaps["first token zeroed"],
-            f"A zero token in place of the first changes the answer by {gaps['first token zeroed']:.1e} of its size.",
-        ),
     ]
+    if "first token zeroed" in gaps:
+        padding = gaps["first token zeroed"]
+        words = f"A zero token in place of the first changes the answer by {padding:.1e} of its size."
+        found.append(Finding("padding", padding, words))
     if "moved" in gaps:
         evidence = {"moved": gaps["moved"], "tolerance": tolerance}
         found.append(Finding("answering position", speaks, _SPEAKS[speaks], evidence=evidence))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,7 +89,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
 
 def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Generator, allowed: int) -> Asking[Seen]:
     """Heads, the law of their scores and one step of distance, as far as the allowance reaches."""
-    meter, plan = Meter(max(0, allowed)), PLANS["balanced"]
+    meter, plan = Meter(max(0, allowed)), replace(PLANS["balanced"], more=0)
     seen = Seen(norm, kind)
     try:
         heads = yield from limited(read_heads(spec, norm, kind, plan, rng, draws=1), meter)

@@ -94,16 +94,20 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]
     """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
     q, x = scene.draw(scene.empty, EDGE, rng), scene.draw(scene.written, EDGE, rng)
     sides = [scene.draw(scene.empty, _LENGTH, rng, _SIDE) for _ in range(2)]
-    even, asked = scene.M @ x / 4, {}
+    even, asked = scene.M @ x / 4, dict[tuple[int, int], Array]()
     last: Array | None = None
     for _ in range(12):
-        keys = [(0, 0), (1, 1)]
-        y = yield from respond(scene, np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in keys]), x, q, phase)
-        asked = dict(zip(keys, y, strict=True))
-        settled = last is not None and np.linalg.norm(y - last) < 0.02 * np.linalg.norm(last)
-        if scene.sinks or settled or np.linalg.norm(y - even, axis=1).max() < _UNEVEN * np.linalg.norm(even):
+        asked = {}
+        for j, i in ((0, 0), (1, 1)):
+            cell = np.stack([sides[0][j], sides[1][i]])[None]
+            (asked[(j, i)],) = yield from respond(scene, cell, x, q, phase)
+            uneven = np.linalg.norm(asked[(j, i)] - even) >= _UNEVEN * np.linalg.norm(even)
+            if uneven and not scene.sinks:
+                break
+        settled = last is not None and np.linalg.norm(asked[(0, 0)] - last) < 0.02 * np.linalg.norm(last)
+        if scene.sinks or settled or not uneven:
             break
-        last = y
+        last = asked[(0, 0)]
         q, phase = 0.6 * q, "repair"
     while True:
         new = [(j, i) for j in range(len(sides[0])) for i in range(len(sides[1])) if (j, i) not in asked]

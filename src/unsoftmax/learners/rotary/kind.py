@@ -103,10 +103,12 @@ def _window(
             return None, (tokens[None], base)
         else:
             low, change = distance, float(np.abs(y - base).max())
+            if fading and change <= _ABRUPT * _limit(answers, spec):
+                return None, (tokens[None], base)
         if high - low <= 1:
             ends = not fading or change > _ABRUPT * _limit(answers, spec)
             return high if ends else None, (tokens[None], base)
-        distance = (low + high) // 2
+        distance = min(max(int(np.sqrt(max(low, 1) * high)), low + 1), high - 1)
 
 
 def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:

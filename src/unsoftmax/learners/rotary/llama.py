@@ -175,9 +175,9 @@ def _drawn(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator) -> As
     """One draw of query token and tables."""
     apart = yield from tell_apart(scene, rng)
     if not kind.sinks:
-        return scene, (yield from read_values(scene, apart, plan.spare, np.ones(apart.heads), rng)), None
+        return scene, (yield from read_values(scene, apart, plan, np.ones(apart.heads), rng)), None
     apart, logits = yield from read_sinks(scene, apart)
-    values = yield from read_values(scene, apart, plan.spare, 1 / (2 + np.exp(logits)), rng)
+    values = yield from read_values(scene, apart, plan, 1 / (2 + np.exp(logits)), rng)
     return scene, values, logits
 
 

@@ -21,6 +21,7 @@ class Plan:
     tokens    tokens of the key fit beyond its unknowns d + 1
     queries   query tokens at which a new token's key is read, beyond the fewest
     repeats   sequences for every query token of the query fit, at least
+    more      further tokens, at most, for values that the others hardly show: what two leave weak is rare
     """
 
     fill: float
@@ -28,6 +29,7 @@ class Plan:
     tokens: int
     queries: int
     repeats: int
+    more: int = 2
 
     def slots(self, reader: Reader) -> int:
         """Tokens of a sequence; an empty one costs a slot where the query token writes."""

@@ -13,6 +13,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.apart import Apart, respond
+from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.scene import EDGE, Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import Written, score_roots
@@ -30,9 +31,6 @@ read later is some hundred times worse, and 1e-8 is asked of it."""
 _WORTH = 2.0
 """Least factor by which a further token must lower what errors rise by; where it is the table of sums that is poor,
 tokens do not mend it."""
-
-_MORE = 2
-"""Further tokens at most: values that one of them leaves weak are rare."""
 
 _CANDIDATES = 64
 """Mixtures of the groups' weakest directions of which the best is asked: with some a group's share cancels."""
@@ -60,14 +58,14 @@ class Values:
         return np.asarray(self.O @ self.V[self.group])
 
 
-def read_values(scene: Scene, apart: Apart, spare: int, shares: Array, rng: np.random.Generator) -> Asking[Values]:
-    """H + spare cells for every new token until P_h x stops growing; V from M = sum_h shares_h O_h V_g(h).
+def read_values(scene: Scene, apart: Apart, plan: Plan, shares: Array, rng: np.random.Generator) -> Asking[Values]:
+    """H + plan.spare cells for every new token until P_h x stops growing; V from M = sum_h shares_h O_h V_g(h).
 
     shares (H,): the weight of a token that stands alone, 1 without sinks.
     """
-    found, cells = yield from _found(scene, apart, spare, shares, rng)
+    found, cells = yield from _found(scene, apart, plan.spare, shares, rng)
     values = found.values(scene, shares)
-    for _ in range(_MORE):
+    for _ in range(plan.more):
         more = telling(found, values) if values.error > _FINE * scene.noise else []
         # Whether more is asked may hang on last digits.
         more = yield from settle_list("telling token", more)
