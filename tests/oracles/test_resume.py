@@ -17,6 +17,7 @@ from unsoftmax.learners.core.base import configuration
 from unsoftmax.oracles import Budget, Ledger, MemoryStore, Stack
 from unsoftmax.oracles.dispatching import before_sending_again
 from unsoftmax.oracles.identity import identity
+from unsoftmax.oracles.recording import _repeats
 from unsoftmax.probes.base import Probes
 from unsoftmax.run import engine
 
@@ -78,6 +79,13 @@ def test_a_failing_target_loses_only_the_calls_in_flight(fail_at, batch, workers
     whole = us.recover(us.oracle(target.head), LEARNER)
     assert recovery.usage.billed == len(target.received) - before == whole.usage.billed - kept
     assert np.array_equal(recovery.model.W, whole.model.W)
+
+
+def test_addresses_of_all_sizes_are_compared_with_those_in_flight():
+    """With NumPy 2.0 one address beyond 2^63 in flight ended the run."""
+    high = np.array([[2**63 + 5, 1]], dtype=np.uint64)
+    assert _repeats(high, [high])
+    assert not _repeats(high, [high + np.uint64(1)])
 
 
 def test_an_answer_that_arrived_is_kept_when_an_earlier_chunk_fails():

@@ -207,4 +207,7 @@ def _repeats(keys: Array, elsewhere: list[Array]) -> bool:
     half = keys[:, 0]
     if len(np.unique(half)) < len(half):
         return True
-    return bool(elsewhere) and bool(np.isin(half, np.concatenate([part[:, 0] for part in elsewhere])).any())
+    if not elsewhere:
+        return False
+    # By sorting: NumPy 2.0 looks up few whole numbers in a table, where those of 64 bits overflow.
+    return bool(np.isin(half, np.concatenate([part[:, 0] for part in elsewhere]), kind="sort").any())
