@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,28 @@ def test_scores_that_tokens_share_are_rounded_by_head_and_by_token(seed: int) ->
     model = us.models.MultiHead(W * 10 ** rng.uniform(-1, 1), v).astype("float32")
     target = us.oracle(one_by_one(model), dim, dtype="float32")
     assert us.compare(target, model, seed=seed).verdict == "same"
+
+
+@pytest.mark.parametrize("seed", [7, 10, 11, 14])
+def test_values_written_in_another_basis_are_the_same(seed: int) -> None:
+    """No query sees the basis; every number of V and O is off by its own rounding."""
+    layer = us.models.AttentionLayer.random(12, 3, scale=2.0, seed=seed)
+    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((3, 4, 4)))[0]
+    turned = replace(layer, V=turn @ layer.V, O=layer.O @ turn.transpose(0, 2, 1))
+    assert us.compare(us.oracle(turned), layer).verdict == "same"
+
+
+def test_a_weight_that_no_answer_shows_is_not_said_to_show() -> None:
+    layer = us.models.AttentionLayer.random(12, 2, positions=us.models.Alibi(np.array([0.5, 0.25])), seed=5)
+    result = us.compare(us.oracle(layer), layer)
+    assert result.verdict == "same"
+    assert result.detectable < 1e-11
+    assert any("features.key_bias" in note for note in result.notes)
+
+
+def test_a_window_that_short_sequences_do_not_show() -> None:
+    layer = us.models.AttentionLayer.random(12, 2, scale=2.0, window=20, seed=3)
+    for kind in ("float64", "float32"):
+        assert us.compare(us.oracle(layer.astype(kind), dtype=kind), layer).verdict == "same"
+    wider = us.models.AttentionLayer.random(12, 2, scale=2.0, window=40, seed=3)
+    assert us.compare(us.oracle(wider), layer, explain=False).differs

@@ -6,6 +6,7 @@ factors. Scalar heads have O_h = 1 and V_h = v_h'.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, singledispatch
 
@@ -16,8 +17,10 @@ from unsoftmax.models.base import Array, Model, attention_weights
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 
-_SAME = 1e-9
+_SAME = 1e-11
 """Relative gap at which this form and the model itself are taken for one function: float64 leaves far less."""
+_LONGER = 8.0
+"""Times the usual norm that tokens are made: a soft cap shows in large scores alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +139,19 @@ def _checked(form: Heads, model: Model) -> Heads | None:
     """The form, if it is the model: a class may have grown features (positions, sinks) that this form lacks."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4, 5, model.dim)) / np.sqrt(model.dim)
-    precise = model.astype("float64")
+    size = float(np.linalg.norm(form.key_directions(X[:, -1]), axis=-1).max(initial=0.0))
+    longer = X * (_LONGER * min(max(size**-0.5, 1e-6), 1e6) if size else 1.0)
     try:
-        known, found = precise(X), form(X)
+        return form if all(agree(form, model.astype("float64"), x) for x in (X, longer)) else None
     except (TypeError, ValueError, AttributeError):
         return None
-    if known.shape != found.shape:
-        return None
-    return form if np.abs(known - found).max() <= _SAME * max(1e-300, float(np.abs(known).max())) else None
+
+
+def agree(form: Heads, model: Callable[[Array], Array], X: Array) -> bool:
+    """Whether this form answers these sequences as the model does."""
+    known, found = model(X), form(X)
+    same = known.shape == found.shape
+    return same and bool(np.abs(known - found).max() <= _SAME * max(1e-300, float(np.abs(known).max())))
 
 
 def _double(a: Array) -> Array:

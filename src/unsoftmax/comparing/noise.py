@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.arithmetic import ORDERS, UNIT, computed
+from unsoftmax.comparing.heads import Heads, agree
 from unsoftmax.comparing.references import MOVE, Reference
 from unsoftmax.comparing.rounding import forward_error
 from unsoftmax.models.base import Array
@@ -31,9 +32,12 @@ _SEQUENTIAL = 0.42
 """Error of a sum of d terms taken one by one, over sqrt(d) and the unit of rounding: measured on Gaussian heads."""
 _LEAST = 0.5
 """Least constant: a kernel that rounds nothing here may round elsewhere."""
-_LEAST_KNOWN = 0.2
-"""The same where every number that any kernel rounds is counted: a single rounding has a deviation of 0.42 of its unit,
-and any one kernel makes some of them."""
+_LEAST_KNOWN = {"float64": 1.0, "float32": 1.0}
+"""The same where every number that any kernel rounds is counted: weights that were written in another basis, or folded,
+are each off by a unit of their own. Values turned by a rotation had been called changed in 4 of 8 layers."""
+_LEAST_SHORT = 0.2
+"""The same for shorter formats, whose weights are stored so and rounded once: a single rounding has a deviation of 0.42
+of its unit, and any one kernel makes some of them."""
 _STATED = 3.0
 """Times the effect of changes at random by which a reference known to a stated error may be off: errors of recovered
 weights lie in the directions that answers show least, and go together in all answers."""
@@ -69,10 +73,16 @@ class Noise:
 
     def rounding(self, X: Array, rng: np.random.Generator) -> Array:
         """Forward error of each answer over the unit of rounding, up to the constant, shaped like the answers."""
-        heads, unit = self.reference.heads, UNIT[self.arithmetic]
+        heads, unit = self._heads(X), UNIT[self.arithmetic]
         if heads is None:
             return self.sensitivity(X, rng)
         return forward_error(heads, X, unit, min(unit, UNIT["float32"]))
+
+    def _heads(self, X: Array) -> Heads | None:
+        """The reference's heads, if they answer these sequences as it does: a window that short ones do not show is no
+        part of their form, and was taken for rounding."""
+        heads = self.reference.heads
+        return heads if heads is not None and agree(heads, self.reference.double, X) else None
 
     def errors(self, X: Array) -> list[Array]:
         """Rounding errors of the reference in this arithmetic, one array per order of operations; sums term by term
@@ -80,7 +90,7 @@ class Noise:
         truth, sharper = self.reference.truth(X, self.arithmetic)
         if not sharper:
             return []
-        heads = self.reference.heads
+        heads = self._heads(X)
         found = self.reference.computed(X, self.arithmetic)
         if heads is not None:
             few = max(1, _TERM_BY_TERM // (X.shape[1] * heads.dim * heads.dim))
@@ -97,9 +107,10 @@ class Noise:
             return _MARGIN * max(1.0, _SEQUENTIAL * math.sqrt(terms))
         unit = np.maximum(UNIT[self.arithmetic] * self.rounding(X, rng), 1e-300)
         sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]
-        unknown = self.reference.heads is None
+        unknown = self._heads(X) is None
         margin = _WIDE_MARGIN if wide or unknown else _MARGIN
-        return max(_LEAST if unknown else _LEAST_KNOWN, margin * max(sizes))
+        least = _LEAST if unknown else _LEAST_KNOWN.get(self.arithmetic, _LEAST_SHORT)
+        return max(least, margin * max(sizes))
 
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
         """Standard deviation of (answer - truth), shaped like the answers."""

@@ -26,6 +26,9 @@ _FEW = 6
 """Random changes of a weight of a reference without a closed form; the worst counts."""
 _STEP = 2.0**-16
 """Relative size of these changes: small enough to be linear, large enough for float64."""
+_SHOWN = 2.0**-46
+"""Part of the answers that such a change must move: less is what rounding leaves of the difference, and a weight that
+no answer shows (a key bias before a softmax) was said to show a change of 1e-4."""
 _TESTS = 7
 """Tests among which alpha is divided at most."""
 
@@ -93,6 +96,8 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
             change = rng.standard_normal(weight.shape)
             change *= size / float(np.linalg.norm(change))
             moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
-            signals.append(float(statistics.energy((moved(ties.X) - base) / _STEP / np.maximum(ties.sd, 1e-150)).sum()))
+            shown = moved(ties.X) - base
+            shown *= float(np.linalg.norm(shown)) > _SHOWN * float(np.linalg.norm(base))
+            signals.append(float(statistics.energy(shown / _STEP / np.maximum(ties.sd, 1e-150)).sum()))
         found[name] = np.array(signals)
     return found or {"answers": np.array([float(statistics.energy(np.abs(base) / np.maximum(ties.sd, 1e-150)).sum())])}
