@@ -32,18 +32,15 @@ from unsoftmax.learners.labels.entries import (
     Entries,
     bracket,
     hidden_below,
-    narrow,
-    narrow_until_met,
     visible_size,
 )
 from unsoftmax.learners.labels.flips import Heads
 from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
-from unsoftmax.learners.labels.values import LEAST_FOR_BISECTION, left_for_bisection, left_in_all, sharpen
+from unsoftmax.learners.labels.values import bisected, left_in_all
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
-from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.results.recovery import Basis, Claim
@@ -154,28 +151,12 @@ class Membership:
         rows, columns = (index.ravel() for index in np.indices((d, d)))
         entries = yield from bracket(Entries.of(rows, columns, size, labels), family, labels)
 
-        def whole(now: Entries) -> float:
-            return self.accuracy * float(np.linalg.norm(now.search.center))
+        def shape(now: Entries) -> tuple[float, float, None]:
+            return self.accuracy * float(np.linalg.norm(now.search.center)), 1.0, None
 
-        direction, family, entries = yield from sharpen(direction, family, entries, whole(entries), labels)
-        if not labels.flip:
-            for _ in range(theory.membership_bits(self.accuracy)):
-                entries = yield from narrow(entries, np.arange(d * d), family, labels, "main")
-        phase = "main" if labels.flip else "repair"
-        while True:
-
-            def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
-                left = left_for_bisection(direction, family, now, whole(now), spec)
-                # Where v leaves no room it must be sharpened first.
-                return now.search.unmet(max(left, LEAST_FOR_BISECTION * whole(now)))
-
-            entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
-            left = left_for_bisection(direction, family, entries, whole(entries), spec)
-            if left >= LEAST_FOR_BISECTION * whole(entries):
-                break
-            direction, family, entries = yield from sharpen(direction, family, entries, whole(entries), labels)
-        share = whole(entries) / d
-        yield from refuse_wrong_labels(direction, family, entries, np.arange(d * d), labels, 2 * share)
+        every = np.arange(d * d)
+        direction, family, entries = yield from bisected(direction, family, entries, shape, labels, every)
+        yield from refuse_wrong_labels(direction, family, entries, every, labels, 2 * shape(entries)[0] / d)
         M = entries.search.center.reshape(d, d)
         error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
         allows = self._allows(direction.error, error, float(np.linalg.norm(M)))

@@ -16,19 +16,8 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
-from unsoftmax.learners.labels.entries import (
-    Entries,
-    bracket,
-    narrow,
-    narrow_until_met,
-)
-from unsoftmax.learners.labels.values import (
-    LEAST_FOR_BISECTION,
-    left_for_bisection,
-    left_in_all,
-    sharpen,
-    shift_bounds,
-)
+from unsoftmax.learners.labels.entries import Entries, bracket, narrow_until_met
+from unsoftmax.learners.labels.values import bisected, left_in_all, shift_bounds
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots
@@ -51,9 +40,6 @@ unseen only if it is small in all of them."""
 
 _BEYOND = 5.0
 """Times the size of its error by which a predicted entry may be off: among thousands none was beyond 3.4."""
-
-_SHARPENED = 8
-"""Rounds of asking again what keeps the accuracy from being reached; two are usual."""
 
 _LOOKED_AT = 4
 """Entries outside the cross, inside its block, that must agree before the rest is left out."""
@@ -225,31 +211,15 @@ def _finish(
     entries = _with(entries, rows[wanted], columns[wanted], entries.size, labels)
     entries = yield from bracket(entries, family, labels)
     inside = np.isin(entries.rows, i) | np.isin(entries.columns, j)
-    skeleton, weights = _skeleton(i, j, entries, accuracy, d)
-    whole = accuracy * float(np.linalg.norm(skeleton.matrix))
+
+    def shape(now: Entries) -> tuple[float, Array, Skeleton]:
+        skeleton, weights = _skeleton(i, j, now, accuracy, d)
+        return accuracy * float(np.linalg.norm(skeleton.matrix)), weights, skeleton
+
     # A coarse skeleton may look far worse conditioned than it is: the rest of v waits until it is known.
-    least = accuracy / 1024
-    direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, skeleton, least)
-    phase = "main"
-    if exact and not labels.flip:
-        for _ in range(theory.membership_bits(accuracy)):
-            entries = yield from narrow(entries, np.flatnonzero(inside), family, labels, "main")
-        phase = "repair"
-    for _ in range(_SHARPENED):
-
-        def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
-            skeleton, weights = _skeleton(i, j, now, accuracy, d)
-            whole = accuracy * float(np.linalg.norm(skeleton.matrix))
-            left = left_for_bisection(direction, family, now, whole, spec, skeleton)
-            # Where v leaves no room it must be sharpened first.
-            return now.search.unmet(max(left, LEAST_FOR_BISECTION * whole), weights)
-
-        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
-        skeleton, weights = _skeleton(i, j, entries, accuracy, d)
-        whole = accuracy * float(np.linalg.norm(skeleton.matrix))
-        if left_for_bisection(direction, family, entries, whole, spec, skeleton) >= LEAST_FOR_BISECTION * whole:
-            break
-        direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, skeleton)
+    first, least = np.flatnonzero(inside) if exact else None, accuracy / 1024
+    direction, family, entries = yield from bisected(direction, family, entries, shape, labels, first, least)
+    _, weights, skeleton = shape(entries)
     yield from refuse_wrong_labels(direction, family, entries, np.flatnonzero(inside), labels)
     error = float(np.linalg.norm(weights * entries.search.radius))
     error += left_in_all(direction, family, entries, spec, skeleton)

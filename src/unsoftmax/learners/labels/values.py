@@ -6,14 +6,16 @@ Theory: docs/theory/membership.md, "One bit per bit", when to stop.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from unsoftmax import theory
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
-from unsoftmax.learners.labels.entries import Entries, bracket
+from unsoftmax.learners.labels.entries import Entries, bracket, narrow, narrow_until_met
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton
@@ -25,8 +27,11 @@ _VALUE_SHARE = 0.3
 _ROUNDING_SHARE = 0.3
 """Share of the accuracy that rounding may use up before the accuracy counts as out of reach."""
 
-LEAST_FOR_BISECTION = 0.35
+_LEAST_FOR_BISECTION = 0.35
 """Share of the accuracy that must be left for the brackets."""
+
+_SHARPENED = 8
+"""Rounds of asking again what keeps the accuracy from being reached; two are usual."""
 
 _SIGN_DRAWS = 12
 """Random signs over which the mean square of what an error of v does to the entries is taken."""
@@ -117,6 +122,47 @@ def sharpen(
     direction = yield from refine_direction(direction, target, labels)
     family = replace(family, v=direction.v)
     entries = yield from bracket(entries.loosened(shifted), family, labels)
+    return direction, family, entries
+
+
+Shape = Callable[[Entries], tuple[float, Array | float, Skeleton | None]]
+"""What entries make of M: its allowed error (Frobenius), the weights of their radii in it, the skeleton if M is one."""
+
+
+def bisected(
+    direction: Direction,
+    family: EntryThresholds,
+    entries: Entries,
+    shape: Shape,
+    labels: Labels,
+    first: Array | None,
+    least: float = 0.0,
+) -> Asking[tuple[Direction, EntryThresholds, Entries]]:
+    """Bisect entries, and v where it leaves them no room, until M is within its allowed error.
+
+    The entries at `first` are asked the closed form's number of bits before any is asked more; v is not refined below
+    `least` at first.
+    """
+    spec, phase = labels.spec, "main"
+    whole, _, through = shape(entries)
+    direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, through, least)
+    if first is not None and not labels.flip:
+        for _ in range(theory.membership_bits(labels.accuracy)):
+            entries = yield from narrow(entries, first, family, labels, "main")
+        phase = "repair"
+    for _ in range(_SHARPENED):
+
+        def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
+            whole, weights, through = shape(now)
+            left = left_for_bisection(direction, family, now, whole, spec, through)
+            # Where v leaves no room it must be sharpened first.
+            return now.search.unmet(max(left, _LEAST_FOR_BISECTION * whole), weights)
+
+        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
+        whole, _, through = shape(entries)
+        if left_for_bisection(direction, family, entries, whole, spec, through) >= _LEAST_FOR_BISECTION * whole:
+            break
+        direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, through)
     return direction, family, entries
 
 
