@@ -37,7 +37,7 @@ from unsoftmax.learners.labels.entries import (
 from unsoftmax.learners.labels.flips import Heads
 from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
-from unsoftmax.learners.labels.values import bisected, left_in_all
+from unsoftmax.learners.labels.values import Known, bisected, left_in_all
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
@@ -155,12 +155,12 @@ class Membership:
             return self.accuracy * float(np.linalg.norm(now.search.center)), 1.0, None
 
         every = np.arange(d * d)
-        direction, family, entries = yield from bisected(direction, family, entries, shape, labels, every)
-        yield from refuse_wrong_labels(direction, family, entries, every, labels, 2 * shape(entries)[0] / d)
-        M = entries.search.center.reshape(d, d)
-        error = float(np.linalg.norm(entries.search.radius)) + left_in_all(direction, family, entries, spec)
-        allows = self._allows(direction.error, error, float(np.linalg.norm(M)))
-        return Outcome(Head(family.A.T @ M @ family.B, direction.v), allows=allows)
+        known = yield from bisected(Known(direction, family, entries), shape, labels, every)
+        yield from refuse_wrong_labels(known, every, labels, 2 * shape(known.entries)[0] / d)
+        M = known.entries.search.center.reshape(d, d)
+        error = float(np.linalg.norm(known.entries.search.radius)) + left_in_all(known, spec)
+        allows = self._allows(known.direction.error, error, float(np.linalg.norm(M)))
+        return Outcome(Head(known.family.A.T @ M @ known.family.B, known.direction.v), allows=allows)
 
     def _outcome(self, found: Heads) -> Outcome:
         size = float(np.linalg.norm(found.v))

@@ -17,7 +17,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
 from unsoftmax.learners.labels.entries import Entries, bracket, narrow_until_met
-from unsoftmax.learners.labels.values import bisected, left_in_all, shift_bounds
+from unsoftmax.learners.labels.values import Known, bisected, left_in_all, shift_bounds
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots
@@ -75,7 +75,7 @@ def cross_of_rank(
             break
     assert entries is not None
     i, j = pivots(G, rank, 0.0)
-    crossed, _ = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=True)
+    crossed, _ = yield from _finish(i, j, accuracy, Known(direction, family, entries), labels, exact=True)
     return crossed
 
 
@@ -99,11 +99,12 @@ def cross_of_any_rank(
         # A residual collects the errors of the pivots before it.
         i, j = pivots(_square(entries, k), k, 8 * coarse * size)
         if len(i) < k:
-            entries, i, j = yield from _weak(entries, k, i, j, accuracy, size, direction, family, labels)
+            entries, i, j = yield from _weak(Known(direction, family, entries), k, i, j, accuracy, size, labels)
         if len(i) == k < d:
             k = min(d, 2 * k)
             continue
-        crossed, entries = yield from _finish(i, j, accuracy, direction, family, entries, labels, exact=False)
+        known = Known(direction, family, entries)
+        crossed, entries = yield from _finish(i, j, accuracy, known, labels, exact=False)
         agrees = yield from _agrees(crossed, entries, labels)
         if agrees or len(i) == d:
             return crossed
@@ -122,18 +123,10 @@ def sparing_rounds(accuracy: float) -> int:
 
 
 def _weak(
-    entries: Entries,
-    k: int,
-    i: Array,
-    j: Array,
-    accuracy: float,
-    size: float,
-    direction: Direction,
-    family: EntryThresholds,
-    labels: Labels,
+    known: Known, k: int, i: Array, j: Array, accuracy: float, size: float, labels: Labels
 ) -> Asking[tuple[Entries, Array, Array]]:
     """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
-    depth = accuracy / 4
+    depth, entries = accuracy / 4, known.entries
     others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
     n = min(_LOOKED_AT, len(others[0]))
     pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
@@ -145,9 +138,9 @@ def _weak(
         def unmet(now: Entries, which: Array = which) -> Array:
             return np.flatnonzero(which & (now.search.radius > depth * size))
 
-        entries = yield from narrow_until_met(entries, unmet, family, labels, "pilot", 1 if labels.flip else cuts)
+        entries = yield from narrow_until_met(entries, unmet, known.family, labels, "pilot", 1 if labels.flip else cuts)
         G = _square(entries, k)
-        shift = float(shift_bounds(direction, family, entries, labels.spec)[inside].max())
+        shift = float(shift_bounds(replace(known, entries=entries), labels.spec)[inside].max())
         tolerance = 8 * depth * size + 2 * shift
         rest = G - G[:, j] @ np.linalg.solve(G[np.ix_(i, j)], G[i]) if len(i) else G
         if not (np.abs(rest.ravel()[pairs]) > tolerance).any():
@@ -189,15 +182,7 @@ def _square(entries: Entries, k: int) -> Array:
 
 
 def _finish(
-    i: Array,
-    j: Array,
-    accuracy: float,
-    direction: Direction,
-    family: EntryThresholds,
-    entries: Entries,
-    labels: Labels,
-    *,
-    exact: bool,
+    i: Array, j: Array, accuracy: float, known: Known, labels: Labels, *, exact: bool
 ) -> Asking[tuple[Cross, Entries]]:
     """Bisect the cross of rows i and columns j until M is within accuracy ||M||_F.
 
@@ -207,9 +192,9 @@ def _finish(
     rows, columns = (index.ravel() for index in np.indices((d, d)))
     wanted = np.isin(rows, i) | np.isin(columns, j)
     # The block knows the typical size better than the pilot did.
-    entries = entries.resized(float(np.sqrt(np.mean(entries.search.center**2))))
+    entries = known.entries.resized(float(np.sqrt(np.mean(known.entries.search.center**2))))
     entries = _with(entries, rows[wanted], columns[wanted], entries.size, labels)
-    entries = yield from bracket(entries, family, labels)
+    entries = yield from bracket(entries, known.family, labels)
     inside = np.isin(entries.rows, i) | np.isin(entries.columns, j)
 
     def shape(now: Entries) -> tuple[float, Array, Skeleton]:
@@ -218,12 +203,11 @@ def _finish(
 
     # A coarse skeleton may look far worse conditioned than it is: the rest of v waits until it is known.
     first, least = np.flatnonzero(inside) if exact else None, accuracy / 1024
-    direction, family, entries = yield from bisected(direction, family, entries, shape, labels, first, least)
-    _, weights, skeleton = shape(entries)
-    yield from refuse_wrong_labels(direction, family, entries, np.flatnonzero(inside), labels)
-    error = float(np.linalg.norm(weights * entries.search.radius))
-    error += left_in_all(direction, family, entries, spec, skeleton)
-    return Cross(skeleton, direction, family, error), entries
+    known = yield from bisected(replace(known, entries=entries), shape, labels, first, least)
+    _, weights, skeleton = shape(known.entries)
+    yield from refuse_wrong_labels(known, np.flatnonzero(inside), labels)
+    error = float(np.linalg.norm(weights * known.entries.search.radius)) + left_in_all(known, spec, skeleton)
+    return Cross(skeleton, known.direction, known.family, error), known.entries
 
 
 def _skeleton(i: Array, j: Array, entries: Entries, accuracy: float, d: int) -> tuple[Skeleton, Array]:

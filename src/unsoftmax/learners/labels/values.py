@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,32 +37,39 @@ _SIGN_DRAWS = 12
 """Random signs over which the mean square of what an error of v does to the entries is taken."""
 
 
-def left_by_values(
-    direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec, through: Skeleton | None = None
-) -> float:
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What labels told so far: the direction of v, thresholds made with it, and entries of M under search."""
+
+    direction: Direction
+    family: EntryThresholds
+    entries: Entries
+
+
+def left_by_values(known: Known, spec: OracleSpec, through: Skeleton | None = None) -> float:
     """Frobenius error of M left by the error of v; M is the entries themselves, or the skeleton they give.
 
     Entry (l, j) errs by gain (a_l.dv / a_l.v - b_j.dv / b_j.v), a linear map of dv. Of the entries themselves it is
     bounded over all dv inside the brackets of v; through a skeleton a few draws of signs show the size, the root mean
     square of the draws and half as much again.
     """
-    gain = np.zeros((spec.dim, spec.dim))
+    gain, entries = np.zeros((spec.dim, spec.dim)), known.entries
     gain[entries.rows, entries.columns] = entries.gain(spec)
-    A, B = _relative(family)
-    errors = direction.errors
+    A, B = _relative(known.family)
+    errors = known.direction.errors
     if through is None:
         squares = gain**2
         across = A.T @ squares @ B
         Q = (A.T * squares.sum(axis=1)) @ A + (B.T * squares.sum(axis=0)) @ B - across - across.T
         Q *= np.outer(errors, errors)
-        known = max(1, int(np.count_nonzero(errors)))
-        first = math.sqrt(min(float(np.abs(Q).sum()), known * float(np.linalg.eigvalsh(Q)[-1])))
+        nonzero = max(1, int(np.count_nonzero(errors)))
+        first = math.sqrt(min(float(np.abs(Q).sum()), nonzero * float(np.linalg.eigvalsh(Q)[-1])))
     else:
         signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (_SIGN_DRAWS, spec.dim))
         moved = [through.moved(gain * ((A @ dv)[:, None] - (B @ dv)[None, :])) for dv in signs * errors]
         first = 1.5 * math.sqrt(float(np.mean([np.sum(D**2) for D in moved])))
     # log((1 + rho) / (1 - rho e^t)) exceeds its first order by at most this factor.
-    steep = float(np.max(_ratio_errors(direction, family, entries) * entries.slope(spec)))
+    steep = float(np.max(_ratio_errors(known) * entries.slope(spec)))
     return first / (1 - min(0.5, steep))
 
 
@@ -73,97 +80,75 @@ def left_by_rounding(entries: Entries, spec: OracleSpec, through: Skeleton | Non
     return 2 * math.sqrt(spec.dim) * spec.eps * float(np.linalg.norm(weights * entries.gain(spec)))
 
 
-def left_in_all(
-    direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec, through: Skeleton | None = None
-) -> float:
+def left_in_all(known: Known, spec: OracleSpec, through: Skeleton | None = None) -> float:
     """Frobenius error of M left by everything but the brackets."""
-    by_values = left_by_values(direction, family, entries, spec, through)
-    return by_values + left_by_rounding(entries, spec, through)
+    return left_by_values(known, spec, through) + left_by_rounding(known.entries, spec, through)
 
 
-def left_for_bisection(
-    direction: Direction,
-    family: EntryThresholds,
-    entries: Entries,
-    whole: float,
-    spec: OracleSpec,
-    through: Skeleton | None = None,
-) -> float:
+def left_for_bisection(known: Known, whole: float, spec: OracleSpec, through: Skeleton | None = None) -> float:
     """What brackets may leave of the allowed error `whole` (Frobenius) once v's part and rounding are taken off."""
     # 1 % in hand: norms in the claims are rounded otherwise.
-    return 0.99 * whole - left_in_all(direction, family, entries, spec, through)
+    return 0.99 * whole - left_in_all(known, spec, through)
 
 
 def sharpen(
-    direction: Direction,
-    family: EntryThresholds,
-    entries: Entries,
-    whole: float,
-    labels: Labels,
-    through: Skeleton | None = None,
-    least: float = 0.0,
-) -> Asking[tuple[Direction, EntryThresholds, Entries]]:
+    known: Known, whole: float, labels: Labels, through: Skeleton | None = None, least: float = 0.0
+) -> Asking[Known]:
     """Refine v until what its error leaves in M is its share of `whole`, but not below `least`.
 
     Entries compared so far were compared with levels that the old error of v had shifted: they are loosened by that.
     """
-    spec = labels.spec
-    left = left_by_values(direction, family, entries, spec, through)
+    spec, direction, entries = labels.spec, known.direction, known.entries
+    left = left_by_values(known, spec, through)
     # With `least` the skeleton is still coarse and may look far worse conditioned than it is.
     rounding = 0.0 if least else left_by_rounding(entries, spec, through)
     if rounding > _ROUNDING_SHARE * whole:
         raise _hidden(rounding / (_ROUNDING_SHARE * whole), spec)
     if left <= _VALUE_SHARE * whole:
-        return direction, family, entries
+        return known
     target = max(direction.error * _VALUE_SHARE * whole / left, least)
     if target < 2 * spec.eps:
         raise _hidden(2 * spec.eps / target, spec)
-    shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(direction, family, entries)
+    shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(known)
     direction = yield from refine_direction(direction, target, labels)
-    family = replace(family, v=direction.v)
+    family = replace(known.family, v=direction.v)
     entries = yield from bracket(entries.loosened(shifted), family, labels)
-    return direction, family, entries
+    return Known(direction, family, entries)
 
 
 Shape = Callable[[Entries], tuple[float, Array | float, Skeleton | None]]
 """What entries make of M: its allowed error (Frobenius), the weights of their radii in it, the skeleton if M is one."""
 
 
-def bisected(
-    direction: Direction,
-    family: EntryThresholds,
-    entries: Entries,
-    shape: Shape,
-    labels: Labels,
-    first: Array | None,
-    least: float = 0.0,
-) -> Asking[tuple[Direction, EntryThresholds, Entries]]:
+def bisected(known: Known, shape: Shape, labels: Labels, first: Array | None, least: float = 0.0) -> Asking[Known]:
     """Bisect entries, and v where it leaves them no room, until M is within its allowed error.
 
     The entries at `first` are asked the closed form's number of bits before any is asked more; v is not refined below
     `least` at first.
     """
     spec, phase = labels.spec, "main"
-    whole, _, through = shape(entries)
-    direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, through, least)
+    whole, _, through = shape(known.entries)
+    known = yield from sharpen(known, whole, labels, through, least)
     if first is not None and not labels.flip:
         for _ in range(theory.membership_bits(labels.accuracy)):
-            entries = yield from narrow(entries, first, family, labels, "main")
+            entries = yield from narrow(known.entries, first, known.family, labels, "main")
+            known = replace(known, entries=entries)
         phase = "repair"
     for _ in range(_SHARPENED):
 
-        def unmet(now: Entries, direction: Direction = direction, family: EntryThresholds = family) -> Array:
+        def unmet(now: Entries, known: Known = known) -> Array:
             whole, weights, through = shape(now)
-            left = left_for_bisection(direction, family, now, whole, spec, through)
+            left = left_for_bisection(replace(known, entries=now), whole, spec, through)
             # Where v leaves no room it must be sharpened first.
             return now.search.unmet(max(left, _LEAST_FOR_BISECTION * whole), weights)
 
-        entries = yield from narrow_until_met(entries, unmet, family, labels, phase)
+        entries = yield from narrow_until_met(known.entries, unmet, known.family, labels, phase)
+        known = replace(known, entries=entries)
         whole, _, through = shape(entries)
-        if left_for_bisection(direction, family, entries, whole, spec, through) >= _LEAST_FOR_BISECTION * whole:
+        if left_for_bisection(known, whole, spec, through) >= _LEAST_FOR_BISECTION * whole:
             break
-        direction, family, entries = yield from sharpen(direction, family, entries, whole, labels, through)
-    return direction, family, entries
+        known = yield from sharpen(known, whole, labels, through)
+    return known
 
 
 def _relative(family: EntryThresholds) -> tuple[Array, Array]:
@@ -171,17 +156,19 @@ def _relative(family: EntryThresholds) -> tuple[Array, Array]:
     return family.A / (family.A @ family.v)[:, None], family.B / (family.B @ family.v)[:, None]
 
 
-def _ratio_errors(direction: Direction, family: EntryThresholds, entries: Entries) -> Array:
+def _ratio_errors(known: Known) -> Array:
     """Bounds (n,) on the relative error of a.v / b.v of these entries."""
-    A, B = _relative(family)
+    A, B = _relative(known.family)
     squares = (A**2).sum(axis=1)[:, None] + (B**2).sum(axis=1)[None, :] - 2 * A @ B.T
-    return np.asarray(direction.error * np.sqrt(np.maximum(squares, 0.0))[entries.rows, entries.columns])
+    return np.asarray(
+        known.direction.error * np.sqrt(np.maximum(squares, 0.0))[known.entries.rows, known.entries.columns]
+    )
 
 
-def shift_bounds(direction: Direction, family: EntryThresholds, entries: Entries, spec: OracleSpec) -> Array:
+def shift_bounds(known: Known, spec: OracleSpec) -> Array:
     """By how much (n,) the levels asked may lie off: the error of v, and rounding of labels."""
     rounding = 2 * math.sqrt(spec.dim) * spec.eps
-    return np.asarray(1.1 * entries.largest_gain(spec) * (_ratio_errors(direction, family, entries) + rounding))
+    return np.asarray(1.1 * known.entries.largest_gain(spec) * (_ratio_errors(known) + rounding))
 
 
 def _hidden(beyond: float, spec: OracleSpec) -> DomainError | NotIdentifiable:
