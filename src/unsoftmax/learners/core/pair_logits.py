@@ -53,6 +53,53 @@ class Reading:
     Q: tuple[Array, Array]
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of a design, read with v and the noise as they are known; rows and columns (n,) choose pairs, and both
+    tokens of each are multiplied by its kappa."""
+
+    design: TokenPairs
+    values: Values
+    noise: Noise
+
+    def span_and_size(self, rows: Array, columns: Array) -> tuple[Array, Array]:
+        """(x1 - x2).v and the largest |x| |v|, per pair."""
+        X1, X2, v = self.design.X1, self.design.X2, self.values.v
+        length = np.maximum(np.linalg.norm(X1, axis=1)[rows], np.linalg.norm(X2, axis=1)[columns])
+        return (X1 @ v)[rows] - (X2 @ v)[columns], length * self.values.norm
+
+    def _slack(self, y: Array, size: Array) -> Array:
+        """Everything that may be wrong: the answer, and v along both tokens."""
+        return self.noise.radius(y, size) + size * (self.values.radius / self.values.norm)
+
+    def shares(self, y: Array, rows: Array, columns: Array, kappa: Array) -> Shares:
+        """Shares of the first token, with their radii."""
+        span, size = self.span_and_size(rows, columns)
+        base = (self.design.X2 @ self.values.v)[columns]
+        return shares(y, span * kappa, base * kappa, self._slack(y, size * kappa))
+
+    def blur(self, y: Array, rows: Array, columns: Array, kappa: Array | float = 1.0) -> float:
+        """How much of the interval between its two tokens a typical answer's error covers, as far as answers came."""
+        span, size = self.span_and_size(rows, columns)
+        share = (self._slack(y, size * kappa) / np.abs(span * kappa))[np.isfinite(y)]
+        share = share[np.isfinite(share)]
+        return float(np.median(share)) if len(share) else 0.0
+
+    def refuse_drowned(self, kappa: float = 1.0) -> None:
+        """Raise if even an unsaturated answer could not be read at this size of tokens."""
+        zero = np.zeros(1, dtype=np.int64)
+        span, size = self.span_and_size(zero, zero)
+        radius = self._slack(np.zeros(1), size * kappa)
+        if 2 * radius[0] >= 0.9 * abs(span[0]) * kappa:
+            advice = "Allow longer tokens (max_norm) or less noise"
+            if self.noise.link is None:
+                advice += "; noise that differs from query to query can be averaged (accuracy=)"
+            raise NotIdentifiable(
+                f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
+                f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. {advice}."
+            )
+
+
 def read_pairs(design: TokenPairs, y: Array, values: Values, spec: OracleSpec, noise: Noise) -> Asking[Reading]:
     """Logits from the answers y (d, d); steep and saturated ones are asked again, closer to 0, as phase "repair"."""
     rows, columns = np.indices(design.shape)
@@ -65,7 +112,7 @@ def read_some(
     """As `read_pairs`, for the pairs at `rows` and `columns` alone; the reading has their shape."""
     shape = rows.shape
     rows, columns = rows.ravel(), columns.ravel()
-    state = _Entries(design, values, noise, rows, columns)
+    state = _Entries(Pairs(design, values, noise), rows, columns)
     state.take(np.arange(len(rows)), y.ravel())
     limit = spec.domain.length_limit
     for _ in range(24):
@@ -85,9 +132,8 @@ def read_some(
 class _Entries:
     """Best reading of every pair so far, and how each is to be asked next."""
 
-    def __init__(self, design: TokenPairs, values: Values, noise: Noise, rows: Array, columns: Array) -> None:
-        self.design, self.values, self.noise = design, values, noise
-        self.rows, self.columns = rows, columns
+    def __init__(self, pairs: Pairs, rows: Array, columns: Array) -> None:
+        self.pairs, self.rows, self.columns = pairs, rows, columns
         n = len(rows)
         self.shrink, self.copies = np.ones(n), np.ones((n, 2), dtype=np.int64)
         self.tries = np.zeros(n, dtype=np.int64)
@@ -97,26 +143,23 @@ class _Entries:
     def take(self, index: Array, y: Array) -> None:
         """Interpret the answers of the pairs at `index`; keep those that say more than what is held."""
         kappa, copies = self.shrink[index], self.copies[index]
-        seen = inverted(y, self.design, self.values, self.noise, self.rows[index], self.columns[index], kappa)
+        seen = self.pairs.shares(y, self.rows[index], self.columns[index], kappa)
         self.best.improve(index, seen, kappa, np.log(copies[:, 0] / copies[:, 1]), *self._weights(index, y, kappa))
         self.tries[index] += 1
-        if not np.isfinite(seen.radius).all():
-            out = ~np.isfinite(seen.radius)
-            there = index[out]
-            share = blur(
-                y[out], self.design, self.values, self.noise, self.rows[there], self.columns[there], kappa[out]
-            )
+        out = ~np.isfinite(seen.radius)
+        if out.any():
+            share = self.pairs.blur(y[out], self.rows[index[out]], self.columns[index[out]], kappa[out])
             self.blurred = max(self.blurred, share)
 
     def _weights(self, index: Array, y: Array, kappa: Array) -> tuple[Array, Array]:
-        span, size = _span_and_size(self.design, self.values, self.rows[index], self.columns[index])
-        return span * kappa, self.noise.radius(y, size * kappa)
+        span, size = self.pairs.span_and_size(self.rows[index], self.columns[index])
+        return span * kappa, self.pairs.noise.radius(y, size * kappa)
 
     def plan(self, length_limit: float) -> Array:
         """Pairs to ask again, with their `shrink` and `copies` set."""
         lost = ~np.isfinite(self.best.radius)
         if lost.any():
-            refuse_drowned(self.design, self.values, self.noise, float(self.shrink[lost].min()))
+            self.pairs.refuse_drowned(float(self.shrink[lost].min()))
         self.shrink[lost] *= np.where(self.tries[lost] > 1, 0.5, 0.25)
         logit = self.best.T * self.best.kappa**2
         most = min(_MOST_COPIES, length_limit - 1)
@@ -165,54 +208,6 @@ class _Best:
         T, noise, gain = (x.reshape(shape) for x in (self.T, self.noise, self.gain))
         P, Q = (x.reshape(2, *shape) for x in (self.P, self.Q))
         return Reading(T, noise, gain, (P[0], P[1]), (Q[0], Q[1]))
-
-
-def _span_and_size(design: TokenPairs, values: Values, rows: Array, columns: Array) -> tuple[Array, Array]:
-    """(x1 - x2).v and the largest |x| |v|, per pair."""
-    X1, X2 = design.X1, design.X2
-    length = np.maximum(np.linalg.norm(X1, axis=1)[rows], np.linalg.norm(X2, axis=1)[columns])
-    return (X1 @ values.v)[rows] - (X2 @ values.v)[columns], length * values.norm
-
-
-def inverted(
-    y: Array, design: TokenPairs, values: Values, noise: Noise, rows: Array, columns: Array, kappa: Array
-) -> Shares:
-    """Shares of the first token with everything that may be wrong: the answer, and v along both tokens."""
-    span, size = _span_and_size(design, values, rows, columns)
-    slack = noise.radius(y, size * kappa) + size * kappa * (values.radius / values.norm)
-    return shares(y, span * kappa, (design.X2 @ values.v)[columns] * kappa, slack)
-
-
-def refuse_drowned(design: TokenPairs, values: Values, noise: Noise, kappa: float = 1.0) -> None:
-    """Raise if even an unsaturated answer could not be read at this size of tokens."""
-    zero = np.zeros(1, dtype=np.int64)
-    span, size = _span_and_size(design, values, zero, zero)
-    radius = noise.radius(np.zeros(1), size * kappa) + size * kappa * (values.radius / values.norm)
-    if 2 * radius[0] >= 0.9 * abs(span[0]) * kappa:
-        advice = "Allow longer tokens (max_norm) or less noise"
-        if noise.link is None:
-            advice += "; noise that differs from query to query can be averaged (accuracy=)"
-        raise NotIdentifiable(
-            f"an answer may be wrong by {radius[0]:.2g} (noise, and what it leaves in v), and a probe's two tokens "
-            f"differ by only {abs(span[0]) * kappa:.2g}: no logit can be read where it is not saturated. {advice}."
-        )
-
-
-def blur(
-    y: Array,
-    design: TokenPairs,
-    values: Values,
-    noise: Noise,
-    rows: Array,
-    columns: Array,
-    kappa: Array | float = 1.0,
-) -> float:
-    """How much of the interval between its two tokens a typical answer's error covers, as far as answers came."""
-    span, size = _span_and_size(design, values, rows, columns)
-    error = noise.radius(y, size * kappa) + size * kappa * (values.radius / values.norm)
-    share = (error / np.abs(span * kappa))[np.isfinite(y)]
-    share = share[np.isfinite(share)]
-    return float(np.median(share)) if len(share) else 0.0
 
 
 def refuse_blurred(share: float) -> None:

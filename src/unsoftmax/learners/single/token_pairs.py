@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking, Precision
-from unsoftmax.learners.core.pair_logits import Values, blur, inverted, refuse_blurred, refuse_drowned
+from unsoftmax.learners.core.pair_logits import Pairs, Values, refuse_blurred
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, SCALING, Steps, find_scale
 from unsoftmax.learners.single.measure import FRESH
 from unsoftmax.links import READABLE
@@ -112,13 +112,14 @@ def scale_of_scores(
         pick = rng.integers(d, size=(2, SCALING))
         plain = np.ones((SCALING, 2), dtype=np.int64)
         y = yield design.at(pick[0], pick[1], np.ones(SCALING), plain, "pilot")
-        seen = inverted(y, design, values, noise, pick[0], pick[1], np.ones(SCALING))
+        pairs = Pairs(design, values, noise)
+        seen = pairs.shares(y, pick[0], pick[1], np.ones(SCALING))
         readable = np.isfinite(seen.radius)
         if 2 * readable.sum() <= SCALING:
             # Where shorter tokens showed no score, an error of v that drowns longer ones is an end, not a failure.
             if not faint:
-                refuse_drowned(design, values, noise)
-            blurred = max(blurred, blur(y, design, values, noise, pick[0], pick[1]))
+                pairs.refuse_drowned()
+            blurred = max(blurred, pairs.blur(y, pick[0], pick[1]))
             return SATURATED
         # A saturated minority counts as the end of the readable range, so that it pulls the scale down.
         size = float(np.sqrt(np.mean(np.where(readable, seen.t, 8.0) ** 2)))
@@ -150,8 +151,8 @@ def ask_pairs(
     if lengths.base >= lengths.limit:
         design = lengths.design(values.v, lengths.limit**2, spec.dtype)
         y = yield design.columns(0, 1, "main")
-        every = np.arange(d)
-        seen = inverted(y, design, values, noise, every, np.zeros(d, dtype=np.int64), np.ones(d))
+        zero = np.zeros(d, dtype=np.int64)
+        seen = Pairs(design, values, noise).shares(y, np.arange(d), zero, np.ones(d))
         if np.isfinite(seen.radius).all() and np.mean(seen.t**2) < 1.5:
             rest = yield design.columns(1, d, "main")
             return design, design.matrix(np.concatenate([y, rest]))
