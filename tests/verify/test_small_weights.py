@@ -90,6 +90,21 @@ def test_weights_that_are_dropped_where_tokens_are_held_to_a_size(target, cut, o
     assert us.recover(served, L.AttentionLayer()).certificate.holds
 
 
+@pytest.mark.parametrize(
+    ("target", "learner", "cut", "max_norm"),
+    [
+        (M.SingleHead.random(8, norm=16.0, seed=6), L.SingleHead(), 1e-8, 1.0),
+        (M.MultiHead.random(8, 2, norm=4.0, seed=6), L.MultiHead(), 6e-9, 4.0),
+        (M.MultiHeadTransformer.random(8, 2, 16, seed=6), L.AttentionBehind(heads=None), 2e-9, None),
+    ],
+    ids=["one head", "two heads", "heads behind a network"],
+)
+def test_weights_below_1e_8_that_are_dropped_are_seen(target, learner, cut, max_norm):
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(dropping(target, cut), target.dim, max_norm=max_norm), learner)
+    assert us.recover(us.oracle(dropping(target, 0.0), target.dim, max_norm=max_norm), learner).certificate.holds
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_same_attention_with_all_its_weights_is_recovered(name):
     target, learner, options = TARGETS[name]

@@ -14,7 +14,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import inside
-from unsoftmax.verify.ties import faint
+from unsoftmax.verify.ties import deep, faint
 
 
 def tying_ones(number: int) -> Array:
@@ -50,8 +50,22 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     z = z + inside(step[:, :, None] * ways, 0.5 * room)
     z = inside(z, room)
     # Long differences and a short query token keep the scores and outscale additive noise, where length is free.
-    longer = max(1.0, 1e12 * spec.tolerance) if np.isinf(spec.domain.norm_limit) else 1.0
-    return np.asarray(np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer)
+    bounded = not np.isinf(spec.domain.norm_limit)
+    longer = 1.0 if bounded else max(1.0, 1e12 * spec.tolerance)
+    tokens = np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer
+    if bounded and spec.tolerance == 0:
+        tokens[far] = _deep(model, h, tokens[far], 0.99 * spec.domain.norm_limit, rng)
+    return np.asarray(tokens)
+
+
+def _deep(model: MultiHead, h: int, tokens: Array, limit: float, rng: np.random.Generator) -> Array:
+    """Sequences (n, N, d) whose weights under head h reach as far down as the limit of the norm allows, and in which
+    the other heads answer to the last token alone: all others differ where these have no value."""
+    found = deep(model.key_directions, np.full((len(tokens), 1), h), tokens, limit, rng)
+    first, free = found[:, :1], free_of_others(model, h)
+    # What the projection takes away of the way down is gone; what is left scores as it scores.
+    found[:, 1:-1] = first + (found[:, 1:-1] - first) @ free
+    return inside(found, limit)
 
 
 def free_of_others(model: MultiHead, h: int) -> Array:

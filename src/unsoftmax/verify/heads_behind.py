@@ -80,8 +80,8 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         lowest = int(np.argmin(np.where(clear, wanted, np.inf)))
         small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
         statement = (
-            f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided, and of a weight at "
-            f"{_FAINT} where it is small"
+            f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided, and of a weight "
+            f"relative to itself at {_FAINT} where it is small"
         )
         gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=small))
         if clear.sum() < 3 or hidden > _UNREADABLE:
@@ -110,7 +110,10 @@ PLAN = Plan(count, check)
 def _small_weight(
     model: HeadsBehind, far: Far, h: int, pair: tuple[Array, Array, float], levels: Array
 ) -> Asking[float]:
-    """Largest gap of a weight of head h, over the one at the pair (a, b) answered by y, where b is longer."""
+    """Largest gap of a weight of head h relative to itself, where b of the pair (a, b) answered by y is longer.
+
+    An error of W counts as much less as the score has grown, and weights that the other heads' rest hides not at all.
+    """
     a, b, y = pair
     score = _scores_of(h, far.tokens(a[None], b[None]))(model)
     longer = np.clip(levels / min(float(score[0]), -0.1), 1.0, _LONGER)[:, None] * b
@@ -118,7 +121,10 @@ def _small_weight(
     answers = yield from far.ask(many, longer, phase="verify")
     with np.errstate(all="ignore"):
         share = np.abs(answers / y) ** (1 / model.degree) * np.sign(answers / y)
-        gap = np.abs(share - expit(_scores_of(h, far.tokens(many, longer))(model)) / expit(score))
+        scores = _scores_of(h, far.tokens(many, longer))(model)
+        weight = expit(scores) / expit(score)
+        heard = weight + max(_QUIET, 1e4 * far.spec.eps)
+        gap = np.abs(share - weight) / heard / np.maximum(np.abs(scores / score), 1.0)
     return float(np.nan_to_num(gap, nan=_UNREADABLE, posinf=_UNREADABLE).max())
 
 

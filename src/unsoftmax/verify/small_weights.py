@@ -17,7 +17,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.ties import FAINTEST, with_component
+from unsoftmax.verify.ties import FAINTEST, at_depth, reach, spanning, steepest
 
 SEQUENCES = 8
 """Fresh sequences with small weights, heads taking turns: as many as most layers have heads."""
@@ -31,12 +31,6 @@ reach changes one by more than a four-hundredth of the threshold."""
 
 _SHALLOW = -6.0
 """Scores from here on down are of small weight: a four-hundredth, beside which random sequences see larger ones."""
-
-_EXTREME = 0.95
-"""Most of a token's norm that lies along a key direction; the rest is random, so that no two tokens are parallel."""
-
-_STEPS = 3
-"""Steps of the power iteration to long key directions: most of the gain, and query tokens stay apart."""
 
 
 def small_weights(
@@ -52,26 +46,20 @@ def small_weights(
     q = sphere(rng, (SEQUENCES, spec.dim)) * size
     q = model.normalised(q) if normed else q
     heads, number = _turns(len(model.W), int(min(spec.domain.length_limit, 1e6)), rng)
-    q = _steepest(model, q, heads)
+    q = steepest(model.key_directions, q, heads, model.normalised if normed else None)
     if not normed:
-        q *= _length(model, q, heads, faintest, 0.99 * spec.domain.norm_limit) / np.linalg.norm(
-            q, axis=1, keepdims=True
-        )
+        q = spanning(model.key_directions, q, heads, faintest, 0.99 * spec.domain.norm_limit)
     norms = np.linalg.norm(q, axis=1)
     tokens = sphere(rng, (SEQUENCES, number * heads.shape[1], spec.dim)) * norms[:, None, None]
     tokens = model.normalised(tokens) if normed else tokens
     for i in range(tokens.shape[1]):
         g, k = divmod(i, number)
         u = model.key_directions(q, tokens.shape[1] - i if model.ordered else 0)[heads[:, g], np.arange(SEQUENCES)]
-        lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
-        top = _EXTREME * norms
         # The score that takes the weight, then those below it, from the faintest that can be reached up.
-        deepest = np.minimum(-faintest, 2 * top * lengths)
-        depth = deepest + (k - 1 + (k > 1) * rng.uniform(-0.5, 0.5)) / (number - 1) * np.minimum(
-            -_SHALLOW - deepest, 0.0
-        )
-        wanted = top if k == 0 else top - np.maximum(depth, 0.0) / lengths
-        tokens[:, i] = with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=True)
+        deepest = np.minimum(-faintest, reach(tokens[:, i], u))
+        place = (k - 1 + (k > 1) * rng.uniform(-0.5, 0.5)) / (number - 1)
+        depth = deepest + place * np.minimum(-_SHALLOW - deepest, 0.0)
+        tokens[:, i] = at_depth(tokens[:, i], u, np.zeros(SEQUENCES) if k == 0 else depth)
     return np.concatenate([tokens, q[:, None]], axis=1)
 
 
@@ -81,32 +69,3 @@ def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, i
     number = min(1 + _DEPTHS, (longest - 1) // each)
     turns = np.resize(rng.permutation(heads), SEQUENCES * each).reshape(each, SEQUENCES).T
     return turns, number
-
-
-def _steepest(model: AttentionLayer, q: Array, heads: Array) -> Array:
-    """q (batch, d), of the same norms, with long key directions under its `heads` (batch, g)."""
-    norm = float(np.linalg.norm(q, axis=1).mean())
-    own = np.arange(len(q))[:, None]
-    flat = model.key_directions(np.zeros((1, model.dim)))
-    # Rows of W^T q + c as a map of q; exact for plain heads, and near enough where features bend it.
-    maps = (model.key_directions(norm * np.eye(model.dim)) - flat) / norm
-    for _ in range(_STEPS):
-        u = model.key_directions(q)[heads, own]
-        moved = np.einsum("bgd,bged->be", u, maps[heads])
-        moved *= norm / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-300)
-        moved = model.normalised(moved) if model.norm in ("pre", "rms") else moved
-        longer = _steepness(model, moved, heads) > _steepness(model, q, heads)
-        q = np.where(longer[:, None], moved, q)
-    return q
-
-
-def _steepness(model: AttentionLayer, q: Array, heads: Array) -> Array:
-    """Length (batch,) of the shortest key direction of q's heads."""
-    return np.asarray(np.linalg.norm(model.key_directions(q)[heads, np.arange(len(q))[:, None]], axis=2).min(axis=1))
-
-
-def _length(model: AttentionLayer, q: Array, heads: Array, faintest: float, limit: float) -> Array:
-    """Norms (batch, 1) at which scores of tokens as long as q span the faintest, as far as the domain allows."""
-    norm = np.linalg.norm(q, axis=1)
-    rate = _steepness(model, q, heads) / norm
-    return np.asarray(np.minimum(np.sqrt(-faintest / (2 * _EXTREME * np.maximum(rate, 1e-300))), limit))[:, None]

@@ -6,6 +6,7 @@ Theory: docs/theory/verification.md, "Near ties".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,6 +24,16 @@ weights."""
 FAINTEST = -30.0
 """Scores of faint tokens lie down to this far below the others': a weight of 1e-13, beside which an answer of float64
 still has three digits."""
+
+
+_EXTREME = 0.95
+"""Most of a token's norm that lies along a key direction; the rest is random, so that no two tokens are parallel."""
+
+_STEPS = 3
+"""Steps of the power iteration to long key directions: most of the gain, and query tokens stay apart."""
+
+Directions = Callable[[Array], Array]
+"""Query tokens (n, d) -> key directions (H, n, d)."""
 
 
 def faint(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -46,7 +57,8 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     longest = min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng))
     directions = model.key_directions(q)
     if len(directions):
-        u = directions[rng.integers(len(directions), size=NEAR_TIES), np.arange(NEAR_TIES)]
+        turns = rng.integers(len(directions), size=NEAR_TIES)
+        u = directions[turns, np.arange(NEAR_TIES)]
         size = np.einsum("bd,bd->b", u, u)
         levels = rng.uniform(-1.5, 1.5, (NEAR_TIES, length - 1))
         levels[::3] = faint(levels[::3].shape, rng)
@@ -55,7 +67,66 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
         step = np.divide(excess, size[:, None], out=np.zeros_like(excess), where=size[:, None] > 0)
         # Where the scores are too weak to tie, the tokens stay of an ordinary size and in random directions.
         tokens[:, :-1] -= inside(step[:, :, None] * u[:, None, :], 0.5 * longest)
+        # Noise is compared with errors along directions that do not depend on W, and hides small weights anyway.
+        if length > 2 and longest < ordinary and spec.kind == "value" and spec.tolerance == 0:
+            tokens[::3] = deep(model.key_directions, turns[::3, None], tokens[::3], longest, rng)
     return inside(tokens, longest)
+
+
+def deep(directions: Directions, heads: Array, tokens: Array, limit: float, rng: np.random.Generator) -> Array:
+    """Sequences (n, N, d) of tokens up to a norm, in random directions like `tokens`, whose weights under one of the
+    `heads` (n, 1) each reach as far down as the norm allows: the first token takes nearly all the weight, the others
+    but the last stand evenly spread below it."""
+    q = spanning(directions, steepest(directions, tokens[:, -1], heads, None), heads, FAINTEST, limit)
+    u = directions(q)[heads[:, 0], np.arange(len(q))]
+    sizes = np.linalg.norm(q, axis=1)[:, None] / np.linalg.norm(tokens, axis=2)
+    tokens = tokens * sizes[:, :, None]
+    levels = faint(tokens[:, 1:-1, 0].shape, rng) / FAINTEST
+    for i in range(tokens.shape[1] - 1):
+        depth = np.minimum(-FAINTEST, reach(tokens[:, i], u)) * (levels[:, i - 1] if i else 0.0)
+        tokens[:, i] = at_depth(tokens[:, i], u, depth)
+    tokens[:, -1] = q
+    return tokens
+
+
+def steepest(directions: Directions, q: Array, heads: Array, seen: Callable[[Array], Array] | None) -> Array:
+    """q (n, d), of the same norms, with long key directions under its `heads` (n, g); `seen`: the norm before them."""
+    norm = np.linalg.norm(q, axis=1, keepdims=True)
+    unit = float(norm.mean())
+    # W'q + c as a map of q; exact for plain heads, and near enough where features bend it.
+    maps = (directions(unit * np.eye(q.shape[1])) - directions(np.zeros((1, q.shape[1])))) / unit
+    for _ in range(_STEPS):
+        moved = np.einsum("ngd,nged->ne", directions(q)[heads, np.arange(len(q))[:, None]], maps[heads])
+        moved *= norm / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-300)
+        moved = moved if seen is None else seen(moved)
+        q = np.where(_steepness(directions, moved, heads) > _steepness(directions, q, heads), moved, q)
+    return q
+
+
+def _steepness(directions: Directions, q: Array, heads: Array) -> Array:
+    """Length (n, 1) of the shortest key direction of q's heads."""
+    own = directions(q)[heads, np.arange(len(q))[:, None]]
+    return np.asarray(np.linalg.norm(own, axis=2).min(axis=1, keepdims=True))
+
+
+def spanning(directions: Directions, q: Array, heads: Array, faintest: float, limit: float) -> Array:
+    """q (n, d) as long as tokens of its length need to be for scores down to `faintest`, as far as the limit allows."""
+    norm = np.linalg.norm(q, axis=1, keepdims=True)
+    rate = _steepness(directions, q, heads) / norm
+    wanted = np.sqrt(-faintest / (2 * _EXTREME * np.maximum(rate, 1e-300)))
+    return np.asarray(q / norm * np.minimum(wanted, limit))
+
+
+def reach(x: Array, u: Array) -> Array:
+    """How far apart (n,) scores of tokens as long as x (n, d) can be under key directions u (n, d)."""
+    return np.asarray(2 * _EXTREME * np.linalg.norm(x, axis=1) * np.linalg.norm(u, axis=1))
+
+
+def at_depth(x: Array, u: Array, depth: Array) -> Array:
+    """x (n, d) turned to score `depth` (n,) below the most that its length allows under key directions u (n, d)."""
+    lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
+    wanted = _EXTREME * np.linalg.norm(x, axis=1) - np.maximum(depth, 0.0) / lengths
+    return with_component(x, u / lengths[:, None], wanted, keep_norm=True)
 
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
@@ -87,8 +158,9 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
 def with_component(x: Array, unit: Array, wanted: Array, *, keep_norm: bool) -> Array:
     """x (batch, d) with its component along `unit` replaced; on its sphere if the norm is to be kept."""
     norm = np.linalg.norm(x, axis=1)
-    wanted = np.clip(wanted, -0.9 * norm, 0.9 * norm) if keep_norm else np.clip(wanted, -1e4 * norm, 1e4 * norm)
+    most = norm * (_EXTREME if keep_norm else 1e4)
+    wanted = np.clip(wanted, -most, most)
     rest = x - np.einsum("bd,bd->b", x, unit)[:, None] * unit
     if keep_norm:
-        rest *= (np.sqrt(norm**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]
+        rest *= (np.sqrt(norm**2 - wanted**2) / np.maximum(np.linalg.norm(rest, axis=1), 1e-300))[:, None]
     return np.asarray(rest + wanted[:, None] * unit)

@@ -33,7 +33,8 @@ NOISE = 1e-11
 class Frame:
     """`basis` (d, V) orthonormal and `origin` (V,) of the answers; `x` (V, d) what tokens alone answer, or NaN.
 
-    `noise` is that of the answers, relative to their size `size`.
+    `noise` is that of the answers, relative to their size `size`; `loudness` (d,): singular values of the answers that
+    the basis was found from. Noise tilts a direction by as much more as these hardly show it.
     """
 
     basis: Array
@@ -42,6 +43,7 @@ class Frame:
     centred: bool
     noise: float
     size: float
+    loudness: Array
 
     @property
     def width(self) -> int:
@@ -51,8 +53,10 @@ class Frame:
         """Coordinates (n, d) of answers (n, V); raises where they leave the space of tokens alone."""
         rows = (centre(answers) if self.centred else answers) - self.origin
         y = rows @ self.basis.T
-        outside = float(np.abs(rows - y @ self.basis).max(initial=0.0))
-        if not outside <= LOUD * self.noise * self.size:
+        gaps = np.abs(rows - y @ self.basis).max(axis=1, initial=0.0)
+        tilted = 1 + np.linalg.norm(y / self.loudness, axis=1)
+        outside = float(gaps.max(initial=0.0))
+        if not (gaps <= LOUD * self.noise * self.size * tilted).all():
             raise ModelMismatch(
                 f"tokens alone answer in {self.width} dimensions, and longer prompts leave them (by "
                 f"{outside / self.size:.2g} of the answers): something that is not linear stands behind the layer (a "
@@ -84,7 +88,8 @@ def read_tokens(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
         asked = len(rows)
         found = rank_of(np.linalg.svd(rows - rows[0], compute_uv=False)[:-1], rows.shape[1], _SPARE)
     origin = rows[0]
-    basis = np.linalg.svd(rows - origin, full_matrices=False)[2][: found.rank]
+    _, loudness, basis = np.linalg.svd(rows - origin, full_matrices=False)
+    loudness, basis = loudness[: found.rank], basis[: found.rank]
     size = float(np.abs(rows).max())
     noise = max(found.noise / (np.sqrt(asked) + np.sqrt(rows.shape[1])) / size, rounding_unit(rows))
     if not noise <= NOISE:
@@ -93,7 +98,7 @@ def read_tokens(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
             f"to decimals hides ({NOISE:.0e} is needed). Their width alone shows: learn with OutputLayer."
         )
     x = np.full((spec.vocabulary or 0, found.rank), np.nan)
-    frame = Frame(basis, origin, x, centred, noise, size)
+    frame = Frame(basis, origin, x, centred, noise, size, loudness)
     x[tokens[:asked]] = frame.coordinates(rows)
     while asked < len(tokens):
         part = tokens[asked : asked + 8 * _BLOCK]
