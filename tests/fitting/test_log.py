@@ -174,3 +174,30 @@ def test_a_ledger_without_its_tokens_says_how_to_record_them(tmp_path) -> None:
         us.Log.read(tmp_path / "none.ledger")
     with pytest.raises(us.errors.InvalidArgument, match="keep_tokens"):
         us.recover(us.oracle(head), us.learners.SingleHead(), keep_tokens=True)
+
+
+def test_padding_may_be_anything() -> None:
+    X, lengths = tokens(40, dim=3, length=6), np.arange(40) % 6 + 1
+    padded = np.where(np.arange(6)[None, :, None] < lengths[:, None, None], X, np.nan)
+    log = us.Log(padded, np.ones(40), lengths)
+    assert np.array_equal(log.tokens, np.concatenate([x[:n] for x, n in zip(X, lengths, strict=True)]))
+    padded[3, 0] = np.nan
+    with pytest.raises(us.errors.InvalidArgument, match="finite"):
+        us.Log(padded, np.ones(40), lengths)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"tokens": [[1,', "line 3"),
+        ('{"tokens": [[1, 2], [3]], "answer": 1}', "tokens of record 3"),
+        ('{"tokens": [[1, 2]], "answer": null}', "answer of record 3"),
+        ('{"tokens": [[1, 2]], "answer": [1, 2]}', "answer of record 3"),
+        ('{"tokens": [["a", 2]], "answer": 1}', "tokens of record 3"),
+    ],
+)
+def test_a_bad_record_is_named_by_its_number(tmp_path, line, words) -> None:
+    good = '{"tokens": [[1, 2], [3, 4]], "answer": 1.5}\n'
+    (tmp_path / "log.jsonl").write_text(good * 2 + line + "\n" + good)
+    with pytest.raises(us.errors.FileFormatError, match=words):
+        us.Log.read(tmp_path / "log.jsonl")

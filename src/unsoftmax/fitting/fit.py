@@ -25,7 +25,7 @@ from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.narrowing import narrowed
-from unsoftmax.fitting.noise import Noise, noise_of, rounding
+from unsoftmax.fitting.noise import ROUNDED, Noise, computed, noise_of, rounding
 from unsoftmax.fitting.recipes import recipe
 from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch, found
@@ -202,8 +202,12 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
         rows = [np.full(len(row), size) for row in rows]
     # Answers near 0 have a relative error near 0, but were computed from numbers of the usual size.
     rows = [np.maximum(row, 1e-3 * float(np.median(row)) + 1e-300) for row in rows]
+    if noise.source == "format":
+        sharp, seen = settled(search, x, rows[0], span, seed)
     z = problem.at(sharp).residual / rows[0]
     left = float(np.sqrt((z**2).sum() / max(len(z) - seen.rank, 1)))
+    if noise.source == "format" and left > ROUNDED:
+        rows = [computed(noise, part, shape, sharp) for part in (blocks, rest)]
     if left < _BOUND and len(z) > seen.rank:
         # A bound was declared. In its units directions would pass for unseen that the answers show.
         rows = [row * left for row in rows]

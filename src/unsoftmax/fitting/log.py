@@ -113,16 +113,14 @@ class Log:
 
     @classmethod
     def read(cls, path: str | Path, **declared: Any) -> Self:
-        """A log from a .npz, .parquet, .jsonl or .ledger file; see `fitting.readers`.
+        """A log from a .npz, .parquet, .jsonl or .ledger file; see `read` in `fitting.log`.
 
         `declared`: table, tolerance and dtype, where the file does not hold them.
         """
-        from unsoftmax.fitting.log import read
-
         return cls(**(read(path) | {name: value for name, value in declared.items() if value is not None}))
 
 
-def _numbers(name: str, value: Any) -> Array:
+def _numbers(name: str, value: Any, finite: bool = True) -> Array:
     if np.ma.is_masked(value):
         raise InvalidArgument(f"`{name}` must not be masked; leave such records out.")
     try:
@@ -132,7 +130,7 @@ def _numbers(name: str, value: Any) -> Array:
     if array.dtype.kind not in "fiu":
         raise InvalidArgument(f"`{name}` must be real numbers (got dtype {array.dtype}).")
     array = array if array.dtype == np.float32 and name == "tokens" else array.astype(np.float64, copy=False)
-    if not np.isfinite(array).all():
+    if finite and not np.isfinite(array).all():
         raise InvalidArgument(f"`{name}` must be finite (got NaN or infinity); leave such records out.")
     return array
 
@@ -146,7 +144,8 @@ def _flat(tokens: Any, lengths: Any, ids: bool) -> tuple[Array, Array]:
         if len({part.shape[1:] for part in parts}) > 1:
             raise InvalidArgument("all sequences must have tokens of one dimension.")
         return np.concatenate(parts), np.array([len(part) for part in parts], dtype=np.int64)
-    rows = _ids(tokens) if ids else _numbers("tokens", tokens)
+    # Padding counts for nothing, whatever numbers it is made of: what is left must be finite.
+    rows = _ids(tokens) if ids else _numbers("tokens", tokens, finite=lengths is None)
     flat = 1 if ids else 2
     if rows.ndim not in (flat, flat + 1):
         shapes = "(n, N) or (total,) ids" if ids else "(n, N, d) or (total, d) numbers"
@@ -157,7 +156,8 @@ def _flat(tokens: Any, lengths: Any, ids: bool) -> tuple[Array, Array]:
         )
     if lengths is None:
         return rows.reshape(-1, *rows.shape[2:]), np.full(len(rows), rows.shape[1], dtype=np.int64)
-    return _cut(rows, lengths, flat)
+    rows, lengths = _cut(rows, lengths, flat)
+    return rows if ids else _numbers("tokens", rows), lengths
 
 
 def _cut(rows: Array, lengths: Any, flat: int) -> tuple[Array, Array]:
@@ -185,7 +185,10 @@ def _rows(part: Any, ids: bool) -> Array:
 
 
 def _ids(value: Any) -> Array:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidArgument(f"ids must be a rectangular array of whole numbers ({error}).") from error
     if array.dtype.kind not in "iu":
         raise InvalidArgument(f"`tokens` beside a `table` must be integer ids (got dtype {array.dtype}).")
     return array.astype(np.int64, copy=False)
@@ -235,8 +238,13 @@ def _records(path: Path, records: Iterator[dict[str, Any]]) -> dict[str, Any]:
         if not isinstance(record, dict) or kind not in record or "answer" not in record:
             raise FileFormatError(f"{path}: record {number} lacks tokens (or ids) or answer.")
         kinds.add(kind)
-        tokens.append(np.asarray(record[kind]))
-        answers.append(record["answer"])
+        try:
+            tokens.append(_ids(record[kind]) if kind == "ids" else _numbers(f"tokens of record {number}", record[kind]))
+            answers.append(_numbers(f"answer of record {number}", record["answer"]))
+        except InvalidArgument as error:
+            raise FileFormatError(f"{path}: {error}") from error
+        if answers[-1].shape != answers[0].shape:
+            raise FileFormatError(f"{path}: the answer of record {number} is of another shape than that of the first.")
     if len(kinds) != 1:
         raise FileFormatError(f"{path} must hold records of one kind, tokens or ids (got {len(tokens)} records).")
     return {"tokens": tokens, "answers": np.array(answers)}
@@ -263,9 +271,12 @@ def _ledger(path: Path) -> dict[str, Any]:
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with open(path, encoding="utf-8-sig") as file:
-        for line in file:
-            if line.strip():
-                yield json.loads(line)
+        for number, line in enumerate(file, 1):
+            try:
+                if line.strip():
+                    yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise FileFormatError(f"{path}: line {number} is no JSON object ({error.msg}).") from error
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:

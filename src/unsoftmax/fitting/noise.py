@@ -11,7 +11,7 @@ from unsoftmax.fitting.blocks import Blocks, attend
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.precision import UNIT
+from unsoftmax.precision import EPS, UNIT
 from unsoftmax.probes.base import Array
 
 _COARSE = 1e-12
@@ -20,6 +20,10 @@ _COARSE = 1e-12
 _ARITHMETIC = 30.0
 """Deviations of one rounding that arithmetic in a short format may add up to: scores are sums of d^2 products, and
 in float32 logs of trained layers the answers are 3 to 20 roundings off."""
+
+ROUNDED = 1.5
+"""Deviations of one rounding up to which answers of a short format were rounded to it at their end alone: beyond, they
+were computed in it, or their tokens were rounded, and answers near 0 are as far off as others."""
 
 _DECLARED = 1.15
 """Deviations up to this many times the declared noise pass for it: declarations have one or two digits."""
@@ -52,7 +56,8 @@ def noise_of(log: Log) -> Noise:
         return Noise("declared", log.tolerance)
     unit = max(rounding_unit(y), float(np.finfo(log.dtype).eps))
     step = decimal_error(y)
-    if step > 0:
+    # Numbers of a short format are decimals of ten digits and more: the coarser of both is what was rounded to.
+    if step > (0.0 if unit <= _COARSE else unit * float(np.median(np.abs(y)))):
         return Noise("decimals", step / np.sqrt(3.0))
     if unit > _COARSE:
         # A rounded number is off by up to half a unit of its last place, uniformly.
@@ -75,6 +80,11 @@ def _repeated(log: Log) -> Noise | None:
     deviation = float(np.sqrt(spread / freedom))
     size = float(np.sqrt((log.answers**2).mean()))
     return Noise("repeated records", deviation, 0.0, _DECLARED, freedom) if deviation > 1e3 * UNIT * size else None
+
+
+def computed(noise: Noise, blocks: Blocks, shape: Shape, x: Array) -> Array:
+    """Deviations (n m,) of answers computed in the short format of the noise, not rounded to it at the end alone."""
+    return rounding(blocks, shape, x) * (2 * np.sqrt(3.0) * noise.relative / EPS)
 
 
 def rounding(blocks: Blocks, shape: Shape, x: Array) -> Array:
