@@ -53,3 +53,14 @@ def test_a_cap_far_beyond_the_scores_is_stated_with_its_own_error() -> None:
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer("lean"), seed=3)
     (bound,) = (claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
     assert us.models.distance(recovery.model, layer) <= bound < 1e-4
+
+
+@pytest.mark.parametrize("cap", [1000.0, 3000.0])
+def test_a_cap_that_only_all_keys_together_show_is_found(cap: float) -> None:
+    """Three scores bend by less than what is told from noise; keys that are taken for linear do not fit."""
+    rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "softcap": cap}
+    target = us.models.AttentionLayer.random(32, 4, 8, kv_groups=2, positions=us.models.Rope.ladder(8), seed=1, **rest)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionLayer("balanced"), seed=1)
+    assert recovery.model.softcap == pytest.approx(cap, rel=1e-4)
+    bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, target) <= bound

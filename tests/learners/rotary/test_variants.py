@@ -29,6 +29,7 @@ ROPE = Rope.ladder(8)
         pytest.param(small(), id="no positions"),
         pytest.param(small(ROPE, softcap=30.0), id="soft cap 30"),
         pytest.param(small(ROPE, softcap=50.0), id="soft cap 50"),
+        pytest.param(small(ROPE, softcap=30.0, sinks=True), id="soft cap 30 and sinks"),
         pytest.param(small(ROPE, sinks=True), id="sinks"),
         pytest.param(small(ROPE, sinks=True, window=20, norm=None, residual=False), id="sinks and window, no norm"),
         pytest.param(small(ROPE, sinks=True, norm=None), id="sinks beside a residual, no norm"),

@@ -41,6 +41,10 @@ _BENT = 10.0
 """Bound of a cap over its estimate: few scores are read for it, and those that bend most count; 6 was seen."""
 
 
+class NearlyError(ModelMismatch):
+    """Keys are nearly, and not quite, what the answers' noise leaves of linear ones."""
+
+
 def outcome(
     reader: Reader,
     turns: Turns,
@@ -117,10 +121,10 @@ def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Cla
     # What heads write more also reaches the small weights of others, and their logs.
     known = max(_OUTSIDE * max(noise, written), reader.values.error * float(logs))
     if reader.scene.exact and keys.form is None and keys.misfit > known:
-        raise ModelMismatch(
+        raise NearlyError(
             f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave {known:.1g} at "
             f"most: scores are nearly, and not quite, those of tokens and their distance (a small "
-            "bias per distance, frequencies that differ by head, or another law)."
+            "bias per distance, frequencies that differ by head, a soft cap far beyond the scores, or another law)."
         )
     bound = max(_SLACK, _BENT * bend) * max(noise, written, keys.misfit)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")

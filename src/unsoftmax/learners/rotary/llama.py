@@ -21,7 +21,7 @@ from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import Apart, tell_apart
-from unsoftmax.learners.rotary.assembly import outcome, require_far
+from unsoftmax.learners.rotary.assembly import NearlyError, outcome, require_far
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
@@ -134,14 +134,38 @@ def needs_ball(scene: Scene, kind: Kind) -> bool:
 
 def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:
     """Frequencies, keys and queries of heads whose weights can be read."""
-    reader, begun, law, turning, cap = heads.reader, heads.begun, heads.law, heads.turning, None
+    reader, begun, law = heads.reader, heads.begun, heads.law
     if law == "normed":
-        turns, keys, queries = yield from read_normed(reader, begun, plan, turning, rng)
-        return outcome(reader, turns, keys, queries, kind, cap, spec)
+        turns, keys, queries = yield from read_normed(reader, begun, plan, heads.turning, rng)
+        return outcome(reader, turns, keys, queries, kind, None, spec)
     if law == "capped":
-        require_quiet(reader, "a soft cap")
-        cap = yield from find_cap(reader, begun)
-    turns, keys = yield from _keys(reader, begun, plan, turning, cap, rng)
+        return (yield from _capped(heads, spec, kind, plan, rng))
+    try:
+        return (yield from _scored(heads, spec, kind, plan, None, rng))
+    except NearlyError as refusal:
+        # A cap far beyond the scores bends three of them by less than is told from noise, and all keys by more.
+        told = ModelMismatch(str(refusal))
+        if not reader.quiet or not reader.scene.free or reader.slopes is not None:
+            raise told from None
+        try:
+            return (yield from relabelled(_capped(heads, spec, kind, plan, rng), "repair"))
+        except (ModelMismatch, NotIdentifiable):
+            raise told from None
+
+
+def _capped(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:
+    """The same behind a soft cap, which is found first."""
+    require_quiet(heads.reader, "a soft cap")
+    cap = yield from find_cap(heads.reader, heads.begun)
+    return (yield from _scored(heads, spec, kind, plan, cap, rng))
+
+
+def _scored(
+    heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, cap: float | None, rng: np.random.Generator
+) -> Program:
+    """The same where scores are linear in the tokens, behind this cap or none."""
+    reader, begun = heads.reader, heads.begun
+    turns, keys = yield from _keys(reader, begun, plan, heads.turning, cap, rng)
     queries = yield from read_queries(reader, turns, keys, plan, rng, cap)
     return outcome(reader, turns, keys, queries, kind, cap, spec, float(np.ptp(np.log(begun.weights))))
 

@@ -166,7 +166,9 @@ def _solved(design: Design, z: Array, t: Array) -> tuple[Array, float]:
         right = t[:, heads].transpose(0, 2, 1).reshape(len(rows), -1)
         out[heads] = np.linalg.lstsq(rows, right, rcond=None)[0].T
         if design.cap is not None:
-            own = np.vstack([np.broadcast_to(design.key(g, part[-1]), (m, len(out[0]))) for part in z])
+            # With sinks the last row is the last token's score itself, and nothing is taken from it.
+            against = [np.tile(design.key(g, part[-1]), (m, 1)) for part in z]
+            own = np.vstack([np.pad(part, ((0, len(rows) // len(z) - m), (0, 0))) for part in against])
             out[heads] = uncapped(rows + own, own, right, out[heads].T, design.cap).T
         worst = max(worst, float(np.linalg.cond(rows)))
     return out, worst
