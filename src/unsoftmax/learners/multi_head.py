@@ -27,7 +27,7 @@ from unsoftmax.learners.heads.polish import polished
 from unsoftmax.learners.heads.rational import rational_heads, tokens_needed
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.saturation import saturated_heads
-from unsoftmax.learners.heads.units import Room
+from unsoftmax.learners.heads.units import Fitting, Room
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
 from unsoftmax.probes.base import Array
@@ -168,7 +168,7 @@ class MultiHead:
             radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)
             room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
             yield from keep(require_no_order(ground, 0.99 * radius, rng))
-            W, v = yield from fit_heads(ground, room, self.heads, records, rng)
+            W, v = yield from fit_heads(Fitting(ground, room, self.heads, records, rng))
         elif rational:
             room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             W, v = yield from rational_heads(ground, self.heads, records, room.longest, rng)
@@ -181,7 +181,7 @@ class MultiHead:
                 room = Room(error.radius, room.longest, max(spec.tolerance, _rounding(ground, error.radius)))
                 # Saturated probes lie far outside the room in which everything is fitted.
                 records, earlier = Records(), records.asked
-                W, v = yield from fit_entangled(ground, room, error, self.heads, records, rng)
+                W, v = yield from fit_entangled(Fitting(ground, room, self.heads, records, rng), error)
                 notes = (f"{error}; all heads were fitted together instead.",)
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, earlier + records.asked)

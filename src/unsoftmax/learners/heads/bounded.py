@@ -19,10 +19,9 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.heads.circle import Entangled
-from unsoftmax.learners.heads.ground import Ground, require_no_order
+from unsoftmax.learners.heads.ground import require_no_order
 from unsoftmax.learners.heads.isolation import DEPENDENT, independence, isolate
-from unsoftmax.learners.heads.records import Records
-from unsoftmax.learners.heads.units import ATTEMPTS, Room, closest, fit_values, read_units
+from unsoftmax.learners.heads.units import ATTEMPTS, Fitting, Room, closest, fit_values, read_units
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import levenberg
@@ -57,22 +56,17 @@ _FEW = 6
 """Starts of a fit that is a last resort."""
 
 
-def fit_heads(
-    ground: Ground, room: Room, heads: int | None, records: Records, rng: np.random.Generator
-) -> Asking[tuple[Array, Array]]:
-    """W (H, d, d), v (H, d) from queries inside `room`; all of them are kept in `records`."""
-    b0, units = yield from fit_values(ground, room, heads, records, rng)
-    return (yield from fit_scores(ground, room, b0, units, heads, records, rng))
+def fit_heads(fitting: Fitting) -> Asking[tuple[Array, Array]]:
+    """W (H, d, d), v (H, d) from queries inside the room; all of them are kept as records."""
+    b0, units = yield from fit_values(fitting)
+    return (yield from fit_scores(fitting, b0, units))
 
 
-def fit_entangled(
-    ground: Ground, room: Room, error: Entangled, heads: int | None, records: Records, rng: np.random.Generator
-) -> Asking[tuple[Array, Array]]:
+def fit_entangled(fitting: Fitting, error: Entangled) -> Asking[tuple[Array, Array]]:
     """W, v where saturation does not part the heads: all fitted together."""
-    yield from require_no_order(ground, 2 * room.radius, rng)
-    b0, units = yield from fit_values(
-        ground, room, heads, records, rng, None if error.heads is None else error.heads + 1
-    )
+    ground = fitting.ground
+    yield from require_no_order(ground, 2 * fitting.room.radius, fitting.rng)
+    b0, units = yield from fit_values(fitting, None if error.heads is None else error.heads + 1)
     if (apart := closest(units.w)) < _ALIKE:
         raise ModelMismatch(
             f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
@@ -83,41 +77,30 @@ def fit_entangled(
             f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
             f"together (more than {LARGEST_FIT})."
         ) from error
-    return (yield from fit_scores(ground, room, b0, units, heads, records, rng, patient=not error.tried))
+    return (yield from fit_scores(fitting, b0, units, patient=not error.tried))
 
 
-def fit_scores(
-    ground: Ground,
-    room: Room,
-    b0: Array,
-    units: Units,
-    heads: int | None,
-    records: Records,
-    rng: np.random.Generator,
-    patient: bool = True,
-) -> Asking[tuple[Array, Array]]:
+def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) -> Asking[tuple[Array, Array]]:
     """W (H, d, d), v (H, d) from what is seen at b0; a fit that does not arrive starts again at a shorter b0."""
     attempts = ATTEMPTS if patient else 1
     for attempt in range(attempts):
         if len(units.v) == 0:
             break
         try:
-            W, unseen = yield from _isolated(ground, room, b0, units, records, rng)
-            return (yield from _joint(room, W, units.v, b0, unseen, records, rng, None if patient else _FEW))
+            W, unseen = yield from _isolated(fitting, b0, units)
+            return (yield from _joint(fitting, W, units.v, b0, unseen, None if patient else _FEW))
         except ModelMismatch:
             if attempt == attempts - 1:
                 raise
             b0 = b0 / 4
-            units = yield from read_units(ground, room, b0, heads, records, rng)
-    return np.zeros((0, ground.dim, ground.dim)), np.zeros((0, ground.dim))
+            units = yield from read_units(fitting, b0)
+    return np.zeros((0, len(b0), len(b0))), np.zeros((0, len(b0)))
 
 
-def _isolated(
-    ground: Ground, room: Room, b0: Array, units: Units, records: Records, rng: np.random.Generator
-) -> Asking[tuple[Array, Array]]:
+def _isolated(fitting: Fitting, b0: Array, units: Units) -> Asking[tuple[Array, Array]]:
     """W (H, d, d): exact along free directions, elsewhere what w = W b0 tells; projectors (H, d, d) on elsewhere."""
-    d = ground.dim
-    base = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0].T
+    d = len(b0)
+    base = np.linalg.qr(np.column_stack([b0, fitting.rng.standard_normal((d, d - 1))]))[0].T
     longest = float(np.linalg.norm(b0))
     W = np.zeros((len(units.v), d, d))
     unseen = np.tile(np.eye(d), (len(units.v), 1, 1))
@@ -127,9 +110,9 @@ def _isolated(
             W[h] = np.outer(w, b0) / longest**2
             continue
         head = isolate(v, others)
-        reach = room.radius / np.sqrt(2)
+        reach = fitting.room.radius / np.sqrt(2)
         length = min(reach, _ISOLATED_LOGIT * np.sqrt(d) * longest / (reach * max(float(np.linalg.norm(w)), 1e-300)))
-        T = yield from _entries(ground, room, head.free, v, base, length, records)
+        T = yield from _entries(fitting, head.free, v, base, length)
         bound = np.outer(head.bound @ w, b0) / longest**2
         basis = np.vstack([head.bound, head.free])
         W[h] = np.linalg.solve(basis, np.vstack([bound, T @ base]))
@@ -137,9 +120,7 @@ def _isolated(
     return W, unseen
 
 
-def _entries(
-    ground: Ground, room: Room, rows: Array, v: Array, base: Array, length: float, records: Records
-) -> Asking[Array]:
+def _entries(fitting: Fitting, rows: Array, v: Array, base: Array, length: float) -> Asking[Array]:
     """row'W base' (p, d) for rows that see one head of value v; columns of length `length`, shorter if saturated."""
     n = len(base)
     spans = np.empty(len(rows) * n)
@@ -149,11 +130,11 @@ def _entries(
         along = np.einsum("nd,nd->n", z, b)
         turn = np.where(along > 0, -1.0, 1.0)
         # As long as z + b may be: z and b point apart.
-        far = np.abs(along) + np.sqrt(along**2 + room.radius**2 - size**2)
+        far = np.abs(along) + np.sqrt(along**2 + fitting.room.radius**2 - size**2)
         z = z * (turn * far * (1 - 1e-9))[:, None]
-        y = yield from records.ask(np.stack([z + b, b], axis=1), None, phase)
+        y = yield from fitting.records.ask(np.stack([z + b, b], axis=1), None, phase)
         spans[index] = turn * far * size
-        return logits(y, z @ v, b @ ground.V).t
+        return logits(y, z @ v, b @ fitting.ground.V).t
 
     t, left = yield from until_readable(ask, np.full(len(spans), length), _REPAIR)
     t[left] = 0.0
@@ -161,17 +142,10 @@ def _entries(
 
 
 def _joint(
-    room: Room,
-    W: Array,
-    v: Array,
-    b0: Array,
-    unseen: Array,
-    records: Records,
-    rng: np.random.Generator,
-    starts: int | None = None,
+    fitting: Fitting, W: Array, v: Array, b0: Array, unseen: Array, starts: int | None
 ) -> Asking[tuple[Array, Array]]:
     """Random three-token queries for what isolation cannot see, then one fit of everything, from some `starts`."""
-    H, d = v.shape
+    (H, d), room, rng = v.shape, fitting.room, fitting.rng
     entries = round(float(np.trace(unseen, axis1=1, axis2=2).sum())) * d
     # Rounding of rough models is overstated a little, so that the fit is not led by its own last digits.
     noise = max(0.6 * room.noise, 1e-12 * room.radius * float(np.linalg.norm(v, axis=1).max()))
@@ -179,8 +153,8 @@ def _joint(
         number = int(1.5 * entries) + 20
         tokens = three_tokens(room, float(np.linalg.norm(b0)), number, d, rng)
         copies = rng.integers(1, 3, (number, 3)) if room.longest >= 6 else None
-        yield from records.ask(tokens, copies, "main")
-        data = records.data()
+        yield from fitting.records.ask(tokens, copies, "main")
+        data = fitting.records.data()
         for start in islice(_starts(W, b0, unseen, rng), starts):
             found = levenberg(start, v, data, noise)
             if found[2] < 3:

@@ -64,22 +64,26 @@ class Room:
     noise: float
 
 
-def fit_values(
-    ground: Ground,
-    room: Room,
-    heads: int | None,
-    records: Records,
-    rng: np.random.Generator,
-    counted: int | None = None,
-) -> Asking[tuple[Array, Units]]:
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """What the steps of a fit share: ground and room, the number of heads if it is given, everything asked, and rng."""
+
+    ground: Ground
+    room: Room
+    heads: int | None
+    records: Records
+    rng: np.random.Generator
+
+
+def fit_values(fitting: Fitting, counted: int | None = None) -> Asking[tuple[Array, Units]]:
     """A query token b0 (d,) and what all heads show at it, W b0 and v; `counted`: the most heads there can be."""
-    b0 = yield from _query_token(ground, room, records, rng)
-    if np.isinf(ground.spec.domain.norm_limit):
+    b0 = yield from _query_token(fitting)
+    if np.isinf(fitting.ground.spec.domain.norm_limit):
         # Only bounded tokens need it as long as can be.
         b0 = b0 / 4
     for attempt in range(ATTEMPTS):
         try:
-            return b0, (yield from read_units(ground, room, b0, heads, records, rng, counted))
+            return b0, (yield from read_units(fitting, b0, counted))
         except ModelMismatch:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -87,14 +91,15 @@ def fit_values(
     raise AssertionError
 
 
-def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Generator) -> Asking[Array]:
+def _query_token(fitting: Fitting) -> Asking[Array]:
     """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
+    ground, room, rng = fitting.ground, fitting.room, fitting.rng
     direction = sphere(rng, (1, ground.dim))[0]
     x = sphere(rng, (SCALING, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)
-        y = yield from records.ask(np.stack([x, b], axis=1), None, "pilot")
+        y = yield from fitting.records.ask(np.stack([x, b], axis=1), None, "pilot")
         # What attention adds to the mean of the two tokens: proportional to b until it saturates.
         apart = np.maximum(np.linalg.norm(x - b, axis=1), 1e-6 * room.radius)
         tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / apart)) * room.radius
@@ -108,21 +113,13 @@ def _query_token(ground: Ground, room: Room, records: Records, rng: np.random.Ge
     raise ModelMismatch("attention stays saturated however short the query token is; no softmax head does that.")
 
 
-def read_units(
-    ground: Ground,
-    room: Room,
-    b0: Array,
-    heads: int | None,
-    records: Records,
-    rng: np.random.Generator,
-    counted: int | None = None,
-) -> Asking[Units]:
+def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Asking[Units]:
     """w = W b0 and v of all heads: H = 1, 2, ... until the answers at b0 are explained."""
-    d = ground.dim
+    d, heads, rng = fitting.ground.dim, fitting.heads, fitting.rng
     few = d if d <= _SMALL else _FEW
     # The query token lies in the first dimensions, so that z = x - b0 does too.
     Q = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0]
-    seen = _Seen(ground, room, b0, records, rng)
+    seen = _Seen(fitting, b0)
     first = 1 if heads is None else max(heads, 1)
     # Some more than there are find their way where as many do not, and are pruned.
     most = _MOST_HEADS if counted is None else max(min(counted + _MORE, _MOST_HEADS), first)
@@ -156,37 +153,35 @@ def read_units(
 class _Seen:
     """Pairs [x ; b0] asked so far: z = x - b0 (n, d), shift = log k (n,), F (n,)."""
 
-    ground: Ground
-    room: Room
+    fitting: Fitting
     b0: Array
-    records: Records
-    rng: np.random.Generator
 
     def __post_init__(self) -> None:
-        self.z, self.shift, self.F = np.zeros((0, self.ground.dim)), np.zeros(0), np.zeros(0)
+        self.z, self.shift, self.F = np.zeros((0, len(self.b0))), np.zeros(0), np.zeros(0)
 
     @property
     def tolerance(self) -> float:
         """What a fit may leave, root mean square."""
-        return max(2 * self.room.noise, _EXPLAINED * float(np.abs(self.F).max()))
+        return max(2 * self.fitting.room.noise, _EXPLAINED * float(np.abs(self.F).max()))
 
     def ask(self, directions: Array) -> Asking[None]:
         """x along the unit vectors (n, d), up to the radius long, with random numbers of copies."""
-        number, rng = len(directions), self.rng
-        x = directions * (self.room.radius * rng.uniform(0.5, 1.0, (number, 1)))
-        many = rng.integers(1, self.room.longest, number)
+        number, room, rng = len(directions), self.fitting.room, self.fitting.rng
+        x = directions * (room.radius * rng.uniform(0.5, 1.0, (number, 1)))
+        many = rng.integers(1, room.longest, number)
         one = np.ones_like(many)
         copies = np.where(rng.random((number, 1)) < 0.5, np.stack([many, one], 1), np.stack([one, many], 1))
-        y = yield from self.records.ask(np.stack([x, np.broadcast_to(self.b0, x.shape)], axis=1), copies, "discovery")
+        pairs = np.stack([x, np.broadcast_to(self.b0, x.shape)], axis=1)
+        y = yield from self.fitting.records.ask(pairs, copies, "discovery")
         self.z = np.vstack([self.z, x - self.b0])
         self.shift = np.append(self.shift, np.log(copies[:, 1] / copies[:, 0]))
-        self.F = np.append(self.F, y - self.b0 @ self.ground.V)
+        self.F = np.append(self.F, y - self.b0 @ self.fitting.ground.V)
 
 
 def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
     """Units in all dimensions from those in the first columns of Q (d, d): 6 H queries per further column."""
     d, few = len(Q), units.w.shape[1]
-    H, rng = len(units.v), seen.rng
+    H, rng = len(units.v), seen.fitting.rng
     if few < d:
         first, number = len(seen.F), 6 * H
         lean = 10 ** rng.uniform(-1.3, -0.1, (number * (d - few), 1)) * rng.choice([-1.0, 1.0], (number * (d - few), 1))
