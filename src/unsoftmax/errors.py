@@ -43,6 +43,7 @@ class Code(StrEnum):
     OVERLAPPING = "overlapping heads"
     TOO_DEAR = "too dear"
     CONTRADICTED = "fresh queries contradict"
+    UNDETERMINED = "fresh queries leave the weights open"
     # Why a diagnosis chose no learner: the trait that no class has, or that could not be seen.
     NOISE = "noise"
     ZERO = "zero"

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax import verify
 from unsoftmax.models.base import attention_weights
+from unsoftmax.oracles import Stack
+from unsoftmax.run import engine
+from unsoftmax.verify.head_ties import all_ties, tying_ones
 from unsoftmax.verify.layers import near_ties
 
 MODULES = (
@@ -128,3 +132,25 @@ def test_the_faint_token_of_a_layer_lies_below_under_all_heads_and_disturbs_no_t
     # No head gives the long token what its ties are to get.
     weights = attention_weights(scores, None)
     assert np.median(weights[:, :, 0]) < 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_faint_tokens_of_several_heads_are_faint_under_all_of_them(dtype):
+    model = M.MultiHead.random(12, 4, norm=2.0, seed=3)
+    X = all_ties(model, 9, us.oracle(model, dtype=dtype).spec, np.random.default_rng(0))
+    scores = np.einsum("bnd,hbd->hbn", X - X[:, -1:], model.key_directions(X[:, -1]))[:, :, :-1]
+    below = scores[:, np.tile(~tying_ones(9), 4)]
+    assert np.ptp(below, axis=0).max() < 1e-6
+    assert np.ptp(below, axis=2).max() <= 1.0
+    # As deep as the format shows a weight, and every depth above.
+    deepest = np.sort(below.min(axis=(0, 2)))
+    assert deepest[0] < (-27 if dtype == "float64" else -10.5)
+    assert np.diff(deepest).max() < (6.5 if dtype == "float64" else 3.0)
+
+
+@pytest.mark.parametrize("seed", range(46000, 46006))
+def test_float32_does_not_hide_dropped_weights_of_four_heads(seed):
+    """The copy is right but for the weights below 1e-4 that the target drops."""
+    model = M.MultiHead.random(8, 4, norm=2.0, seed=seed)
+    oracle = us.oracle(dropping(model.astype("float32"), 1e-4), 8, dtype="float32")
+    assert not engine.run(verify.check(model, oracle.spec, 0), Stack(oracle)).holds

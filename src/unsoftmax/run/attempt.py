@@ -208,6 +208,7 @@ def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | No
             f"the recovered {model} answers like the target, but the answers do not determine its weights ({unknown}). "
             "Allow longer tokens (max_norm), or give answers with more digits.",
             advice="the model is in .recovery.",
+            code=Code.UNDETERMINED,
         )
     if own is not None and own.bound >= UNKNOWN:
         return NotIdentifiable(
@@ -215,6 +216,7 @@ def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | No
             f"may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "
             "Give answers with more digits.",
             advice="the rejected model is in .recovery.",
+            code=Code.UNDETERMINED,
         )
     return ModelMismatch(
         f"the target is outside the class {learner} learns, or noisier than declared: fresh queries contradict the "

@@ -6,15 +6,32 @@ Theory: docs/theory/verification.md, "Several heads".
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.precision import HALF_DIGITS, UNIT
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import inside
-from unsoftmax.verify.ties import deep, faint
+from unsoftmax.verify.gaps import ROUNDINGS, inside
+from unsoftmax.verify.ties import below_all, deep, faint
+
+_UNVERIFIABLE = 0.1
+"""Relative error of a W that rounding may hide at most from ties: where it hides more, not one digit is seen."""
+
+LAST_DIGITS = 30.0
+"""Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
+its entries."""
+
+_BESIDE = 3.0
+"""Gaps where weights are small, over what rounding and the errors of W leave there: right copies stay below 0.4, also
+those that float32 left off by 1e-3, and a weight that is dropped leaves 10 and more."""
+
+_CONFIDENCE = 3.0
+"""Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
 
 
 def tying_ones(number: int) -> Array:
@@ -22,10 +39,17 @@ def tying_ones(number: int) -> Array:
     return np.asarray(np.arange(number) % 3 != 0)
 
 
-def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (number, N, d), N = 3 or 4, whose scores under head h lie within +-1.5 of the last one's, or far below.
+def all_ties(model: MultiHead, number: int, spec: OracleSpec, rng: np.random.Generator) -> Array:
+    """Sequences (H number, N, d), so many of every head, one head after the other."""
+    below = faint((model.heads, int((~tying_ones(number)).sum())), rng, spec.eps)
+    return np.concatenate([head_ties(model, h, number, spec, rng, below[h]) for h in range(model.heads)])
 
-    The first tokens are random, the one before the last is orthogonal to the values of the other heads.
+
+def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.random.Generator, below: Array) -> Array:
+    """Sequences (number, N, d), N = 3 or 4, with scores within +-1.5 of the last one's under head h, or about `below`.
+
+    The first tokens are random, the one before the last is orthogonal to the values of the other heads. Tokens far
+    below lie there under all heads: others that attended to them would drown what head h says.
     """
     length = int(min(4, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
@@ -38,10 +62,18 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     u = q @ model.W[h].T + offset
     z = sphere(rng, (number, length - 1, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     free = free_of_others(model, h)
-    z[:, -1] = 2 * z[:, -1] @ free
+    # Half of it along the values of head h: what this head does with it is then loud.
+    across, along = z[:, -1] @ free, free @ model.v[h]
+    sizes = np.linalg.norm(across, axis=1, keepdims=True) / max(float(np.linalg.norm(along)), 1e-300)
+    z[:, -1] = across + rng.choice([-1.0, 1.0], (number, 1)) * sizes * along
     target = rng.uniform(-1.5, 1.5, (number, length - 1))
     far = ~tying_ones(number)
-    target[far] = faint(target[far].shape, rng)
+    # Tokens of one sequence lie about equally far below: a loud one would hide what becomes of the others.
+    target[far] = below[:, None] + target[far] / 3
+    for i in range(length - 1):
+        room_for = free if i == length - 2 else np.eye(spec.dim)
+        directions = model.key_directions(q[far]) @ room_for
+        z[far, i] = below_all(z[far, i] @ room_for, directions, np.zeros_like(q[far]), target[far, i])
     ways = np.stack([u] * (length - 2) + [u @ free], axis=1)
     size = np.einsum("bnd,bnd->bn", ways, ways)
     step = np.divide(target - np.einsum("bnd,bd->bn", z, u), size, out=np.zeros_like(size), where=size > 0)
@@ -95,3 +127,58 @@ def sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
     elif model.c is not None:
         size = float(np.linalg.norm(model.c[h])) / math.sqrt(model.dim)
     return np.asarray((spread * lengths).sum(axis=1) * size)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """What fresh sequences show, as many of every head, one head after the other.
+
+    gap       how far each answer is off, (n,)
+    rounding  how far rounding and a declared tolerance may put it off, (n,)
+    rates     how far a relative error of each head's W puts it off, (H, n)
+    """
+
+    gap: Array
+    rounding: Array
+    rates: Array
+
+
+def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str) -> list[Claim]:
+    """One claim per head: the relative error of its W that the gaps speak of, against what rounding leaves open.
+
+    A head of which rounding alone hides a tenth has no bound: nothing speaks against it, nothing for it. One more claim
+    is about small weights, where there are any.
+    """
+    heads, number = np.arange(model.heads), len(seen.gap) // model.heads
+    ties = tying_ones(number)
+    rates = seen.rates.reshape(model.heads, model.heads, number)
+    gap, own = seen.gap.reshape(model.heads, number)[:, ties], np.maximum(rates[heads, heads], 1e-300)[:, ties]
+    # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
+    hidden = np.median(seen.rounding.reshape(model.heads, number)[:, ties] / own, axis=1)
+    last = LAST_DIGITS * noise * math.sqrt(model.dim)
+    hidden = np.maximum(np.where(hidden < 1 / UNIT, hidden, 0.0), last)
+    allowed = (seen.rounding + hidden @ seen.rates).reshape(model.heads, number)[:, ties]
+    # What a learner states of every head moves the ties of the others as well.
+    granted = claimed * rates.sum(axis=0)[:, ties]
+    # A tie that other heads' last digits move more than most counts by as much less.
+    typical = np.median(allowed / own, axis=1)
+    rate = np.maximum(own, allowed / typical[:, None])
+    off = _CONFIDENCE * (np.maximum(gap - allowed - granted, 0) / rate).max(axis=1)
+    bound = np.maximum(np.maximum(HALF_DIGITS, ROUNDINGS * typical), np.median(granted / rate, axis=1))
+    found: list[Claim] = []
+    for h in heads:
+        if _CONFIDENCE * typical[h] > _UNVERIFIABLE and off[h] <= bound[h]:
+            drowned = f"unknown: its scores drown in rounding beside the other heads, which hides {typical[h]:.2g} of W"
+            found.append(Claim(f"head {h + 1}", math.inf, statement=drowned))
+            continue
+        what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
+        statement = f"relative error of {what} as {on} show it"
+        found.append(Claim(f"head {h + 1}", min(float(bound[h]), _UNVERIFIABLE), float(off[h]), statement=statement))
+    if ties.all():
+        return found
+    # Errors of all W as large as ties show them, by which weights that are small under all heads move alike.
+    shown = np.maximum(_CONFIDENCE * (gap / rate).max(axis=1), max(HALF_DIGITS, last))
+    left = seen.rounding + (shown + claimed) @ seen.rates
+    over = float((seen.gap / left).reshape(model.heads, number)[:, ~ties].max())
+    statement = "largest gap where weights are small, over what rounding and the errors that ties show leave there"
+    return [*found, Claim("small weights", _BESIDE, over, statement=statement)]

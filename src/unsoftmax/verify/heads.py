@@ -23,7 +23,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify import values as plain
 from unsoftmax.verify.gaps import ROUNDINGS, amplification, representable
-from unsoftmax.verify.head_ties import free_of_others, head_ties, sensitivity, tying_ones
+from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, sensitivity, verdicts
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, norms_in_words, sent_norms
 from unsoftmax.verify.stated import implied, statements
@@ -58,6 +58,10 @@ _SILENT = 4
 """Fresh pairs of tokens at which silence, or a head with W = 0, is checked: one for each of the lengths 1, 1, 4 and 16
 of `_silence`."""
 
+_OWN_ROUNDING = 8.0
+"""Units of rounding, of the longest token times all values, that an answer may be off by itself: float32 sums are off
+by 0.2 of one."""
+
 _FAR = 1e9
 """Length of tokens at which a head with W = 0 is asked, for other heads with entries up to 1: a score of 1e-8 there is
 a W of 1e-26."""
@@ -65,17 +69,6 @@ a W of 1e-26."""
 _HEARD = 1e-12
 """Least bound of a gap, relative to all values, where no head found has a value: thousands of units of float64
 rounding, and a head this weak is no head of float64 answers."""
-
-_UNVERIFIABLE = 0.1
-"""A head whose bound, which grows with the rounding of the others, exceeds this relative error is reported as one that
-cannot be verified: not one digit of its W is seen."""
-
-_LAST_DIGITS = 30.0
-"""Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
-its entries."""
-
-_CONFIDENCE = 3.0
-"""Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
 
 
 def count(spec: OracleSpec, heads: Count) -> Count:
@@ -189,40 +182,15 @@ def _ties(
 ) -> Asking[Checked]:
     """One claim per head whose scores can be seen."""
     number = _per_head(model.heads)
-    tokens = np.concatenate([head_ties(model, h, number, spec, rng) for h in range(model.heads)])
-    tokens = representable(tokens)
+    tokens = representable(all_ties(model, number, spec, rng))
     y = yield Probes(tokens, phase="verify")
     stated = statements(model, _errors(model, tokens, y, number, rng), f"{number} near ties of every head")
-    found: list[Claim] = []
-    gap = np.abs(model(tokens) - y).reshape(model.heads, number)
     rates = np.array([sensitivity(model, g, tokens) for g in range(model.heads)])
-    heads, tying = np.arange(model.heads), tying_ones(number)
-    own = rates.reshape(model.heads, model.heads, number)[heads, heads]
-    rounding = 8 * noise * _size(model, tokens) + spec.tolerance
-    # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
-    with np.errstate(divide="ignore"):
-        hidden = np.median((rounding.reshape(model.heads, number) / own)[:, tying], axis=1)
-    hidden = np.maximum(np.where(np.isfinite(hidden), hidden, 0.0), _LAST_DIGITS * noise * math.sqrt(model.dim))
-    allowed = (rounding + hidden @ rates).reshape(model.heads, number)
-    # What a learner states of every head moves the ties of the others as well.
-    granted = (claimed * rates.sum(axis=0)).reshape(model.heads, number)
-    for h in heads:
+    gaps = Gaps(np.abs(model(tokens) - y), _OWN_ROUNDING * noise * _size(model, tokens) + spec.tolerance, rates)
+    found = verdicts(model, gaps, noise, claimed, f"{number} near ties of this head")
+    for h in range(model.heads):
         if not model.W[h].any() and (model.c is None or not model.c[h].any()):
-            found.append((yield from _flat(model, int(h), spec, rng, noise)))
-            continue
-        # Small weights answer little to W: there a gap counts as it would between ties.
-        rate = np.maximum(own[h], np.where(tying, 1e-300, np.median(own[h][tying])))
-        # A tie that other heads' last digits move more than most counts by as much less.
-        typical = float(np.median((allowed[h] / rate)[tying]))
-        rate = np.maximum(rate, allowed[h] / typical)
-        seen = _CONFIDENCE * float((np.maximum(gap[h] - allowed[h] - granted[h], 0) / rate).max())
-        bound = max(HALF_DIGITS, ROUNDINGS * typical, float(np.median((granted[h] / rate)[tying])))
-        what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
-        statement = f"relative error of {what} as {number} near ties of this head show it"
-        if bound > _UNVERIFIABLE:
-            statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
-            bound, seen = _UNVERIFIABLE, bound
-        found.append(Claim(f"head {h + 1}", bound, seen, statement=statement))
+            found[h] = yield from _flat(model, h, spec, rng, noise)
     return Checked(tuple(found), stated)
 
 
@@ -246,7 +214,7 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     q = sphere(rng, (_SILENT, spec.dim)) * length
     tokens = representable(np.stack([z + q, q], axis=1))
     y = yield Probes(tokens, phase="verify")
-    gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - _LAST_DIGITS * noise * _size(model, tokens), 0)
+    gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - LAST_DIGITS * noise * _size(model, tokens), 0)
     # sigma(t) - 1/2 is t/4.
     seen = 4 * float((gap / np.maximum(np.abs(z @ model.v[h]), 1e-300)).max())
     statement = f"scores of head {h + 1}, whose W is 0, at {_SILENT} fresh pairs of tokens of length {length:.2g}"

@@ -8,6 +8,7 @@ Theory: docs/theory/verification.md, "Behind a network", heads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -85,13 +86,12 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         )
         gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=small))
         if clear.sum() < 3 or hidden > _UNREADABLE:
-            statement = f"scores of head {h + 1} drown in rounding beside the other heads: its W cannot be verified"
-            gap, hidden = _UNREADABLE, 0.0
-        else:
-            X = tokens[clear]
-            scores = _scores_of(h, X)
-            own_errors = implied(model, scores, np.nan_to_num((t - wanted)[clear], nan=_UNREADABLE), rng)
-            errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
+            drowned = "unknown: its scores drown in rounding beside the other heads"
+            found.append(Claim(f"head {h + 1}", math.inf, statement=drowned))
+            continue
+        X = tokens[clear]
+        own_errors = implied(model, _scores_of(h, X), np.nan_to_num((t - wanted)[clear], nan=_UNREADABLE), rng)
+        errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
         bound = max(HALF_DIGITS, 1e6 * spec.eps, hidden)
         found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
     b = _queries(model, None, _SILENT, rng)

@@ -22,7 +22,7 @@ from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.small_weights import SEQUENCES, small_weights
 from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
-from unsoftmax.verify.ties import faint, typical_norm, with_component
+from unsoftmax.verify.ties import below_all, faint, typical_norm, with_component
 
 _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
@@ -37,10 +37,6 @@ NEAR_TIES = 14
 LENGTH = 4
 """Tokens of a sequence with near ties: the last, and three that tie with it; one of small weight goes before them where
 the domain allows it."""
-
-_APART = 1e-3
-"""Singular values of the key directions of all heads, over the largest, from which on they are held apart: heads that
-score alike need no token of their own."""
 
 SLACK = 1000.0
 """Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
@@ -165,7 +161,7 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     for i in range(others):
         directions = _directions(model, q, others - i if ordered else 0)
         if i < others - (LENGTH - 1):
-            tokens[:, i] = _below(tokens[:, i], directions, q, levels[:, i], keep_norm=normed)
+            tokens[:, i] = below_all(tokens[:, i], directions, q, levels[:, i], keep_norm=normed)
             continue
         turns = np.arange(NEAR_TIES * others) % len(directions)
         u = directions[turns[i * NEAR_TIES : (i + 1) * NEAR_TIES], np.arange(NEAR_TIES)]
@@ -175,22 +171,6 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     limit = 0.99 * spec.domain.norm_limit
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)
     return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
-
-
-def _below(x: Array, directions: Array, q: Array, levels: Array, *, keep_norm: bool) -> Array:
-    """x (batch, d) moved to score `levels` above q under every head, key directions (H, batch, d), as far as it can."""
-    found = x.copy()
-    for row, U, own, level in zip(found, directions.transpose(1, 0, 2), q, levels, strict=True):
-        inverse = np.linalg.pinv(U, rcond=_APART)
-        norm = float(np.linalg.norm(row))
-        along = inverse @ (U @ own + level)
-        most = 0.9 * norm if keep_norm else 1e4 * norm
-        along *= min(1.0, most / max(float(np.linalg.norm(along)), 1e-300))
-        row -= inverse @ (U @ row)
-        if keep_norm:
-            row *= math.sqrt(norm**2 - float(along @ along)) / max(float(np.linalg.norm(row)), 1e-300)
-        row += along
-    return found
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:

@@ -36,15 +36,40 @@ Directions = Callable[[Array], Array]
 """Query tokens (n, d) -> key directions (H, n, d)."""
 
 
-def faint(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+_SEEN = 64.0
+"""Units of rounding from which on a weight is seen in an answer, which adds up as many numbers and more."""
+
+_APART = 1e-3
+"""Singular values of the key directions of all heads, over the largest, from which on they are held apart: heads that
+score alike need no token of their own."""
+
+
+def faint(shape: tuple[int, ...], rng: np.random.Generator, eps: float = 0.0) -> Array:
     """Scores of tokens below the last one's that reach every size of small weights, evenly spread and in random order.
 
     Attention that drops small weights (pruned, sparse, cut off at a threshold) shows where a token lies just below its
-    threshold, wherever that is.
+    threshold, wherever that is, as long as the answers' rounding `eps` does not hide it.
     """
     number = math.prod(shape)
+    lowest = max(FAINTEST, math.log(_SEEN * eps)) if eps else FAINTEST
     places = (rng.permutation(number) + rng.random(number)) / max(number, 1)
-    return np.asarray(FAINTEST * places).reshape(shape)
+    return np.asarray(lowest * places).reshape(shape)
+
+
+def below_all(x: Array, directions: Array, q: Array, levels: Array, *, keep_norm: bool = False) -> Array:
+    """x (batch, d) moved to score `levels` above q under every head, key directions (H, batch, d), as far as it can."""
+    found = x.copy()
+    for row, U, own, level in zip(found, directions.transpose(1, 0, 2), q, levels, strict=True):
+        inverse = np.linalg.pinv(U, rcond=_APART)
+        norm = float(np.linalg.norm(row))
+        along = inverse @ (U @ own + level)
+        most = 0.9 * norm if keep_norm else 1e4 * norm
+        along *= min(1.0, most / max(float(np.linalg.norm(along)), 1e-300))
+        row -= inverse @ (U @ row)
+        if keep_norm:
+            row *= math.sqrt(norm**2 - float(along @ along)) / max(float(np.linalg.norm(row)), 1e-300)
+        row += along
+    return found
 
 
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
