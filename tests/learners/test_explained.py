@@ -116,6 +116,21 @@ def test_decimals_keep_the_stated_error(kind: str, decimals: int, declared: bool
 
 
 @pytest.mark.parametrize("kind", ["gradient", "attention"])
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("heads", [2, 4])
+def test_decimals_of_several_heads_keep_the_stated_error(kind: str, declared: bool, heads: int) -> None:
+    for seed in range(3):
+        target = us.models.MultiHead.random(8, heads, norm=2.0, seed=seed)
+
+        def rounded(X, target=target):
+            return np.round(target(X), 4), np.round(EXPLAIN[kind](target, X), 4)
+
+        oracle = us.oracle(rounded, 8, kind=kind, tolerance=5e-5 if declared else 0.0)
+        recovery = us.recover(oracle, us.learners.MultiHead())
+        assert us.models.distance(recovery.model, target) <= stated(recovery) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
 @pytest.mark.parametrize("format", ["float32", "float16"])
 @pytest.mark.parametrize("declared", [True, False])
 def test_number_formats_keep_the_stated_error(kind: str, format: str, declared: bool) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax import verify
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance
+from unsoftmax.models import explanations
 from unsoftmax.oracles import Stack
+from unsoftmax.results.recovery import Claim
 from unsoftmax.run import engine
 
 M, L = us.models, us.learners
@@ -67,6 +70,41 @@ def test_float32_hides_no_wrong_head(kind: str, how: str) -> None:
         claims = checked(wrong(target.astype("float32").astype("float64"), how), target, kind).gaps
         # Refused for what was seen, not for what could not be.
         assert any(not claim.holds and math.isfinite(claim.bound) for claim in claims)
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+@pytest.mark.parametrize("how", ["a head off by a tenth", "a sixth of a head", "values of two heads swapped"])
+def test_four_decimals_hide_no_wrong_head(kind: str, how: str) -> None:
+    target = M.MultiHead.random(10, 4, norm=2.0, seed=2)
+    of = getattr(explanations, kind)
+
+    def rounded(X):
+        return np.round(target(X), 4), np.round(of(target, X), 4)
+
+    for declared in (5e-5, 0.0):
+        oracle = us.oracle(rounded, 10, kind=kind, tolerance=declared, name="rounded")
+        allows = Allowance(Claim(RELATIVE_ERROR, 1e-2), noise=5e-5)
+        assert engine.run(verify.check(target, oracle.spec, 0, allows), Stack(oracle)).holds
+        assert not engine.run(verify.check(wrong(target, how), oracle.spec, 0, allows), Stack(oracle)).holds
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+def test_explanations_show_heads_closer_than_their_values_do(kind: str) -> None:
+    target = M.MultiHead.random(10, 4, norm=2.0, seed=3)
+    stored = target.astype("float32").astype("float64")
+    bounds = {}
+    for shown in ("value", kind):
+        claims = checked(stored, target, shown)
+        assert claims.holds
+        bounds[shown] = [claim.bound for claim in claims.gaps if claim.name.startswith("head")]
+    assert max(bounds[kind]) < max(bounds["value"]) / 2
+
+
+def test_maps_are_told_apart_by_what_they_show_and_not_by_their_order() -> None:
+    target = M.MultiHead.random(8, 3, norm=2.0, seed=4)
+    turned = M.MultiHead(target.W[[2, 0, 1]], target.v[[2, 0, 1]])
+    oracle = us.oracle(target, kind="attention")
+    assert engine.run(verify.check(turned, oracle.spec, 0), Stack(oracle)).holds
 
 
 def test_a_head_that_drowns_in_rounding_is_unknown_and_not_outside_the_class() -> None:

@@ -144,9 +144,10 @@ class MultiHead:
         try:
             outcome = yield from heads(spec, seed, self.heads)
         except Unparted as why:
-            by_values = yield from only_values(self.program(as_values(spec), seed))
+            noise = max(spec.tolerance, why.noise)
+            by_values = yield from only_values(self.program(as_values(replace(spec, tolerance=noise)), seed))
             note = f"gradients do not part these heads ({why}); they were learned from the values alone."
-            return replace(by_values, notes=(*by_values.notes, note))
+            return replace(by_values, notes=(*by_values.notes, note), allows=replace(by_values.allows, noise=why.noise))
         return replace(outcome, notes=(*outcome.notes, _VERDICT))
 
     def _learn(self, spec: OracleSpec, seed: int, lift: Lift | None = None) -> Program:

@@ -96,7 +96,8 @@ class Allowance:
     place where that is more. `network`: error of a learned network
     (NETWORK_RESIDUAL). `row_space`: angle to the true row space of an output layer. `values`, `scores` and `flips` are
     of heads behind labels: ||v^ - v||, ||W^ - W||_F, and how often a label is wrong. `precision` is what the noise of
-    an oracle leaves; it is no claim itself (`Precision.claims`).
+    an oracle leaves; it is no claim itself (`Precision.claims`). `noise` is the largest error of an answer, as its
+    decimals show it where nobody declared a tolerance.
     """
 
     parameters: Claim | None = None
@@ -106,6 +107,7 @@ class Allowance:
     scores: Claim | None = None
     flips: Claim | None = None
     precision: Precision | None = None
+    noise: float = 0.0
 
     @property
     def claims(self) -> tuple[Claim, ...]:

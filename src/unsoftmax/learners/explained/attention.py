@@ -289,9 +289,11 @@ def _outcome(
             f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
         )
     claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
-    if asked.noise == 0 or len(W) > 1:
+    if asked.noise == 0:
         return Outcome(made(v), notes, allows=Allowance(claim))
-    precision = Precision(
-        float(errors[0]), v_error, Noise(asked.noise, max(asked.unit, asked.shown), measured=True), "measured"
-    )
-    return Outcome(made(v), notes, precision.claims(), Allowance(claim, precision=precision))
+    if len(W) == 1:
+        noise = Noise(asked.noise, max(asked.unit, asked.shown), measured=True)
+        precision = Precision(float(errors[0]), v_error, noise, "measured")
+        return Outcome(made(v), notes, precision.claims(), Allowance(claim, precision=precision))
+    of_values = Claim("error of v", v_error, statement="||v^ - v||_2 of all values, from the rounding of the answers")
+    return Outcome(made(v), notes, allows=Allowance(claim, values=of_values, noise=asked.noise))

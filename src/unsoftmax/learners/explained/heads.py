@@ -72,7 +72,9 @@ _UNKNOWN = 0.1
 
 
 class Unparted(Exception):
-    """Gradients do not part these heads: too many, dependent, too alike, or behind too much rounding."""
+    """Gradients do not part these heads: too many, too alike, too coarse; `noise`: error of answers that was seen."""
+
+    noise = 0.0
 
 
 @dataclass
@@ -114,7 +116,9 @@ class _Reader:
     def require_exact(self) -> None:
         """Noise that is the same for every answer: long tokens outscale it in values, but not in gradients."""
         if self.noise > 0:
-            raise Unparted(f"answers are off by {self.noise:.2g}, which values of long tokens outscale")
+            why = Unparted(f"answers are off by {self.noise:.2g}, which values of long tokens outscale")
+            why.noise = self.noise
+            raise why
 
     def row_errors(self, G: Array) -> Array:
         """Errors in norm of gradients (n, d), one each: those of a format are relative to the number."""

@@ -1,0 +1,104 @@
+"""Several heads by fresh explanations: attention maps and gradients show every head's scores by themselves.
+
+An answer is then many numbers, each in units of its own rounding: the value, and what explains it. An error of W_h
+moves them in the first order whatever the other heads do, so that nothing drowns beside these.
+
+Theory: docs/theory/verification.md, "Several heads", explanations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from unsoftmax.inversion import decimal_error
+from unsoftmax.models import explanations
+from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.probes.base import Array
+from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.head_ties import Gaps
+from unsoftmax.verify.stated import errors_of, moves
+
+_ROUNDINGS = 2.0
+"""Units of rounding of every step that a number of an explanation may be off by: those of float32 are off by 0.3."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What explanations show of a model: gaps for `head_ties.verdicts`, and the error of every parameter."""
+
+    gaps: Gaps
+    errors: dict[str, float]
+
+
+def shown(
+    model: MultiHead, spec: OracleSpec, tokens: Array, answers: Array, noise: float, rng: np.random.Generator
+) -> Shown | None:
+    """Sequences (n, N, d), as many of every head, and their answers (n, 1 + numbers); None where values show more.
+
+    Long tokens outscale an absolute error in values, but not in gradients; maps of another number of heads than the
+    model's are not its maps.
+    """
+    n, N, _ = tokens.shape
+    absolute = max(spec.tolerance, decimal_error(answers))
+    if spec.kind == "gradient" and absolute > 0:
+        return None
+    if spec.kind == "attention" and answers.shape[1] != 1 + model.heads * N:
+        return None
+    rounding = _rounding(model, tokens, spec.kind, noise) + absolute
+    predicted = rows(model, tokens, spec.kind)
+    if spec.kind == "attention":
+        answers = _in_order(predicted, answers, model.heads)
+
+    def predict(other: MultiHead) -> Array:
+        return rows(other, tokens, spec.kind) / rounding
+
+    off = (predicted - answers) / rounding
+    moved = moves(model, predict, rng)  # type: ignore[arg-type]
+    rates = np.sqrt([moved[f"W_{h + 1}" if model.W[h].any() else f"c_{h + 1}"] for h in range(model.heads)])
+    errors: dict[str, float] = {}
+    each = n // model.heads
+    for h in range(model.heads):
+        own = slice(h * each, (h + 1) * each)
+        found = errors_of({name: square[own] for name, square in moved.items()}, off[own], (answers / rounding)[own])
+        errors |= {name: error for name, error in found.items() if name.endswith(f"_{h + 1}") or "_" not in name}
+    return Shown(Gaps(np.sqrt(np.mean(off**2, axis=1)), np.ones(n), rates), errors)
+
+
+def rows(model: MultiHead, tokens: Array, kind: str) -> Array:
+    """The answers (n, 1 + numbers) that the model itself would give."""
+    more = explanations.gradient(model, tokens) if kind == "gradient" else explanations.attention(model, tokens)
+    return np.concatenate([model(tokens)[:, None], more.reshape(len(tokens), -1)], axis=1)
+
+
+def _rounding(model: MultiHead, tokens: Array, kind: str, noise: float) -> Array:
+    """How far rounding puts every number of an answer off, (n, 1 + numbers).
+
+    A weight is off by the rounding of its score, which adds up d products; a gradient by that of its weights, values
+    and key directions.
+    """
+    d, longest = model.dim, np.linalg.norm(tokens, axis=2).max(axis=1)
+    directions = np.linalg.norm(model.key_directions(tokens[:, -1]), axis=2)
+    scores = 1 + directions * longest
+    weights = explanations.attention(model, tokens)
+    sizes = np.linalg.norm(model.v, axis=1)
+    value = 4 * longest * sizes.sum() + abs(model.constant)
+    if kind == "attention":
+        more = (weights * scores.T[:, :, None]).reshape(len(tokens), -1)
+    else:
+        per_token = np.einsum("nhi,hn->ni", weights, sizes[:, None] * scores**2)
+        through = np.linalg.norm(model.W, axis=(1, 2)) / math.sqrt(d)
+        per_token[:, -1] += ((sizes * through)[:, None] * longest**2 * scores).sum(axis=0)
+        more = np.repeat(per_token / math.sqrt(d), d, axis=1)
+    return np.asarray(_ROUNDINGS * noise * np.concatenate([value[:, None], more], axis=1) + np.finfo(np.float64).tiny)
+
+
+def _in_order(predicted: Array, answers: Array, heads: int) -> Array:
+    """Answers with their maps in the order of the model's: order is no part of a model."""
+    ours, theirs = (part[:, 1:].reshape(len(part), heads, -1) for part in (predicted, answers))
+    apart = np.abs(ours[:, :, None] - theirs[:, None]).mean(axis=(0, 3))
+    order = linear_sum_assignment(apart)[1]
+    return np.concatenate([answers[:, :1], theirs[:, order].reshape(len(answers), -1)], axis=1)
