@@ -29,7 +29,8 @@ PER_LENGTH = 12
 def inside(tokens: Array, limit: float) -> Array:
     """Tokens (batch, N, d), those longer than the limit shortened to it."""
     norms = np.linalg.norm(tokens, axis=2, keepdims=True)
-    return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
+    with np.errstate(over="ignore"):
+        return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
 
 
 def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:

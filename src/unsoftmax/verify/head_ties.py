@@ -154,20 +154,23 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
     rates = seen.rates.reshape(model.heads, model.heads, number)
     gap, own = seen.gap.reshape(model.heads, number)[:, ties], np.maximum(rates[heads, heads], 1e-300)[:, ties]
     # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
-    hidden = np.median(seen.rounding.reshape(model.heads, number)[:, ties] / own, axis=1)
+    with np.errstate(over="ignore"):
+        hidden = np.median(seen.rounding.reshape(model.heads, number)[:, ties] / own, axis=1)
     last = LAST_DIGITS * noise * math.sqrt(model.dim)
     hidden = np.maximum(np.where(hidden < 1 / UNIT, hidden, 0.0), last)
     allowed = (seen.rounding + hidden @ seen.rates).reshape(model.heads, number)[:, ties]
     # What a learner states of every head moves the ties of the others as well.
     granted = claimed * rates.sum(axis=0)[:, ties]
     # A tie that other heads' last digits move more than most counts by as much less.
-    typical = np.median(allowed / own, axis=1)
-    rate = np.maximum(own, allowed / typical[:, None])
-    off = _CONFIDENCE * (np.maximum(gap - allowed - granted, 0) / rate).max(axis=1)
-    bound = np.maximum(np.maximum(HALF_DIGITS, ROUNDINGS * typical), np.median(granted / rate, axis=1))
+    with np.errstate(over="ignore"):
+        typical = np.median(allowed / own, axis=1)
+        rate = np.maximum(own, allowed / typical[:, None])
+        off = _CONFIDENCE * (np.maximum(gap - allowed - granted, 0) / rate).max(axis=1)
+        shown = np.minimum(_CONFIDENCE * (gap / rate).max(axis=1), 1 / UNIT)
+        bound = np.maximum(np.maximum(HALF_DIGITS, ROUNDINGS * typical), np.median(granted / rate, axis=1))
     found: list[Claim] = []
     for h in heads:
-        if _CONFIDENCE * typical[h] > _UNVERIFIABLE and off[h] <= bound[h]:
+        if typical[h] > _UNVERIFIABLE / _CONFIDENCE and off[h] <= bound[h]:
             drowned = f"unknown: its scores drown in rounding beside the other heads, which hides {typical[h]:.2g} of W"
             found.append(Claim(f"head {h + 1}", math.inf, statement=drowned))
             continue
@@ -177,8 +180,7 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
     if ties.all():
         return found
     # Errors of all W as large as ties show them, by which weights that are small under all heads move alike.
-    shown = np.maximum(_CONFIDENCE * (gap / rate).max(axis=1), max(HALF_DIGITS, last))
-    left = seen.rounding + (shown + claimed) @ seen.rates
+    left = seen.rounding + (np.maximum(shown, max(HALF_DIGITS, last)) + claimed) @ seen.rates
     over = float((seen.gap / left).reshape(model.heads, number)[:, ~ties].max())
     statement = "largest gap where weights are small, over what rounding and the errors that ties show leave there"
     return [*found, Claim("small weights", _BESIDE, over, statement=statement)]
