@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import unsoftmax as us
-from unsoftmax.adapters.explained import attention, gradient
+from unsoftmax.models.explanations import attention, gradient
 
 Written = Callable[[Any], Any]
 """Numbers as the format writes them."""

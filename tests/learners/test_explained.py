@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
-from unsoftmax.adapters.explained import attention, gradient
+from unsoftmax.models.explanations import attention, gradient
 
 EXPLAIN = {"gradient": gradient, "attention": attention}
 

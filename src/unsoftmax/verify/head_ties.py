@@ -179,8 +179,9 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
         found.append(Claim(f"head {h + 1}", min(float(bound[h]), _UNVERIFIABLE), float(off[h]), statement=statement))
     if ties.all():
         return found
-    # Errors of all W as large as ties show them, by which weights that are small under all heads move alike.
-    left = seen.rounding + (np.maximum(shown, max(HALF_DIGITS, last)) + claimed) @ seen.rates
+    # Errors of all W as large as ties show them, and of the values: these would put all answers off alike.
+    values = 1 + _CONFIDENCE * float((gap / seen.rounding.reshape(model.heads, number)[:, ties]).max())
+    left = values * seen.rounding + (np.maximum(shown, last) + claimed) @ seen.rates
     over = float((seen.gap / left).reshape(model.heads, number)[:, ~ties].max())
     statement = "largest gap where weights are small, over what rounding and the errors that ties show leave there"
     return [*found, Claim("small weights", _BESIDE, over, statement=statement)]

@@ -2,7 +2,7 @@
 
 import unsoftmax as us
 from tests.contracts.registry import Case, affine_scores, constant_term, two_heads, zero_value
-from unsoftmax.adapters.explained import attention, gradient
+from unsoftmax.models.explanations import attention, gradient
 
 
 class Explaining:
