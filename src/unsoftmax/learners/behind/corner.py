@@ -16,6 +16,7 @@ from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import find_infinity
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
@@ -119,7 +120,9 @@ def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> 
         misses = 0
         point, t = yield from _transition(far, b0, corner, away * (1.0 if loud[0] == 0 else -1.0))
         yield from _require_one(far, b0, point, t)
-        w.append((yield from _slopes(far, b0, point, t, rng)))
+        # Differences over small steps: the next faces and all rows follow from them.
+        (slopes,) = yield from settle("key direction", (yield from _slopes(far, b0, point, t, rng)))
+        w.append(slopes)
     if not w:
         raise Misled("no head turned on when all were off")
     return np.array(w).reshape(-1, d)
