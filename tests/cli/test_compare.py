@@ -85,3 +85,25 @@ def test_the_file_of_a_recovery_is_held_to_the_error_it_states(tmp_path: Path) -
     code, text = run(tmp_path, "served.safetensors")
     assert (code, text.split(":")[0]) == (0, "same")
     assert "states" in text
+
+
+def test_a_module_as_reference_is_known_by_its_weights(tmp_path: Path) -> None:
+    """Not by its answers alone: what changed is placed."""
+    pytest.importorskip("torch")
+    source = tmp_path / "shipped.py"
+    source.write_text(
+        "import torch\n"
+        "def shipped():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True).eval()\n"
+        "def served():\n"
+        "    made = shipped()\n"
+        "    with torch.no_grad():\n"
+        "        made.linear1.weight[3, 4] += 0.05\n"
+        "    return made\n"
+    )
+    found = CliRunner().invoke(app, ["compare", f"{source}:served", f"{source}:shipped", "--json"])
+    assert found.exit_code == 11
+    said = json.loads(found.stdout)
+    assert said["verdict"] == "sparse"
+    assert "linear1.weight[3, 4]" in said["sentence"]

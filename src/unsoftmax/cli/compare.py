@@ -62,9 +62,7 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
 
     settings.writable(options, "output", "report", "sarif", "cyclonedx", "ledger", "monitor")
     oracle, _ = targets.resolve(target, **settings.oracle_options(options))
-    asked, held = targets.resolve(reference, **_for_reference(reference, options))
-    # A file is handed on as it is: that of a recovery states the error up to which its model is known.
-    known: Any = asked if held is None else Path(reference)
+    known = targets.known(reference, **_for_reference(reference, options))
     level = 1e-3 if options["alpha"] is None else options["alpha"]
     if options["monitor"]:
         _only_steps(options)

@@ -121,7 +121,24 @@ def _open_inference(url: str, options: dict[str, Any]) -> Oracle:
     return _made_by(partial(adapters.http, base), unquote(name), options)
 
 
+def known(reference: str, **options: Any) -> Any:
+    """What a reference is known by: a model or PyTorch module itself, whose weights can be reached; the path of a model
+    file, which may state the error of a recovery; else the oracle."""
+    path, _, factory = reference.rpartition(":")
+    if path.endswith(".py"):
+        made = _returned(Path(path), factory)
+        reachable = isinstance(made, Model) or hasattr(made, "state_dict")
+        return made if reachable else _oracle_of(made, Path(path), factory, options)
+    asked, held = resolve(reference, **options)
+    return asked if held is None else Path(reference)
+
+
 def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
+    return _oracle_of(_returned(path, factory), path, factory, options)
+
+
+def _returned(path: Path, factory: str) -> Any:
+    """What the factory of a Python file returns."""
     if not path.exists():
         raise InvalidArgument(
             f"{path} does not exist; write module.py:factory with the path of a Python file you trust."
@@ -135,12 +152,15 @@ def _made(path: Path, factory: str, options: dict[str, Any]) -> Oracle:
         make = getattr(module, factory, None)
         if not callable(make):
             raise InvalidArgument(f"{path} has no function {factory!r}; name the function that returns your model.")
-        made = make()
+        return make()
     except InvalidArgument:
         raise
     except (Exception, SystemExit) as error:
         words = f"{path}:{factory} raised {type(error).__name__}: {' '.join(str(error).split())}".rstrip(" :.")
         raise OracleError(f"{words}; mend the factory (--debug shows where it happened).") from error
+
+
+def _oracle_of(made: Any, path: Path, factory: str, options: dict[str, Any]) -> Oracle:
     if isinstance(made, Oracle):
         _refuse(list(options), f"{path}:{factory}, which returns an oracle: set it there")
         return made
