@@ -14,7 +14,7 @@ from unsoftmax.cli.exits import Exit, one_sentence, plain
 
 
 def fit(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="Records: .npz, .parquet or .jsonl.")],
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Records: .npz, .parquet, .jsonl or .ledger.")],
     model: Annotated[str, typer.Option(help="single head, low rank, multi-head or layer.")] = "single head",
     heads: Annotated[int | None, typer.Option(help="Number of heads; found if not given.", min=1)] = None,
     rank: Annotated[int | None, typer.Option(help="Rank of W; found if not given (low rank).", min=1)] = None,
