@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unsoftmax.solvers.capped import Normed, cap_of, fit_normed, unbent, uncapped
+from unsoftmax.solvers.capped import cap_of, unbent, uncapped
+from unsoftmax.solvers.normed_features import Normed, fit_normed
 from unsoftmax.solvers.pencil import equal_groups
 
 
