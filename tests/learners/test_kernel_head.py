@@ -309,3 +309,27 @@ def test_two_kernels_in_two_heads_are_refused_by_name(kernels: tuple[str, str], 
     a, b = (KernelHead.random(6, name, normalised=normalised, norm=0.5, seed=7 + i) for i, name in enumerate(kernels))
     with pytest.raises(us.errors.ModelMismatch, match="several heads"):
         us.recover(us.oracle(lambda X: a(X) + b(X), 6, name=f"{kernels}"), us.learners.KernelHead())
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_a_kernel_that_is_flat_on_one_side_is_refused_as_that(normalised):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        W, v = rng.standard_normal((6, 6)) / 2, rng.standard_normal(6)
+
+        def flat(X, W=W, v=v):
+            weights = 0.1 + np.maximum(np.einsum("bnd,de,be->bn", X, W, X[:, -1]), 0)
+            weights = weights / weights.sum(axis=1, keepdims=True) if normalised else weights
+            return (weights * (X @ v)).sum(axis=1)
+
+        with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable), match="flat"):
+            us.recover(us.oracle(flat, 6), us.learners.KernelHead(), seed=seed)
+
+
+def test_rows_of_zeros_are_no_flat_kernel():
+    W = np.zeros((6, 6))
+    W[:3] = np.random.default_rng(0).standard_normal((3, 6))
+    target = us.models.KernelHead(W, np.eye(6)[0], "softplus")
+    found = us.recover(us.oracle(target), us.learners.KernelHead()).model
+    assert found.kernel.name == "softplus"
+    assert us.models.distance(found, target) < 1e-9

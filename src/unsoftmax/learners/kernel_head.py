@@ -45,6 +45,9 @@ every kernel of the catalogue is steep there on both sides."""
 _ROUNDS = 12
 """Times the size of the pairs may be changed by up to 2^8: |W| from 1e-28 to 1e28."""
 
+_LOUD = 1e-3
+"""Reading of log kappa that a score leaves beyond doubt: rounding of float32 leaves 1e-6."""
+
 _FLAT = 0.05
 """Slope of log kappa below which an entry is asked again, closer to 0: it loses a digit and more there."""
 
@@ -178,16 +181,39 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
     """Length of the first token's part at which entries of l are typical."""
     d = len(Z)
     pairs = rng.integers(0, d, (2, SCALING))
+    mixed: tuple[float, Array, Array] | None = None
 
     def look(size: float) -> Asking[float]:
-        g, _ = yield from reader.ask(size * Z[pairs[0]], B[pairs[1]], "pilot")
+        nonlocal mixed
+        g, error = yield from reader.ask(size * Z[pairs[0]], B[pairs[1]], "pilot")
+        nothing, loud = _told(g, error)
+        if mixed is None and nothing.any() and loud.any():
+            mixed = size, nothing, loud
         seen = np.abs(g[np.isfinite(g)])
         return float(np.median(seen)) / _TYPICAL if len(seen) > SCALING // 2 else SATURATED
 
     found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=_ROUNDS))
+    if mixed is not None:
+        size, nothing, loud = mixed
+        # Entries of W may be 0: what is nothing one way and loud the other way round speaks of the kernel.
+        nothing_back, loud_back = _told(*(yield from reader.ask(-size * Z[pairs[0]], B[pairs[1]], "pilot")))
+        one_way = (nothing & loud_back) | (loud & nothing_back)
+        if int(one_way.sum()) >= SCALING // 2 and not (loud & loud_back).any():
+            raise ModelMismatch(
+                "the kernel is flat on one side of 0: scores of one sign leave no trace in the answers, and turned "
+                "round they do; a weight does not tell its score."
+            )
     if found.size == SATURATED:
-        raise NotIdentifiable("no token length was found at which the scores show: W is 0, or of a size beyond 1e28.")
+        raise NotIdentifiable(
+            "no token length was found at which most scores show: W is 0, of a size beyond 1e28, or the kernel is flat "
+            "for most of them."
+        )
     return found.scale
+
+
+def _told(g: Array, error: Array) -> tuple[Array, Array]:
+    """Which readings are nothing beside their error, and which are beyond doubt."""
+    return np.isfinite(g) & (np.abs(g) <= error), np.isfinite(g) & (np.abs(g) > np.maximum(_LOUD, error))
 
 
 def _scores(known: Known, g: Array, error: Array) -> tuple[Array, Array]:

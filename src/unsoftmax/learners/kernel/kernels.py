@@ -102,7 +102,9 @@ def _tabulated(x: Array, g: Array, span: float, whole: bool, nearest: Matched) -
     order = np.argsort(x, kind="stable")
     rising = np.diff(g[order]) * np.sign(g[order][-1] - g[order][0]) > 0
     if not rising.all():
-        raise ModelMismatch("the kernel is not monotone along a line of scores, so a weight does not tell its score.")
+        raise ModelMismatch(
+            "the kernel is flat or not monotone along a line of scores, so a weight does not tell its score."
+        )
     if not whole:
         raise ModelMismatch("the kernel is in no catalogue, and parts of its table cannot be read.")
     flip = 1.0 if g[order][-1] > g[order][0] else -1.0
