@@ -235,3 +235,9 @@ def test_an_update_of_an_ill_conditioned_output_projection_is_named() -> None:
     target = replace(layer, O=layer.O + change.reshape(40, 4, 10).transpose(1, 0, 2))
     result = us.compare(us.oracle(target), layer)
     assert (result.verdict, result.rank, result.evidence["matrix"]) == ("low rank", 2, "O")
+
+
+def test_a_difference_of_long_sequences_alone_is_said_to_be_one() -> None:
+    result = us.compare(us.oracle(lambda X: SINGLE(X) * (1.0 if X.shape[1] < 300 else 1.0001), D), SINGLE)
+    assert (result.verdict, result.differs) == ("unexplained", True)
+    assert "longer sequences are not" in result.sentence

@@ -117,6 +117,14 @@ def _norm(one: Array) -> float:
 def _too_small(state: Evidence, z: Array) -> Finding:
     declared = state.plan.noise.arithmetic
     excess = float(np.sqrt(np.mean(z**2)))
+    tails = state.base.evidence["tails"]
+    shown = [name for name, tail in tails.items() if tail <= state.alpha / len(tails) and "one output" not in name]
+    if shown and TIES not in shown and SINGLES not in shown:
+        words = (
+            f"Near ties and single tokens are answered as the reference answers them, to {declared} rounding; "
+            f"{' and '.join(shown)} are not: a window, positions, a rule for some sequences, or sums that round more."
+        )
+        return state.base.said("unexplained", words, evidence={"rms difference over rounding": excess})
     words = (
         f"The answers differ from the reference's by {excess:.2g} times what {declared} rounding leaves, and without a "
         f"steady sign: either the target rounds more than any kernel tried, or its weights differ by about "
