@@ -10,10 +10,10 @@ from unsoftmax import links
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import Link
 
-_DISTINCT = 12
+DISTINCT = 12
 """Fewer different answers than this do not tell a grid of decimals from chance."""
 
-_FORMAT_SHOWS = 3
+FORMAT_SHOWS = 3
 """Different answers other than 0 that show a number format: by chance one fits float32 in 2^-29 of all cases, and three
 fit nine digits in 1e-18."""
 
@@ -181,7 +181,7 @@ def shown_rounding(y: Array) -> tuple[float, float]:
     both errors are said.
     """
     seen = np.unique(y[y != 0])
-    if len(seen) < _FORMAT_SHOWS:
+    if len(seen) < FORMAT_SHOWS:
         return 0.0, 0.0
     unit = rounding_unit(seen)
     decimals = next((0.5 * 10.0**-k for k in range(1, _MOST_SHOWN) if _has_decimals(seen, k)), 0.0)
@@ -206,21 +206,21 @@ _NO_CHANCE = -27.6
 """Logarithm of 1e-12: below, answers that all lie so near to whole numbers do not do so by chance."""
 
 
-def decimal_error(y: Array) -> float:
+def decimal_error(y: Array, least: int = DISTINCT) -> float:
     """Rounding error of answers that all have the same few digits (2 to 14) after the point; 0 if they have not.
 
-    Fewer than a dozen different answers say nothing: simple numbers have few digits of themselves. The more digits,
+    Fewer than `least` different answers say nothing: simple numbers have few digits of themselves. The more digits,
     the wider what float64 leaves of a whole number, and the more answers it takes until chance is no explanation.
     """
     seen = np.unique(y)
-    if len(seen) < _DISTINCT:
+    if len(seen) < least:
         return 0.0
     for decimals in range(2, 15):
         scaled = seen * 10.0**decimals
         off = np.maximum(1e-5, _HELD * np.abs(scaled))
         chance = float(np.log(np.minimum(1.0, 2 * off)).sum())
         # Numbers far below the last digit are all near 0 and say nothing either.
-        if len(np.unique(np.round(scaled))) < _DISTINCT:
+        if len(np.unique(np.round(scaled))) < least:
             continue
         if (np.abs(scaled - np.round(scaled)) <= off).all() and chance < _NO_CHANCE:
             return 0.5 * 10.0**-decimals

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, decimal_error, shown_unit
+from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, decimal_error, shown_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -130,13 +130,27 @@ class _Reader:
 
     spec: OracleSpec
     v: Array
-    unit: float
-    noise: float
     rng: np.random.Generator
-    length: float = 0.0
+    length: float
+    _seen: list[Array]
+    unit: float = 0.0
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         self._basis = basis(self.spec.dim, self.rng)
+
+    def _see(self, answers: Array) -> None:
+        """Noise and rounding unit that answers (k, 1 + n d) show with those before, until these are numbers enough.
+
+        A one-token answer alone shows neither: in few dimensions it is few numbers, and v may have few digits of
+        itself. Values and gradients of random pairs have not, so few of them show a format.
+        """
+        if len(self._seen) > 1 and sum(len(np.unique(a)) for a in self._seen) >= DISTINCT:
+            return
+        self._seen.append(answers)
+        self.noise = self.spec.tolerance + decimal_error(np.concatenate([a.ravel() for a in self._seen]), FORMAT_SHOWS)
+        gradients = np.concatenate([a[:, 1:].ravel() for a in self._seen])
+        self.unit = max(self.spec.eps, shown_unit(gradients, self.noise))
 
     def ask(self, count: int, start: int = 0, phase: str = "main") -> Asking[Pairs]:
         """Readings at `count` tokens q of the basis, from `start` on; saturated ones once more with shorter tokens."""
@@ -157,11 +171,14 @@ class _Reader:
     def _read(self, q: Array, phase: str) -> Asking[Pairs]:
         d, v = self.spec.dim, self.v
         across = self.rng.standard_normal(q.shape)
+        # Towards v: in one dimension the two parts of z would cancel every other time.
+        across *= np.where(across @ v < 0, -1.0, 1.0)[:, None]
         z = v / np.linalg.norm(v) + across / np.linalg.norm(across, axis=1, keepdims=True)
         z *= np.linalg.norm(q, axis=1, keepdims=True) / np.linalg.norm(z, axis=1, keepdims=True)
         x = q + z
         z = x - q
         answers = yield Probes(np.stack([x, q], axis=1), phase=phase)
+        self._see(answers)
         y, G = answers[:, 0], answers[:, 1:].reshape(-1, 2, d)
         zv = z @ v
         weight = np.clip((y - q @ v) / zv, 1e-300, 1 - 1e-16)
@@ -182,16 +199,10 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     x *= first_length(spec) / np.linalg.norm(x)
     answer = (yield Probes(x[None, None, :], phase="values"))[0]
     v = answer[1:].copy()
-    noise = spec.tolerance + decimal_error(answer)
-    unit = max(spec.eps, shown_unit(answer[1:], noise))
     size = float(np.linalg.norm(v))
-    if size <= noise or size == 0:
+    if size <= spec.tolerance:
         raise NotIdentifiable("the gradient of a one-token answer is v, and it is 0: no query shows W.")
-    off = abs(float(answer[0] - x @ v))
-    allowed = LOUD * (unit * size * float(np.linalg.norm(x)) + noise)
-    if off > allowed:
-        raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
-    reader = _Reader(spec, v, unit, noise, rng, first_length(spec))
+    reader = _Reader(spec, v, rng, first_length(spec), [answer[None]])
     strength = 0.0
 
     def look(length: float) -> Asking[float]:
@@ -202,6 +213,11 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
         return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > _SATURATED else SATURATED
 
     found = yield from find_scale(look, reader.length, Steps(shorter=SHRINK, looks=PILOTS))
+    # Not before: a pair shows the format of the answers.
+    off = abs(float(answer[0] - x @ v))
+    allowed = LOUD * (reader.unit * size * float(np.linalg.norm(x)) + reader.noise)
+    if off > allowed:
+        raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
     if found.size == SATURATED:
         raise no_scores(spec)
     reader.length = length_for(strength, _SCORE * math.sqrt(spec.dim) / 2, spec)
