@@ -225,3 +225,23 @@ def decimal_error(y: Array, least: int = DISTINCT) -> float:
         if (np.abs(scaled - np.round(scaled)) <= off).all() and chance < _NO_CHANCE:
             return 0.5 * 10.0**-decimals
     return 0.0
+
+
+_MOST_END_EARLIER = 0.5
+"""Share of numbers with fewer decimals than the others from which on they have digits instead: a tenth of numbers with
+equal decimals end earlier by chance, nine tenths of those with equal digits wherever sizes differ by ten."""
+
+
+def printed_error(y: Array, least: int = DISTINCT) -> float:
+    """`decimal_error` of answers, or that of the largest where all have the same few significant digits instead.
+
+    Of numbers with k decimals one in ten ends earlier; of numbers with so many digits all but the smallest do.
+    """
+    error = decimal_error(y, least)
+    if error == 0:
+        return 0.0
+    seen = np.unique(np.abs(y[y != 0]))
+    earlier = np.abs(seen - np.round(seen / (20 * error)) * (20 * error)) < error
+    if np.mean(earlier) < _MOST_END_EARLIER:
+        return error
+    return max(error, shown_rounding(seen[-_LOOKED_AT:])[1] * float(seen[-1]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, decimal_error, shown_unit
+from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, printed_error, shown_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -148,7 +148,7 @@ class _Reader:
         if len(self._seen) > 1 and sum(len(np.unique(a)) for a in self._seen) >= DISTINCT:
             return
         self._seen.append(answers)
-        self.noise = self.spec.tolerance + decimal_error(np.concatenate([a.ravel() for a in self._seen]), FORMAT_SHOWS)
+        self.noise = self.spec.tolerance + printed_error(np.concatenate([a.ravel() for a in self._seen]), FORMAT_SHOWS)
         gradients = np.concatenate([a[:, 1:].ravel() for a in self._seen])
         self.unit = max(self.spec.eps, shown_unit(gradients, self.noise))
 
