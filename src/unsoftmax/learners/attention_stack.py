@@ -15,7 +15,7 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
 from unsoftmax.learners.core.costs import HEADS
-from unsoftmax.learners.stack.apart import Apart, tell_apart
+from unsoftmax.learners.stack.apart import DEPENDENT, Apart, tell_apart
 from unsoftmax.learners.stack.assembly import outcome
 from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.far import Far, find_far
@@ -177,8 +177,8 @@ class AttentionStack:
                 return polished
         raise ModelMismatch(
             f"{len(polished.heads)} heads were told apart at each of {_ATTEMPTS} displacements, and none explain all "
-            f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, its scores are too strong, or "
-            "its answers are noisier than declared."
+            f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, its scores are too strong, "
+            f"{DEPENDENT}, or its answers are noisier than declared."
         )
 
     def _behind_norm(self, far: Far, rng: np.random.Generator, seed: int, again: int) -> Asking[tuple[Polished, float]]:

@@ -32,6 +32,10 @@ OVER = 1.5
 _ISOLATED = 10.0
 """How far the solutions must stand apart from the rest of the spectrum."""
 
+DEPENDENT = "heads write into fewer independent directions than there are heads (two with the same P count as one)"
+"""Why a stack with norms first may be refused all the same: heads are counted by the rank of the answers, and n
+functionals that each see one head alone exist only where n residues P_h delta are independent."""
+
 
 @dataclass(frozen=True, eq=False)
 class Apart:
@@ -73,8 +77,8 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
         )
     raise ModelMismatch(
         "in frozen contexts the answers do not fall apart into heads: something else than softmax attention mixes "
-        "tokens, the norms of the layers differ or stand behind them, a window is short, two heads attend alike, or "
-        "the noise of the answers is beyond the declared number format."
+        "tokens, the norms of the layers differ or stand behind them, a window is short, two heads attend alike, "
+        f"{DEPENDENT}, or the noise of the answers is beyond the declared number format."
     )
 
 
