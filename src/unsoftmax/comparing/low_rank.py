@@ -41,7 +41,7 @@ _STEPS = 12
 digits; those of several heads lack at first what the others hide, and took up to eight."""
 _HALVED = 0.9
 """Part of the residual that a step may leave, else it was the last."""
-_AS_WELL = 1.5
+AS_WELL = 1.5
 """Times the residual that factors of one rank less may leave: where that direction was none they leave the same, else
 more by orders of magnitude, unless it was within rounding."""
 _SHORTER = (1.0, 0.5, 0.25, 0.1)
@@ -220,7 +220,7 @@ def polished(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Fac
     for h in factors:
         while parts[h][0].shape[1] > 1:
             fewer, rest = _fitted(heads, parts | {h: _cut(*parts[h])}, samples)
-            if rest > max(_AS_WELL * left, 1.0):
+            if rest > max(AS_WELL * left, 1.0):
                 break
             parts, left = fewer, rest
     return parts, _products(heads, parts)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.comparing.low_rank import AS_WELL
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
 from unsoftmax.comparing.stored_words import ENTRIES, as_matrix
@@ -37,8 +38,13 @@ _REACHED = 0.5
 helping. At 3 a right change still left 1,000 on fresh sequences."""
 GOOD = 30.0
 """Standard deviations at which a fit is handed on to verification; more unknowns are not tried then."""
-_CUT = 1e-9
-"""Squared singular values over the largest below which a direction is the freedom of factors: U G, G^-1 M."""
+_SLOW = 0.95
+"""Part of the residual that two steps of factors must not leave: far from a change steps are shortened to a quarter,
+and leave nine tenths each, up to seven times before the error is squared."""
+_CUTS = (1e-4, 1e-9)
+"""Squared singular values over the largest below which a direction is not followed: first what is hardly seen, which
+steps from afar would follow without return; then only the freedom of factors, U G, G^-1 M. Those of true factors
+behind norms go down to 2e-6."""
 
 
 def lean_arrays(reference: Reference, above: int) -> list[str]:
@@ -121,47 +127,83 @@ class _Search:
         return None
 
     def low_rank(self) -> Fitted | None:
-        """The lowest rank that reaches the answers, each from the one before and what it leaves."""
-        rows, columns = self.index.shape
-        U, M, r = np.zeros((rows, 0)), np.zeros((0, columns)), self.r
-        for _ in range(min(RANK, min(rows, columns) // 2)):
-            left, _, right = np.linalg.svd(np.einsum("n,nij->ij", r, self.J))
-            along = np.einsum("nij,i,j->n", self.J, left[:, 0], right[0])
-            step = float(along @ r) / max(float(along @ along), 1e-300)
-            size = math.sqrt(abs(step))
-            U = np.column_stack([U, size * left[:, 0]])
-            M = np.vstack([M, math.copysign(size, step) * right[:1]])
-            U, M, r, error = self._polished(U, M)
+        """The lowest rank that reaches the answers, each from the gradient's largest singular vectors.
+
+        From the factors of one rank less it would not do: alone these move far along what is hardly seen, to make up
+        for the direction they lack, and steps do not lead back. A rank may be reached from the next one only.
+        """
+        left, sizes, right = np.linalg.svd(np.einsum("n,nij->ij", self.r, self.J))
+        for k in range(1, min(RANK, min(self.index.shape) // 2) + 1):
+            U, M = left[:, :k] * sizes[:k], right[:k]
+            along = np.einsum("nij,ij->n", self.J, U @ M)
+            U = U * (float(along @ self.r) / max(float(along @ along), 1e-300))
+            U, M, r = self._polished(*_factors(U @ M, k))
             if _rms(r) <= GOOD:
-                return self._fitted(U @ M, r, error)
+                U, M, r = self._fewest(U, M, r)
+                return self._fitted(U @ M, r, self._error(U, M))
         return None
 
-    def _polished(self, U: Array, M: Array) -> tuple[Array, Array, Array, float]:
-        """Factors, their residual, and the norm that rounding alone would give their product."""
-        k, rows = U.shape[1], len(U)
+    def _fewest(self, U: Array, M: Array, r: Array) -> tuple[Array, Array, Array]:
+        """Factors of the lowest rank that explain the answers as well: one more may be what no answer shows."""
+        while U.shape[1] > 1:
+            fewer = self._polished(*_factors(U @ M, U.shape[1] - 1))
+            if _rms(fewer[2]) > max(AS_WELL * _rms(r), 1.0):
+                break
+            U, M, r = fewer
+        return U, M, r
+
+    def _polished(self, U: Array, M: Array) -> tuple[Array, Array, Array]:
+        """Factors and their residual, first along what is well seen, then along all that is seen."""
         r = self.left(U @ M)
+        for cut in _CUTS:
+            U, M, r = self._descended(U, M, r, cut)
+        return U, M, r
+
+    def _descended(self, U: Array, M: Array, r: Array, cut: float) -> tuple[Array, Array, Array]:
+        k, rows = U.shape[1], len(U)
         slow = 0
         for _ in range(STEPS):
-            D = np.concatenate(
-                [np.einsum("nij,kj->nik", self.J, M).reshape(len(r), -1),
-                 np.einsum("nij,ik->nkj", self.J, U).reshape(len(r), -1)], axis=1)  # fmt: skip
-            squares, directions = np.linalg.eigh(D.T @ D)
-            seen = squares > _CUT * squares[-1]
-            squares, directions = squares[seen], directions[:, seen]
+            if slow > 1 or _rms(r) <= _REACHED:
+                break
+            D = self._by_factors(U, M)
+            squares, directions = _seen(D, cut)
             step = directions @ ((directions.T @ (D.T @ r)) / squares)
             dU, dM = step[: rows * k].reshape(rows, k), step[rows * k :].reshape(k, -1)
             tried = ((U + t * dU, M + t * dM) for t in (1.0, 0.5, 0.25, 0.1))
             best = next(((a, b, rest) for a, b in tried if _rms(rest := self.left(a @ b)) < _rms(r)), None)
             if best is None:
                 break
-            slow = slow + 1 if _rms(best[2]) > _STUCK * _rms(r) else 0
+            slow = slow + 1 if _rms(best[2]) > _SLOW * _rms(r) else 0
             U, M, r = best
-            if slow > 1 or _rms(r) <= _REACHED:
-                break
-        parts = np.split(directions, [rows * k])
-        moved = np.einsum("ikp,kj->pij", parts[0].reshape(rows, k, -1), M)
-        moved += np.einsum("ik,kjp->pij", U, parts[1].reshape(k, M.shape[1], -1))
-        return U, M, r, math.sqrt(float(((moved**2).sum(axis=(1, 2)) / squares).sum()))
+        return U, M, r
+
+    def _by_factors(self, U: Array, M: Array) -> Array:
+        """Derivatives (numbers, k (rows + columns)) by the entries of U, then of M."""
+        n = len(self.J)
+        by_U = np.einsum("nij,kj->nik", self.J, M).reshape(n, -1)
+        return np.concatenate([by_U, np.einsum("nij,ik->nkj", self.J, U).reshape(n, -1)], axis=1)
+
+    def _error(self, U: Array, M: Array) -> float:
+        """The norm that rounding alone would give the product of factors."""
+        squares, directions = _seen(self._by_factors(U, M), _CUTS[-1])
+        parts = np.split(directions, [U.size])
+        moved = np.einsum("ikp,kj->pij", parts[0].reshape(*U.shape, -1), M)
+        moved += np.einsum("ik,kjp->pij", U, parts[1].reshape(*M.shape, -1))
+        return math.sqrt(float(((moved**2).sum(axis=(1, 2)) / squares).sum()))
+
+
+def _factors(change: Array, k: int) -> tuple[Array, Array]:
+    """U (rows, k) and M (k, columns), of one size, of the nearest change of rank k."""
+    left, sizes, right = np.linalg.svd(change)
+    root = np.sqrt(sizes[:k])
+    return left[:, :k] * root, root[:, None] * right[:k]
+
+
+def _seen(D: Array, cut: float) -> tuple[Array, Array]:
+    """Squared singular values of derivatives above `cut` of the largest, and their directions in columns."""
+    squares, directions = np.linalg.eigh(D.T @ D)
+    seen = squares > cut * squares[-1]
+    return squares[seen], directions[:, seen]
 
 
 def _rms(r: Array) -> float:
