@@ -177,10 +177,10 @@ def rotary_query_tokens(H: int, G: int, s: int) -> int:
     """Query tokens before which the first blocks of tokens are read.
 
     A head alone shows its s key directions at s of them, and that there are no more at two more; the H / G heads of a
-    group show them together at s G / H, with a quarter and two more, four at least: 64 directions in 72 rows, without
-    it, are of a condition of 14 to 24 (60 draws), in 87 of 6 to 8.
+    group show them together at s G / H, with two or a quarter more, four at least: 64 directions in 72 rows are of a
+    condition of 14 to 24 (60 draws), in 81, with the quarter, of 8 to 12.
     """
-    return min(s + 2, max(4, -(-5 * s * G // (4 * H)) + 2))
+    return min(s + 2, max(4, -(-s * G // H) + 2, -(-5 * s * G // (4 * H))))
 
 
 def _scores_queries(

@@ -92,7 +92,7 @@ def test_main_queries_are_the_closed_form(preset, d, H, G, dh):
 
 
 @pytest.mark.parametrize(
-    ("H", "G", "dh", "n"), [(8, 2, 8, 5), (4, 2, 8, 7), (8, 2, 16, 7), (4, 4, 8, 10), (8, 1, 4, 4)]
+    ("H", "G", "dh", "n"), [(8, 2, 8, 4), (4, 2, 8, 6), (8, 2, 16, 6), (4, 4, 8, 10), (9, 3, 64, 27)]
 )
 def test_heads_that_share_keys_are_read_before_few_query_tokens(H, G, dh, n):
     assert us.theory.rotary_query_tokens(H, G, dh) == n
