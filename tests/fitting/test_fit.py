@@ -8,6 +8,7 @@ import pytest
 import unsoftmax as us
 from tests.fitting.logs import head, heads, layer, ragged_ids, tokens
 from tests.weights import minilm_embeddings, minilm_head
+from unsoftmax.fitting.copies import distinct
 
 RECOVERED, CONSISTENT, SURROGATE = us.Status.RECOVERED, us.Status.CONSISTENT, us.Status.SURROGATE
 
@@ -287,6 +288,34 @@ def test_near_copies_of_a_sequence_test_no_fit(jitter: float, tolerance: float |
     y = np.sin(3 * (X @ u)).sum(axis=1) + (tolerance or 0.0) * rng.standard_normal(len(X))
     with pytest.raises(us.errors.InvalidArgument, match="15 different records, of 300"):
         us.fit(us.Log(X, y, tolerance=tolerance))
+
+
+SAME = {
+    "repeated": lambda x, rng: np.concatenate([x, x]),
+    "repeated and in another order": lambda x, rng: np.concatenate([np.repeat(x[:-1], 3, axis=0), x[[-1] * 3]]),
+    "repeated, other last digits": lambda x, rng: np.tile(x, (2, 1)) * (1 + 1e-16 * rng.standard_normal((12, 5))),
+    "repeated and computed again": lambda x, rng: np.tile(x, (2, 1)) * (1 + 1e-12 * rng.standard_normal((12, 5))),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_sequences_with_equal_shares_of_tokens_are_copies(kind: str) -> None:
+    """Every head answers by shares: with each of 30 sequences doubled, two heads had been recovered as one."""
+    rng, true = np.random.default_rng(0), heads(2, 5)
+    X = [y for x in tokens(30, dim=5, length=6) for y in (x, SAME[kind](x, rng))]
+    with pytest.raises(us.errors.InvalidArgument, match="of 30 different records, of 60"):
+        us.fit(us.Log(X, [float(true(x[None])[0]) for x in X]))
+
+
+def test_ids_of_one_vector_are_one_token_and_other_shares_are_other_records() -> None:
+    table = tokens(1, dim=5, length=20)[0]
+    twice, ids = np.concatenate([table, table]), ragged_ids(60, 20, longest=6)
+    log = us.Log([*ids, *(i + 20 for i in ids)], np.ones(120), table=twice)
+    first, number = distinct(log)
+    assert np.array_equal(number[:60], number[60:])
+    assert len(first) == len(distinct(us.Log(ids, np.ones(60), table=table))[0])
+    shares = [[0, 1, 2], [0, 0, 1, 2], [0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2], [1, 0, 2], [0, 2, 1]]
+    assert distinct(us.Log(shares, np.ones(6), table=table))[1].tolist() == [0, 1, 2, 0, 0, 3]
 
 
 def test_near_copies_beside_enough_records_do_not_matter() -> None:

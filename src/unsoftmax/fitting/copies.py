@@ -1,9 +1,10 @@
-"""Which records ask the same: equal query tokens, and equal other tokens in whatever order; and which nearly do.
+"""Which records ask the same: equal query tokens, and equal shares of equal tokens; and which nearly do.
 
-No class here knows an order, so that such records say one thing. Answers to them show noise, but neither determine
-more unknowns nor test a fit of one another. Records that nearly ask the same (tokens computed on another machine, or
-rounded) may determine more, by how little their answers differ; but any smooth fit of the one agrees with the other, so
-that they test nothing either.
+No class here knows an order, and weights add up to 1: every head answers a sequence by its query token and by the share
+that each token has of it, so alike when every token comes twice. Such records say one thing. Answers to them show
+noise, but neither determine more unknowns nor test a fit of one another. Records that nearly ask the same (tokens
+computed on another machine, or rounded) may determine more, by how little their answers differ; but any smooth fit of
+the one agrees with the other, so that they test nothing either.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FARTHEST = 2.0**60
 """Place of sequences beyond any grid: whole numbers of 64 bits hold it."""
 
 _DIRECTIONS = 4
-"""Random directions along which sequences are compared: in query tokens, sums and sums of squares of the others."""
+"""Random directions along which sequences are compared: in query tokens, means and mean squares of tokens."""
 
 _GRIDS = 8
 """Grids whose cells gather near records; two records that are a tenth of a cell apart part company in all of them once
@@ -33,25 +34,28 @@ in 500."""
 
 def distinct(log: Log) -> tuple[Array, Array]:
     """The first record of every different sequence (k,), and for each record which of the k it is (n,)."""
-    seen: dict[tuple[int, ...], int] = {}
-    first: list[int] = []
+    seen: dict[tuple[int, frozenset[tuple[int, int]]], int] = {}
     number = np.empty(len(log), dtype=np.int64)
-    for i, (start, length) in enumerate(zip(log.starts, log.lengths, strict=True)):
-        rows = log.tokens[start : start + length] + 0  # -0 becomes 0
-        names = rows.tolist() if rows.ndim == 1 else [hash(row.tobytes()) for row in rows]
-        key = (names[-1], *sorted(names[:-1]))
-        if key not in seen:
-            seen[key] = len(first)
-            first.append(i)
-        number[i] = seen[key]
+    names = _names(log.tokens) if log.table is None else _names(log.table)[log.tokens]
+    first: list[int] = []
+    for i, rows in enumerate(np.split(names, log.starts[1:])):
+        tokens, copies = np.unique(rows, return_counts=True)
+        shares = zip(tokens.tolist(), (copies // np.gcd.reduce(copies)).tolist(), strict=True)
+        number[i] = seen.setdefault((int(rows[-1]), frozenset(shares)), len(first))
+        first += [i] if number[i] == len(first) else []
     return np.array(first), number
+
+
+def _names(vectors: Array) -> Array:
+    """A whole number for each vector (k, d), the same for equal ones."""
+    return np.array([hash((row + 0).tobytes()) for row in vectors])  # -0 becomes 0
 
 
 def groups(log: Log, first: Array, number: Array) -> Array:
     """For each record which group of nearly equal sequences it belongs to (n,); `first`, `number` as `distinct` gives.
 
-    Sequences are near where 12 numbers agree that do not depend on the order of tokens; grids find them without
-    comparing every pair.
+    Sequences are near where 12 numbers agree that depend on the query token and on shares of tokens alone; grids find
+    them without comparing every pair.
     """
     from scipy.sparse import coo_array  # slow imports, and a log is read once
     from scipy.sparse.csgraph import connected_components
@@ -62,9 +66,8 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     rows = shown if log.table is None else shown[log.tokens]
     rows = rows / (float(np.median(np.abs(rows))) or 1.0)
     last = rows[log.starts + log.lengths - 1]
-    sums = np.add.reduceat(rows, log.starts) - last
-    squares = np.add.reduceat(rows**2, log.starts) - last**2
-    seen = np.concatenate([last, sums, squares], axis=1)[first]
+    means, squares = (np.add.reduceat(part, log.starts) / log.lengths[:, None] for part in (rows, rows**2))
+    seen = np.concatenate([last, means, squares], axis=1)[first]
     # Medians: a few tokens of another size do not make the others alike.
     spread = np.median(np.abs(seen - np.median(seen, axis=0)), axis=0)
     least = _SPREAD * float(np.median(np.abs(seen), axis=0).max())
