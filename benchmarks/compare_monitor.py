@@ -15,6 +15,7 @@ import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row
+from benchmarks.compare_kernels import ALPHA
 from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.detection import Group, group, plan
 from unsoftmax.comparing.monitor import QUERIES, Held, State, log_evidence
@@ -33,6 +34,9 @@ def rows(large: bool) -> Iterator[Row]:
         taken = sorted(delay(seed, signal) for seed in range(91_000, 91_000 + (40 if large else 4)))
         figures = {"signal over noise": signal, "calls": taken}
         yield Row(f"monitor, delay at {signal:g} x noise", taken[len(taken) // 2] / most, 1.0, "median / bar", figures)
+    late = np.array([missed(seed, 2.0) for seed in range(96_000, 96_000 + (400 if large else 20))])
+    figures = dict(zip(("monitor", "size known", "one test"), late.sum(axis=0).tolist(), strict=True))
+    yield Row("monitor, 2 x noise missed by 4 calls", float(late[:, 0].mean()), None, "part of the changes", figures)
 
 
 def false_alarms(seed: int, calls: int) -> int:
@@ -89,16 +93,37 @@ def _kernels(model: Any) -> Iterator[Callable[[Any], Any]]:
     yield lambda X: np.asarray(permuted(X.astype(np.float32)[:, :, order]), dtype=np.float64)
 
 
-def delay(seed: int, signal: float, most: int = 40) -> int:
-    """Calls of `us.Monitor` until a dense change whose signal in near ties is so many times the noise is seen."""
+def changed(seed: int, signal: float) -> tuple[us.models.SingleHead, us.models.SingleHead]:
+    """A head, and the same with a dense change whose signal in near ties is so many times the noise."""
     model = us.models.SingleHead.random(16, norm=2.0, seed=seed)
     spec = us.oracle(model).spec
     ties = plan(reference_of(model, spec), spec, "float64", 1e-3, None, 0, whole=False).groups[0]
     change = np.random.default_rng([seed, 2]).standard_normal(model.W.shape)
     change *= 1e-12 * np.linalg.norm(model.W) / np.linalg.norm(change)
-    moved = us.models.SingleHead(model.W + change, model.v)
     wide = us.models.SingleHead(np.longdouble(1) * model.W + change, np.longdouble(1) * model.v)
     seen = float(np.sqrt(np.mean(statistics.energy(ties.z(np.asarray(wide(ties.X)))))))
-    moved = us.models.SingleHead(model.W + change * (signal / seen), model.v)
+    return model, us.models.SingleHead(model.W + change * (signal / seen), model.v)
+
+
+def delay(seed: int, signal: float, most: int = 40) -> int:
+    """Calls of `us.Monitor` until such a change is seen."""
+    model, moved = changed(seed, signal)
     watch = us.Monitor(model)
     return next((t for t in range(1, most + 1) if watch.step(us.oracle(moved)).alarm), most + 1)
+
+
+def missed(seed: int, signal: float, calls: int = 4) -> tuple[bool, bool, bool]:
+    """Whether so many calls miss the change: the monitor, a bet that knows its size, one test of all near ties.
+
+    The bet stakes everything from the first call on and may look after every call; the test looks once, at the end.
+    """
+    model, moved = changed(seed, signal)
+    spec = us.oracle(model).spec
+    known = reference_of(model, spec)
+    made, rng = plan(known, spec, "float64", ALPHA, None, 0, whole=False), np.random.default_rng([seed, 4])
+    X = designs.near_ties(known, made.asked, (QUERIES - 1) * calls, made.norm, rng)
+    energies = statistics.energy(group("ties", X, made.noise, made.constant, rng).z(moved(X)))
+    share = signal**2 / (1 + signal**2)
+    gained = 0.5 * (share * energies - math.log1p(signal**2)).reshape(calls, -1).sum(axis=1)
+    by_bet = bool(np.cumsum(gained).max() < -math.log(ALPHA))
+    return delay(seed, signal, calls) > calls, by_bet, statistics.tail(energies) > ALPHA
