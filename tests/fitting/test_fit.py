@@ -318,6 +318,28 @@ def test_ids_of_one_vector_are_one_token_and_other_shares_are_other_records() ->
     assert distinct(us.Log(shares, np.ones(6), table=table))[1].tolist() == [0, 1, 2, 0, 0, 3]
 
 
+def padded(X: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Each of 20 sequences also with a token before it that has no weight."""
+    X = [np.concatenate([np.ones((6, 1)), x[:, 1:]], axis=1) for x in X[:20]]
+    return [y for x in X for y in (x, np.concatenate([-np.eye(5)[:1], x]))]
+
+
+def of_one_token(X: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """200 sequences of one token each, repeated, and two others."""
+    return [*(np.repeat(x[:1], rng.integers(1, 4), axis=0) for x in tokens(200, dim=5, seed=1)), *X[:2]]
+
+
+@pytest.mark.parametrize("same", [padded, of_one_token])
+@pytest.mark.parametrize("seed", range(4))
+def test_records_that_the_model_does_not_tell_apart_test_no_class(same, seed: int) -> None:
+    """Two heads had been recovered as one, by three to nine logs in ten."""
+    rng, true = np.random.default_rng(seed), heads(2, 5, seed=seed)
+    if same is padded:  # of the token -e_0 no head takes notice
+        true = us.models.MultiHead(np.where(np.eye(5)[:1].T, 60.0 * np.eye(5), true.W), true.v)
+    X = same(list(tokens(34, dim=5, length=6, seed=seed)), rng)
+    assert us.fit(us.Log(X, [float(true(x[None])[0]) for x in X]), starts=20).status is SURROGATE
+
+
 def test_near_copies_beside_enough_records_do_not_matter() -> None:
     target = us.models.SingleHead.random(5, norm=2.0, seed=1)
     rng = np.random.default_rng(0)

@@ -57,9 +57,6 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     Sequences are near where 12 numbers agree that depend on the query token and on shares of tokens alone; grids find
     them without comparing every pair.
     """
-    from scipy.sparse import coo_array  # slow imports, and a log is read once
-    from scipy.sparse.csgraph import connected_components
-
     rng = np.random.default_rng(0)
     directions = rng.standard_normal((log.dim, _DIRECTIONS)) / np.sqrt(log.dim)
     shown = (log.tokens if log.table is None else log.table) @ directions
@@ -71,14 +68,20 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     # Medians: a few tokens of another size do not make the others alike.
     spread = np.median(np.abs(seen - np.median(seen, axis=0)), axis=0)
     least = _SPREAD * float(np.median(np.abs(seen), axis=0).max())
-    places = np.clip(seen / (_NEAR * np.maximum(spread, least + 1e-300)), -_FARTHEST, _FARTHEST)
-    k = len(first)
-    cells = []
+    return cells(seen / (_NEAR * np.maximum(spread, least + 1e-300)), rng)[number]
+
+
+def cells(places: Array, rng: np.random.Generator) -> Array:
+    """Numbers 0, 1, ... of groups (k,) of places (k, m) that are nearer than 1 to another of their group in all m."""
+    from scipy.sparse import coo_array  # slow imports, and a log is read once
+    from scipy.sparse.csgraph import connected_components
+
+    k, places, found = len(places), np.clip(places, -_FARTHEST, _FARTHEST), []
     for _ in range(_GRIDS):
         whole = np.floor(places + rng.random(places.shape[1])).astype(np.int64).astype(np.uint64)
         mixed = (whole * rng.integers(1, 2**63, places.shape[1], dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
-        cells.append(np.unique(mixed, return_inverse=True)[1])
-    offsets = np.concatenate([cell + k * (i + 1) for i, cell in enumerate(cells)])
+        found.append(np.unique(mixed, return_inverse=True)[1])
+    offsets = np.concatenate([cell + k * (i + 1) for i, cell in enumerate(found)])
     edges = coo_array((np.ones(k * _GRIDS), (np.tile(np.arange(k), _GRIDS), offsets)), shape=[k * (_GRIDS + 1)] * 2)
     labels = connected_components(edges, directed=False)[1][:k]
-    return np.asarray(np.unique(labels, return_inverse=True)[1])[number]
+    return np.asarray(np.unique(labels, return_inverse=True)[1])

@@ -31,15 +31,12 @@ from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch, found
 from unsoftmax.fitting.settle import settled
 from unsoftmax.fitting.spans import Spans, spans
-from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
+from unsoftmax.fitting.verdict import FEWEST, FINEST, Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Recovery, Usage, plain
 
 Class = Literal["single head", "low rank", "multi-head", "layer"]
 """Model classes that a log can be fitted with."""
-
-_FEWEST = 5
-"""Numbers that must be held out, in two records at least: fewer would agree by chance too often."""
 
 _TOKENS = 1e7
 """Largest typical entry of a token, and 1 / the least: heads came out to rounding at 1e-6 and 1e6 times ordinary ones,
@@ -176,9 +173,9 @@ def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, A
     group = groups(log, first, number)
     n = int(group.max()) + 1
     kept = round(holdout * n)
-    if kept < 2 or kept * (log.outputs or 1) < _FEWEST or n - kept < 1:
+    if kept < 2 or kept * (log.outputs or 1) < FEWEST or n - kept < 1:
         raise InvalidArgument(
-            f"`holdout` must leave at least 2 records and {_FEWEST} numbers for the verdict, and a record to fit (got "
+            f"`holdout` must leave at least 2 records and {FEWEST} numbers for the verdict, and a record to fit (got "
             f"{kept} of {n} different records, of {len(log)}); pass more records that differ."
         )
     order = rng.permutation(n)
@@ -193,7 +190,7 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
     shape, blocks = problem.shape, problem.blocks
     sharp, seen = settled(search, x, rounding(blocks, shape, x), span, seed)
     both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
-    fitted = checked(problem, rest, sharp, seen, both)
+    fitted = checked(problem, rest, sharp, seen, both, FINEST)
     if exact(fitted):
         return judge_exact(fitted), sharp, seen
     rows = [noise.deviations(part.y).ravel() for part in (blocks, rest)]
@@ -212,7 +209,7 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
         # A bound was declared. In its units directions would pass for unseen that the answers show.
         rows = [row * left for row in rows]
     x, seen = settled(search, x, rows[0], span, seed)
-    fitted = checked(problem, rest, x, seen, (rows[0], rows[1]))
+    fitted = checked(problem, rest, x, seen, (rows[0], rows[1]), 1.0)
     return judge_noisy(problem, fitted, noise, rows[0], seed), x, seen
 
 

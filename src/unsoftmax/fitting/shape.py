@@ -33,6 +33,11 @@ class Shape:
         return self.scores + self.heads * self.outputs * self.dim
 
     @property
+    def values(self) -> int:
+        """Unknowns of the values."""
+        return self.unknowns - self.scores
+
+    @property
     def freedom(self) -> int:
         """Independent unknowns: r x r changes of factors leave W alone."""
         return self.unknowns - (0 if self.rank is None else self.heads * self.rank**2)

@@ -8,18 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.directions import Seen
-from unsoftmax.fitting.heads import Heads
+from unsoftmax.fitting.copies import cells
+from unsoftmax.fitting.directions import Seen, units_of
+from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
 from unsoftmax.fitting.noise import Noise
 from unsoftmax.fitting.picks import picks_one_token, unbounded
 from unsoftmax.fitting.shape import Shape
+from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
 
 ROUNDINGS = 100.0
 """Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums of
 d^2 products are off by tens of roundings at most."""
+
+FEWEST = 5
+"""Numbers that must be held out, in two records at least, and that must be left beyond the unknowns, copies counted
+once: fewer would agree by chance too often."""
+
+_CHANGES = 4
+"""Random changes of all parameters, and as many of the scores alone, by which records are told apart."""
 
 FINEST = 1e-6
 """In exact logs a direction known to worse than this share of the parameters is listed as undetermined."""
@@ -36,6 +45,11 @@ CONFIDENCE = 0.99
 BARS = 4.0
 """Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
 the noise itself is only measured."""
+
+_UNTESTED = (
+    "To this model few of the records differ (tokens without weight, sequences of one token): what they show is hardly "
+    "more than what was fitted, so that nothing tests the class. Add records that differ."
+)
 
 _ARGMAX = (
     "Every answer is the value of one token: argmax attention, the limit of large W, explains them, so that no answer "
@@ -70,6 +84,8 @@ class Checked:
     """Fitted numbers beyond the determined unknowns."""
     gap: float
     """Largest error on a held-out record, in units of the answers."""
+    spare: int
+    """Numbers beyond the determined unknowns, of all records that nearby parameters tell apart."""
 
     @property
     def spread(self) -> float:
@@ -77,13 +93,37 @@ class Checked:
         return float(np.sqrt((self.train**2).sum() / max(self.freedom, 1)))
 
 
-def checked(problem: Heads, held: Blocks, x: Array, seen: Seen, deviations: tuple[Array, Array]) -> Checked:
-    """Compare with fitted and held-out records; deviations of both."""
+def checked(
+    problem: Heads, held: Blocks, x: Array, seen: Seen, deviations: tuple[Array, Array], limit: float
+) -> Checked:
+    """Compare with fitted and held-out records; deviations of both. `limit`: as of `Judged`."""
     train = problem.at(x).residual / deviations[0]
     at = Heads(held, problem.shape).at(x)
     leverage = seen.leverage(at, deviations[1])
     free, gap = len(train) - seen.rank, float(np.abs(at.residual).max())
-    return Checked(problem.shape, x, seen, train, at.residual / deviations[1], leverage, free, gap)
+    spare = _spare((problem.at(x), at), deviations, units_of(problem.blocks, problem.shape, x), seen, limit)
+    return Checked(problem.shape, x, seen, train, at.residual / deviations[1], leverage, free, gap, spare)
+
+
+def _spare(
+    both: tuple[HeadsAt, HeadsAt], deviations: tuple[Array, Array], units: tuple[float, float], seen: Seen, limit: float
+) -> int:
+    """Numbers beyond the determined unknowns, of records that changes of the parameters by `limit` units tell apart.
+
+    Once for all parameters and once for the scores: sequences of one token show values alone, however many there are.
+    """
+    shape, rng = both[0].shape, np.random.default_rng([0, 0xA1])
+    rank = shape.freedom - seen.hidden(limit)[0]
+    root = 1 if shape.rank is None else 0.5
+    sizes = np.repeat([units[0] ** root, units[1]], [shape.scores, shape.values])
+    left, noise = [], 0.0
+    for part, most in ((sizes, rank), (sizes * (np.arange(len(sizes)) < shape.scores), rank - shape.values)):
+        steps = part * rng.standard_normal((_CHANGES, len(sizes)))
+        shown = [np.stack([at.forward(s) / d for s in steps], axis=1) for at, d in zip(both, deviations, strict=True)]
+        F = np.concatenate([rows.reshape(-1, shape.outputs * _CHANGES) for rows in shown])
+        noise = noise or 1 / limit + ROUNDINGS * EPS * float(np.median(np.abs(F)))
+        left.append((int(cells(F / noise, rng).max()) + 1) * shape.outputs - max(most, 0))
+    return min(left)
 
 
 def exact(fit: Checked) -> bool:
@@ -104,8 +144,9 @@ def judge_exact(fit: Checked) -> Judged:
         ),
         pac(fit, "agree to rounding"),
     )
-    if not fit.seen.certain:
+    if fit.spare < FEWEST or not fit.seen.certain:
         doubt = "Records agree to rounding, but hardly show some directions of the parameters: add records."
+        doubt = _UNTESTED if fit.spare < FEWEST else doubt
         return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
     return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
 
@@ -148,7 +189,7 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
 
 def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_large: bool, worse: bool) -> list[str]:
     """Why this is not called a recovery, the strongest reason first."""
-    doubts = []
+    doubts = [_UNTESTED] if fit.spare < FEWEST else []
     if not fit.seen.certain:
         doubts.append(
             "The records hardly show some directions of the parameters, whose errors are not known: add more."
