@@ -97,6 +97,17 @@ def test_answers_rounded_to_nothing_are_said():
         us.recover(oracle, us.learners.Approximate())
 
 
+def test_short_tokens_answered_by_nothing_are_off_by_a_step_at_most():
+    for seed in range(6):
+        head = us.models.SingleHead.random(8, norm=2.0, seed=seed)
+        oracle = us.oracle(lambda X, head=head: np.round(head(X), 2), 8, max_norm=1.0)
+        noise, _, _ = run(known_noise(oracle.spec, np.random.default_rng(0)), Stack(oracle))
+        # Half a step is the truth; a dozen residuals tell a deviation, three of which are stated, to a fifth or so.
+        assert 0.005 < noise.absolute < 0.015
+        # Twice the noise would be a bound beyond W, and a refusal.
+        assert_within(us.recover(oracle, us.learners.Approximate()), head)
+
+
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("limit", [1.0, None])
 def test_small_answers_swallowed_by_the_service_are_part_of_the_bound(limit, declared):

@@ -156,8 +156,8 @@ def measure_noise(
         longest = min(longest, max(length, LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
     near = max(near, step / math.sqrt(12))
     lowest = max(lowest_step(spec.eps), lowest_step(seen))
-    # Answers rounded to 0 show no error of their own; it may be as large as the smallest answer that is not.
-    small = small if small_size else max(near, smallest / wide)
+    # Answers rounded to 0 show no error of their own; it is at most a step, or the smallest answer that is not 0.
+    small = small if small_size else max(near, (step or smallest) / wide)
     if near > _CLEAR * small:
         # A purely relative error shrinks with the tokens; what is left of the small one is absolute.
         relative = near / size
