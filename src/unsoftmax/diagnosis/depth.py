@@ -81,8 +81,8 @@ def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
     if frame.norm is None or frame.dtype != "float64" or not (yield from _placeless(spec, rng)):
         return None
     alone = yield from find_far(frame, rng)
-    far = Far(frame, EXTRAPOLATED[frame.dtype])
-    if not (yield from may_change_places(far, rng)):
+    far = Far(frame, EXTRAPOLATED[frame.dtype], rng)
+    if not (yield from may_change_places(far)):
         return None
     laws = yield from _laws(far, rng)
     return None if laws is None or max(laws.values()) > OFF else Depth(alone.networks, laws)

@@ -15,14 +15,14 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
 from unsoftmax.learners.core.costs import HEADS
-from unsoftmax.learners.stack.apart import DEPENDENT, Apart, tell_apart
-from unsoftmax.learners.stack.assembly import outcome
+from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
+from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
-from unsoftmax.learners.stack.plain import learn_plain, plain_outcome
+from unsoftmax.learners.stack.plain import learn_plain
 from unsoftmax.learners.stack.polish import Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_spread, read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
@@ -127,15 +127,15 @@ class AttentionStack:
             self._compare(list(plain.sizes))
             return plain_outcome(plain, error)
         far = yield from find_far(frame, rng)
-        polished, layers, order = yield from self._in_order(far, rng, seed)
+        polished, layers, order = yield from self._in_order(far, seed)
         deep = self._deep(far, polished)
         polished = replace(polished, heads=spread(polished.heads, layers))
         self._compare([len(layer) for layer in layers])
         causal = (yield from find_causal(frame, rng)) if len(layers) > 1 and not far.places else False
         if self.networks and far.networks and not far.places and frame.final is None and frame.dtype == "float64":
-            polished = (yield from learn_networks(far, polished.heads, layers, rng, seed)) or polished
+            polished = (yield from learn_networks(far, polished.heads, layers, seed)) or polished
         if deep:
-            polished = yield from polish_deep(far, polished, layers, rng, seed)
+            polished = yield from polish_deep(far, polished, layers, seed)
         return outcome(far, polished, layers, order, causal, spec)
 
     def _deep(self, far: Far, polished: Polished) -> bool:
@@ -144,35 +144,26 @@ class AttentionStack:
         alone = not far.networks or (far.frame.final is not None and not far.places)
         return alone and self.polish and polished.heads.flat.size <= LARGEST
 
-    def _in_order(
-        self, far: Far, rng: np.random.Generator, seed: int
-    ) -> Asking[tuple[Polished, list[list[int]], Order]]:
+    def _in_order(self, far: Far, seed: int) -> Asking[tuple[Polished, list[list[int]], Order]]:
         """All heads and their layers; float32 shows some heads badly at one displacement, and then at another one."""
         last = _ATTEMPTS - 1 if far.frame.dtype == "float32" else 0
-        for first in range(last):
-            polished = yield from self._wide(far, rng, seed, first)
+        for first in range(last + 1):
+            polished = yield from self._wide(far, seed, first)
+            # Behind a final norm there may be networks, and then nothing else tells the layers.
+            told_again = self._deep(far, polished) and not far.networks
             try:
-                layers, order = yield from self._layers(far, polished, rng)
+                layers, order = yield from find_layers(far, polished.heads, told_again)
+                break
             except ModelMismatch:
-                continue
-            return polished, layers, order
-        polished = yield from self._wide(far, rng, seed, last)
-        layers, order = yield from self._layers(far, polished, rng)
+                if first == last:
+                    raise
         return polished, layers, order
 
-    def _layers(self, far: Far, polished: Polished, rng: np.random.Generator) -> Asking[tuple[list[list[int]], Order]]:
-        """Heads by layer; behind a final norm there may be networks, and then nothing else tells the layers."""
-        told_again = self._deep(far, polished) and not far.networks
-        return (yield from find_layers(far, polished.heads, rng, told_again=told_again))
-
-    def _wide(self, far: Far, rng: np.random.Generator, seed: int, first: int) -> Asking[Polished]:
+    def _wide(self, far: Far, seed: int, first: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""
         for again in range(first, _ATTEMPTS):
-            if far.frame.final is not None:
-                polished, misfit = yield from self._behind_norm(far, rng, seed, again)
-            else:
-                apart = yield from tell_apart(far, rng, again)
-                polished, misfit = yield from self._heads(far, apart, rng, seed, "repair" if again else "main")
+            step = self._heads if far.frame.final is None else self._behind_norm
+            polished, misfit = yield from step(far, seed, again)
             if misfit <= far.rough:
                 return polished
         raise ModelMismatch(
@@ -181,34 +172,32 @@ class AttentionStack:
             f"{DEPENDENT}, or its answers are noisier than declared."
         )
 
-    def _behind_norm(self, far: Far, rng: np.random.Generator, seed: int, again: int) -> Asking[tuple[Polished, float]]:
+    def _behind_norm(self, far: Far, seed: int, again: int) -> Asking[tuple[Polished, float]]:
         """Heads behind a final norm, cut to the ranks they show; and their misfit, absolute."""
-        star, _ = yield from read_confined(far, rng, again, "repair" if again else "main")
-        heads = cut_heads(star)
+        heads = cut_heads((yield from read_confined(far, again, "repair" if again else "main")))
         if not self.polish or heads.flat.size > LARGEST:
-            return (yield from unpolished(far, [heads], rng))
-        yield from ask_wide(far, heads, rng)
+            return (yield from unpolished(far, [heads]))
+        yield from ask_wide(far, heads)
         return polish_wide(far, heads, seed)
 
-    def _heads(
-        self, far: Far, apart: Apart, rng: np.random.Generator, seed: int, phase: str
-    ) -> Asking[tuple[Polished, float]]:
+    def _heads(self, far: Far, seed: int, again: int) -> Asking[tuple[Polished, float]]:
         """Heads cut to the ranks they show, or in full where these do not explain all; and their misfit, absolute."""
+        apart, phase = (yield from tell_apart(far, again)), "repair" if again else "main"
         large = not self.polish or _PER_HEAD * apart.heads * far.frame.D > LARGEST
         # What is not polished is read in full: rows that only follow from the rank have lost two digits.
         full = large and apart.heads * far.frame.D <= _IN_FULL
-        star = yield from read_star(far, apart, rng, far.clear if large else far.near, full=full, phase=phase)
+        star = yield from read_star(far, apart, far.clear if large else far.near, full=full, phase=phase)
         heads = fuller = cut_heads(star)
         if far.frame.dtype == "float32" and not far.networks:
             heads = cut_heads(star, gap_rank)
         if large or heads.flat.size > LARGEST:
-            again = cut_heads((yield from read_spread(far, heads, rng)))
-            return (yield from unpolished(far, [heads, again], rng))
+            spread_out = cut_heads((yield from read_spread(far, heads)))
+            return (yield from unpolished(far, [heads, spread_out]))
         if far.networks:
-            yield from ask_wide(far, heads, rng)
+            yield from ask_wide(far, heads)
         polished, misfit = polish_wide(far, heads, seed)
         if misfit > far.clear and far.frame.dtype == "float64":
-            star = yield from read_star(far, apart, rng, far.near, full=True, phase="repair")
+            star = yield from read_star(far, apart, far.near, full=True, phase="repair")
             return polish_wide(far, factored(star.W, star.c, star.P, far.frame.D, far.frame.D), seed)
         return replace(polished, fuller=fuller), misfit
 

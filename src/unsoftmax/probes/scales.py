@@ -36,6 +36,12 @@ def on_grid(x: Array, largest: float, dtype: str) -> Array:
     return np.round(x / step) * step
 
 
+def weights_at_infinity(lengths: tuple[float, ...]) -> Array:
+    """Weights (k,) of the polynomial in 1/lambda through all lengths at 1/lambda = 0."""
+    x = 1 / np.asarray(lengths)
+    return np.array([np.prod([b / (b - a) for b in x if b != a]) for a in x])
+
+
 def lengths_for(product: float, domain: Domain) -> tuple[float, float]:
     """Powers of two |a|, |b| with |a| |b| near `product` and |a + b| inside the domain; b shorter where possible."""
     limit = domain.norm_limit

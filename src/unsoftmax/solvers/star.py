@@ -91,7 +91,7 @@ def gap_rank(matrices: Array) -> int:
     return int(np.argmax(falls)) + 1 if falls.any() else len(typical)
 
 
-def ranks(matrices: Array) -> int:
-    """Largest rank over a stack of matrices."""
+def ranks(matrices: Array, shown: float = RANK) -> int:
+    """Largest rank over a stack of matrices; what is not `shown`, a relative singular value, is none."""
     sizes = np.linalg.svd(matrices, compute_uv=False)
-    return int((sizes > RANK * sizes[:, :1]).sum(axis=1).max())
+    return int((sizes > shown * sizes[:, :1]).sum(axis=1).max())

@@ -93,7 +93,7 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
     if model.final_norm:
         beta = np.zeros(d) if model.beta is None else model.beta
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
-    far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], places=True)
+    far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], rng, places=True)
     long = [n for n in LONG if n < spec.domain.length_limit and model.networks == "unknown"]
     ties = [_near_ties(model, far.frame, NEAR_TIES, rng, _TOKENS)]
     ties += [_near_ties(model, far.frame, 1, rng, n) for n in long]

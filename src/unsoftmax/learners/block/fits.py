@@ -71,7 +71,7 @@ class Spans:
 @dataclass(frozen=True, eq=False)
 class Fits:
     """V (G s, d): values of tokens, stacked by group; scores (H, d + 1): scores of front tokens over that of q, where
-    they are affine in the token; misfit relative to the answers."""
+    they are affine in the token; misfit relative to the answers. Of one token V (G s,) and scores (H,) are its own."""
 
     V: Array
     scores: Array
@@ -84,15 +84,15 @@ def fit_tokens(far: Infinity, table: Table, spans: Spans, start: Array, level: L
     tokens = far.radius * np.vstack([np.eye(d), -np.ones(d) / np.sqrt(d)])
     Y = yield from ask_before(far, chosen, far.frozen(tokens), "main", level)
     fits = [_fitted(far, chosen, spans, y, start @ x) for x, y in zip(tokens, Y, strict=True)]
-    V = np.linalg.lstsq(tokens, np.stack([fit.v for fit in fits]), rcond=None)[0].T
+    V = np.linalg.lstsq(tokens, np.stack([fit.V for fit in fits]), rcond=None)[0].T
     right = np.column_stack([tokens, np.ones(len(tokens))])
     scores = np.linalg.lstsq(right, np.stack([fit.scores for fit in fits]), rcond=None)[0].T
     return Fits(V, scores, max(fit.misfit for fit in fits))
 
 
-def rough_values(far: Infinity, quiet: Quiet, spans: Spans) -> Array:
+def rough_values(quiet: Quiet, spans: Spans) -> Array:
     """V (G s, d) stacked by group, to the accuracy of the rough maps."""
-    parts = []
+    far, parts = quiet.far, []
     for rough in quiet.rough:
         see = far.visible(rough.q)
         seen = see @ spans.O
@@ -112,14 +112,7 @@ def moved_values(fits: Fits, spans: Spans) -> Array:
     return np.vstack([np.linalg.solve(part @ spans.X.T, part) for part in V])
 
 
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    v: Array
-    scores: Array
-    misfit: float
-
-
-def _fitted(far: Infinity, chosen: Chosen, spans: Spans, y: Array, v: Array) -> _Fit:
+def _fitted(far: Infinity, chosen: Chosen, spans: Spans, y: Array, v: Array) -> Fits:
     """v (G s,) = V_g x of a token and its scores (H,) from its answers y (C, d) before the cells."""
     see, own, others = far.visible(chosen.table.q), chosen.table.own, chosen.others
     H, C = others.shape
@@ -144,7 +137,7 @@ def _fitted(far: Infinity, chosen: Chosen, spans: Spans, y: Array, v: Array) -> 
             break
         step = np.linalg.lstsq(np.vstack(rows), gap, rcond=None)[0]
         scores, v = scores + np.clip(step[:H], -1, 1), v + step[H:]
-    return _Fit(v, scores, misfit)
+    return Fits(v, scores, misfit)
 
 
 def choose(table: Table, n: int) -> Chosen:

@@ -22,6 +22,7 @@ from unsoftmax.inversion import few_digits, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.scales import weights_at_infinity
 from unsoftmax.spec import OracleSpec
 
 Level = Literal["rough", "fair", "full"]
@@ -88,7 +89,7 @@ class Infinity:
     def noise(self) -> float:
         """Rounding of what is read, absolute: a few units in the last place of lambda."""
         lengths = LENGTHS["full"]
-        return float(2.0**-52 * (np.abs(_weights(lengths)) * lengths).sum())
+        return float(2.0**-52 * (np.abs(weights_at_infinity(lengths)) * lengths).sum())
 
     @property
     def fair(self) -> float:
@@ -130,7 +131,7 @@ class Infinity:
         long = (np.asarray(lengths)[:, None, None] * last).reshape(n * k, 1, -1)
         y = yield Probes(np.concatenate([np.tile(context, (k, 1, 1)), long], axis=1), phase=phase)
         stream = (y @ self.inverse.T).reshape(k, n, -1)
-        return np.tensordot(_weights(lengths), self._above(stream, long.reshape(k, n, -1)), axes=1)
+        return np.tensordot(weights_at_infinity(lengths), self._above(stream, long.reshape(k, n, -1)), axes=1)
 
     def _above(self, stream: Array, last: Array) -> Array:
         """What was added to the last tokens (k, n, d); behind a norm across them only."""
@@ -140,12 +141,6 @@ class Infinity:
         unit = last / length
         along = (stream * unit).sum(axis=-1, keepdims=True)
         return np.asarray(length * (stream - along * unit) / along)
-
-
-def _weights(lengths: tuple[float, ...]) -> Array:
-    """Weights (k,) of the polynomial in 1/lambda through all lengths at 1/lambda = 0."""
-    x = 1 / np.asarray(lengths)
-    return np.array([np.prod([b / (b - a) for b in x if b != a]) for a in x])
 
 
 def read_out(spec: OracleSpec, normed: bool, rng: np.random.Generator) -> Asking[Infinity | None]:

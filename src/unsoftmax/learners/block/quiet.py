@@ -43,11 +43,39 @@ class Rough:
 
 @dataclass(frozen=True, eq=False)
 class Quiet:
-    """written (r, d), empty (d - r, d): orthonormal, roughly what heads write and what they do not; two rough maps."""
+    """written (r, d), empty (d - r, d): orthonormal, roughly what heads write and what they do not; two rough maps.
 
+    `far` asks, and all draws come from `rng`.
+    """
+
+    far: Infinity
+    rng: np.random.Generator
     written: Array
     empty: Array
     rough: tuple[Rough, Rough]
+
+    def tokens(self, n: int) -> Asking[Array]:
+        """n tokens (n, d) on the sphere that no head writes, to rounding; r + 12 queries each or so.
+
+        A chord x - q between a token and the query token is moved until it is not written.
+        """
+        far, r, W = self.far, len(self.written), self.written
+        ends = far.radius * self.unwritten(n + 1)
+        q, x = ends[0], ends[1:]
+        last = np.broadcast_to(q, (n * r, far.dim))
+        moved = far.on_sphere(x[:, None] + STEP * far.radius * W)
+        y0 = yield from far.added(far.frozen(x)[:, None], last[:n], "values", level="rough")
+        y1 = yield from far.added(far.frozen(moved).reshape(n * r, 1, -1), last, "values", level="rough")
+        J = (y1.reshape(n, r, -1) - y0[:, None]) / (STEP * far.radius)
+        for _ in range(_ROUNDS):
+            y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
+            step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])
+            (x,) = yield from settle("quiet tokens", far.on_sphere(x + step @ W))
+        return far.on_sphere(x - q)
+
+    def unwritten(self, n: int) -> Array:
+        """n orthonormal directions (n, d) that are roughly not written."""
+        return np.asarray(np.linalg.qr(self.rng.standard_normal((len(self.empty), n)))[0].T @ self.empty)
 
 
 def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
@@ -72,7 +100,7 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
         )
     Vt = np.linalg.svd(np.vstack(parts))[2]
     written, empty = yield from settle("tokens that write", Vt[d - r :], Vt[: d - r])
-    return Quiet(written, empty, (maps[0], maps[1]))
+    return Quiet(far, rng, written, empty, (maps[0], maps[1]))
 
 
 def _map(far: Infinity, q: Array) -> Asking[Rough]:
@@ -80,23 +108,3 @@ def _map(far: Infinity, q: Array) -> Asking[Rough]:
     x = far.on_sphere(q + STEP * far.radius * tangent)
     y = yield from far.added(far.frozen(x)[:, None], np.broadcast_to(q, x.shape), "values", level="rough")
     return Rough(q, (y / (STEP * far.radius)).T @ tangent)
-
-
-def quiet_tokens(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) -> Asking[Array]:
-    """n tokens (n, d) on the sphere that no head writes, to rounding; r + 12 queries each or so.
-
-    A chord x - q between a token and the query token is moved until it is not written.
-    """
-    r, W = len(quiet.written), quiet.written
-    ends = far.radius * np.linalg.qr(rng.standard_normal((len(quiet.empty), n + 1)))[0].T @ quiet.empty
-    q, x = ends[0], ends[1:]
-    last = np.broadcast_to(q, (n * r, far.dim))
-    moved = far.on_sphere(x[:, None] + STEP * far.radius * W)
-    y0 = yield from far.added(far.frozen(x)[:, None], last[:n], "values", level="rough")
-    y1 = yield from far.added(far.frozen(moved).reshape(n * r, 1, -1), last, "values", level="rough")
-    J = (y1.reshape(n, r, -1) - y0[:, None]) / (STEP * far.radius)
-    for _ in range(_ROUNDS):
-        y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
-        step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])
-        (x,) = yield from settle("quiet tokens", far.on_sphere(x + step @ W))
-    return far.on_sphere(x - q)

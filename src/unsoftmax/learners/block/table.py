@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.block.infinity import Infinity, Level
-from unsoftmax.learners.block.quiet import STEP, Quiet, quiet_tokens
+from unsoftmax.learners.block.infinity import Level
+from unsoftmax.learners.block.quiet import STEP, Quiet
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.settling import settle_list
@@ -57,19 +57,19 @@ class Table:
         return float((middle / (1 + middle) ** 2).min())
 
 
-def read_tables(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) -> Asking[list[Table]]:
+def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
     """n tables at random query tokens, the best of some more."""
-    pool = yield from quiet_tokens(far, quiet, _SIDE, rng)
+    pool = yield from quiet.tokens(_SIDE)
     found: list[Table] = []
     for attempt in range(_TRIES):
-        q = far.on_sphere(rng.standard_normal(far.dim))
-        table, pool = yield from _read(far, quiet, pool, q, "fair", rng, "main" if attempt < _CANDIDATES else "repair")
+        q = quiet.far.on_sphere(quiet.rng.standard_normal(quiet.far.dim))
+        table, pool = yield from _read(quiet, pool, q, "fair", "main" if attempt < _CANDIDATES else "repair")
         found += [] if table is None else [table]
         if len(found) >= _CANDIDATES:
             break
     tables = []
     for rough in sorted(found, key=lambda table: -table.contrast):
-        table, pool = yield from _read(far, quiet, pool, rough.q, "full", rng, "main")
+        table, pool = yield from _read(quiet, pool, rough.q, "full", "main")
         tables += [] if table is None else [table]
         if len(tables) == n:
             return tables
@@ -80,49 +80,34 @@ def read_tables(far: Infinity, quiet: Quiet, n: int, rng: np.random.Generator) -
     )
 
 
-def _read(
-    far: Infinity, quiet: Quiet, pool: Array, q: Array, level: Level, rng: np.random.Generator, phase: str
-) -> Asking[tuple[Table | None, Array]]:
-    """A table at q or None, and the pool (n, d) of tokens that write nothing, longer where it had to be."""
+def _read(quiet: Quiet, pool: Array, q: Array, level: Level, phase: str) -> Asking[tuple[Table | None, Array]]:
+    """A table at q or None, and the pool (n, d) of tokens that write nothing, longer where it had to be.
+
+    Where cells are left over: two Jacobians along H empty directions, then the sum table.
+    """
+    far = quiet.far
     noise = far.noise if level == "full" else far.fair
     while True:
         keys = np.array([(j, i) for j in range(len(pool)) for i in range(len(pool))])
         y = yield from far.added(far.frozen(pool[keys]), np.broadcast_to(q, (len(keys), far.dim)), phase, level)
-        s = np.linalg.svd(y, compute_uv=False)
+        s, Vt = np.linalg.svd(y, full_matrices=False)[1:]
         H = int((s > LOUD * noise * np.sqrt(len(keys))).sum())
         if len(keys) >= H + 2 * len(pool) + _SPARE:
-            return (yield from _separated(far, quiet, pool, keys, q, -y, H, noise, rng, phase)), pool
+            break
         if len(pool) > far.dim:
             raise ModelMismatch("the answers to one writing token have no clear rank: they are noisier than thought.")
-        pool = np.vstack([pool, (yield from quiet_tokens(far, quiet, 1, rng))])
-
-
-def _separated(
-    far: Infinity,
-    quiet: Quiet,
-    pool: Array,
-    keys: Array,
-    q: Array,
-    F: Array,
-    H: int,
-    noise: float,
-    rng: np.random.Generator,
-    phase: str,
-) -> Asking[Table | None]:
-    """Two Jacobians along H empty directions, then the sum table."""
-    if H == 0 or len(quiet.empty) < H:
-        return None
-    B = np.linalg.svd(F, full_matrices=False)[2][:H].T
-    steps = np.linalg.qr(rng.standard_normal((len(quiet.empty), H)))[0].T @ quiet.empty
-    moved = far.on_sphere(pool[0] + STEP * far.radius * steps)
-    J = []
+        pool = np.vstack([pool, (yield from quiet.tokens(1))])
+    if not 0 < H <= len(quiet.empty):
+        return None, pool
+    B = Vt[:H].T
+    moved = far.on_sphere(pool[0] + STEP * far.radius * quiet.unwritten(H))
+    ends, J = np.vstack([pool[:1], moved]), []
     for j in (0, 1):
-        ends = np.vstack([pool[:1], moved])
         cells = np.stack([np.broadcast_to(pool[j], ends.shape), ends], axis=1)
-        y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
-        J.append(((y[1:] - y[0]) @ B).T / (STEP * far.radius))
-    found = separate(J[0], J[1], F @ B, keys, None)
+        Y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
+        J.append(((Y[1:] - Y[0]) @ B).T / (STEP * far.radius))
+    found = separate(J[0], J[1], -y @ B, keys, None)
     good = found is not None and found.residual <= LOUD * noise
     # Whether a draw serves may hang on last digits, and so does the order of its heads.
     kept = yield from settle_list("table", [B @ np.linalg.inv(found.rows), found.sums] if found and good else [])
-    return Table(q, kept[0], pool[keys], kept[1] - 1) if kept else None
+    return (Table(q, kept[0], pool[keys], kept[1] - 1) if kept else None), pool

@@ -130,10 +130,10 @@ def _require_endless(spec: OracleSpec) -> None:
 def _reader(far: Infinity, longest: float, rng: np.random.Generator) -> Asking[Reader]:
     """Weights of all heads from one answer, once it is known what heads write."""
     quiet = yield from find_quiet(far, rng)
-    tables = yield from read_tables(far, quiet, 2 if far.normed else 1, rng)
-    rough = yield from find_spans(far, quiet, tables, rng)
-    fits = yield from fit_tokens(far, tables[0], rough, rough_values(far, quiet, rough), "fair")
-    spans = yield from read_spans(far, tables, rough, fits, rng)
+    tables = yield from read_tables(quiet, 2 if far.normed else 1)
+    rough = yield from find_spans(quiet, tables)
+    fits = yield from fit_tokens(far, tables[0], rough, rough_values(quiet, rough), "fair")
+    spans = yield from read_spans(quiet, tables, rough, fits)
     fits = yield from fit_tokens(far, tables[0], spans, moved_values(fits, spans), "full")
     eps = yield from find_eps(far, tables[0], spans)
     values = values_of(spans, fits)
@@ -162,13 +162,13 @@ def far_scene(far: Infinity, values: Values, eps: float, longest: float) -> Aski
     return FarScene(d, eps, M, np.zeros(d), False, noise, "float64", written, empty, longest=longest, far=far)
 
 
-def find_spans(far: Infinity, quiet: Quiet, tables: list[Table], rng: np.random.Generator) -> Asking[Spans]:
+def find_spans(quiet: Quiet, tables: list[Table]) -> Asking[Spans]:
     """New tokens until P_h x stops growing, before H + 3 cells each; fairly well known.
 
     Tokens are at right angles to the query tokens of the rough maps, which are compared with them.
     """
-    free = np.linalg.svd(np.stack([rough.q for rough in quiet.rough]))[2][2:]
-    X = far.radius * orthonormal(rng, len(free)) @ free
+    far, free = quiet.far, np.linalg.svd(np.stack([rough.q for rough in quiet.rough]))[2][2:]
+    X = far.radius * orthonormal(quiet.rng, len(free)) @ free
     columns: list[Array] = []
     for x in X:
         new, miss = yield from read_everywhere(far, tables, x, "fair")
@@ -184,19 +184,19 @@ def find_spans(far: Infinity, quiet: Quiet, tables: list[Table], rng: np.random.
     raise ModelMismatch("what heads write grows with every token: more than attention stands before the network.")
 
 
-def read_spans(far: Infinity, tables: list[Table], spans: Spans, fits: Fits, rng: np.random.Generator) -> Asking[Spans]:
+def read_spans(quiet: Quiet, tables: list[Table], spans: Spans, fits: Fits) -> Asking[Spans]:
     """What heads write of s tokens made for it: values at right angles in every group, some weight in every head."""
-    (X,) = yield from settle("telling tokens", far.on_sphere(_telling(far, spans, fits, rng)))
+    (X,) = yield from settle("telling tokens", quiet.far.on_sphere(_telling(quiet, spans, fits)))
     found = []
     for x in X:
-        found.append((yield from read_everywhere(far, tables, x, "full")))
+        found.append((yield from read_everywhere(quiet.far, tables, x, "full")))
     O = np.stack([columns for columns, _ in found], axis=2)
     return Spans(X, O, spans.group, max(miss for _, miss in found))
 
 
-def _telling(far: Infinity, spans: Spans, fits: Fits, rng: np.random.Generator) -> Array:
+def _telling(quiet: Quiet, spans: Spans, fits: Fits) -> Array:
     """s tokens (s, d) on the sphere with prescribed values, and scores as far as these are linear in the token."""
-    s, d = spans.width, far.dim
+    far, rng, s, d = quiet.far, quiet.rng, spans.width, quiet.far.dim
     V = np.vstack([np.linalg.qr(part.T)[0].T for part in fits.V.reshape(-1, s, d)])
     wanted = np.vstack([np.linalg.qr(rng.standard_normal((s, s)))[0] for _ in range(spans.groups)])
     whole = np.vstack([V, fits.scores[:, :-1]])

@@ -50,13 +50,12 @@ class Apart:
         return len(self.fit.theta)
 
 
-def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apart]:
+def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
     """Tries a few displacements; the first clear one wins. `again` counts attempts whose heads led nowhere."""
     best: Apart | None = None
     full = False
     for attempt, size in enumerate(SIZES[again:], again):
-        delta = far.displacement(size, rng)
-        found, crowded = yield from _at(delta, far, rng, "main" if attempt == 0 else "repair")
+        found, crowded = yield from _at(far.displacement(size), far, "main" if attempt == 0 else "repair")
         full = full or crowded
         if found is not None and (best is None or found.misfit < best.misfit):
             best = found
@@ -70,7 +69,7 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
             "the stack has more heads in total than outputs (ask for an answer with more numbers), or something else "
             "than softmax attention mixes tokens, such as a gate."
         )
-    if not (yield from may_change_places(far, rng)):
+    if not (yield from may_change_places(far)):
         raise ModelMismatch(
             "frozen tokens may not change places: scores depend on them (rotary positions, a bias per distance, a "
             "window). Copies of a token are then not alike, and heads of several layers are not told apart."
@@ -82,20 +81,20 @@ def tell_apart(far: Far, rng: np.random.Generator, again: int = 0) -> Asking[Apa
     )
 
 
-def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[tuple[Apart | None, bool]]:
+def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]:
     """Heads at delta, None if they are not clear; and whether they filled the outputs."""
     cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
-    F, Y = yield from _ask(cut, far, cut.features + SPARE, rng, phase)
+    F, Y = yield from _ask(cut, far, cut.features + SPARE, phase)
     size = float(np.sqrt(np.mean(Y**2)))
     n = count_heads(Y, far.floor(size))
     if n == 0 or size <= far.noise:
         raise NotIdentifiable("no context changes the answer: there is no attention, or its heads write nothing.")
     more = settings_needed(n, len(k), OVER) - len(Y)
     if more > 0:
-        F2, Y2 = yield from _ask(cut, far, more, rng, phase)
+        F2, Y2 = yield from _ask(cut, far, more, phase)
         F, Y = np.vstack([F, F2]), np.concatenate([Y, Y2])
         n = count_heads(Y, far.floor(size))
-    found = separate(Y, k, n, rng)
+    found = separate(Y, k, n, far.rng)
     if found is None or found.isolation < _ISOLATED:
         return None, n == far.outputs
     rows = np.repeat(F, len(k), axis=0)
@@ -103,9 +102,9 @@ def _at(delta: Array, far: Far, rng: np.random.Generator, phase: str) -> Asking[
     return Apart(cut, fit, fit.residual * size), n == far.outputs
 
 
-def _ask(cut: Slice, far: Far, m: int, rng: np.random.Generator, phase: str) -> Asking[tuple[Array, Array]]:
+def _ask(cut: Slice, far: Far, m: int, phase: str) -> Asking[tuple[Array, Array]]:
     """Features (m, p) and answers (m, 3, d) at all copies."""
-    F, q = cut.draw(m, rng)
+    F, q = cut.draw(m, far.rng)
     y = yield from far.pairs(np.repeat(q, len(COPIES), axis=0), cut.delta, np.tile(COPIES, (m, 1)), phase)
     return F, y.reshape(m, len(COPIES), -1)
 

@@ -13,17 +13,21 @@ import numpy as np
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Outcome
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
-from unsoftmax.learners.stack.polish import Polished
+from unsoftmax.learners.stack.polish import Polished, cut_heads
+from unsoftmax.learners.stack.star import Star
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.feed_forward import FeedForward
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.layer_order import Order
 from unsoftmax.solvers.neurons_apart import Neurons
+from unsoftmax.solvers.plain_stack import Plain
 from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.stack_models import Deep
+from unsoftmax.solvers.star import ranks
 from unsoftmax.spec import OracleSpec
 
 
@@ -52,7 +56,19 @@ def outcome(
     networks = known or networks
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
     model = model.astype(spec.dtype)
-    return Outcome(model, (_found(model, heads, far),), (_order(order),), Allowance(_error(polished)))
+    return Outcome(model, (_found(model, heads, far),), (_order(order),), _allowed(SLACK * polished.error))
+
+
+def plain_outcome(found: Plain, error: float) -> Outcome:
+    """A stack without norms, its heads in factors of the largest rank that one of a layer has."""
+    layers, shown = [], max(NO_DIRECTION, 10 * error)
+    for number, rows in enumerate(found.layers()):
+        heads = cut_heads(Star(found.W[rows], found.c[rows], found.P[rows]), lambda matrices: ranks(matrices, shown))
+        top = number == len(found.sizes) - 1
+        layers.append(_layer(heads, found.constant if top else np.zeros_like(found.constant)))
+    model = AttentionStack(tuple(layers), None, 0.0, found.causal)
+    note = f"{_counted(model)}, no norm, {_seen(model)}, all constants on top."
+    return Outcome(model, (note,), allows=_allowed(error))
 
 
 def _network(net: Neurons, fit: Encoder, l: int) -> FeedForward:
@@ -69,15 +85,16 @@ def _on_top(frame: Frame) -> dict[str, Any]:
     return {"final_norm": True, "gamma": frame.final.gamma, "beta": beta}
 
 
-def _layer(heads: Heads, constant: Array, T: Array) -> AttentionLayer:
-    """Heads in coordinates as a plain layer on normalised tokens."""
+def _layer(heads: Heads, constant: Array, T: Array | None = None) -> AttentionLayer:
+    """Heads, in coordinates T (d, D) of normalised tokens or in those of tokens, as a plain layer."""
+    T = np.eye(len(constant)) if T is None else T
     K, Q, V = heads.A.transpose(0, 2, 1) @ T.T, heads.B @ T.T, heads.V @ T.T
     return AttentionLayer(K, Q, heads.c @ T.T, heads.O, V, constant)
 
 
-def _error(polished: Polished) -> Claim:
+def _allowed(error: float) -> Allowance:
     statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
-    return Claim(RELATIVE_ERROR, SLACK * polished.error, statement=statement)
+    return Allowance(Claim(RELATIVE_ERROR, error, statement=statement))
 
 
 def _order(order: Order) -> Claim:
@@ -86,7 +103,7 @@ def _order(order: Order) -> Claim:
 
 
 def _found(model: AttentionStack, heads: Heads, far: Far) -> str:
-    norm = {"layer": "LayerNorm", "rms": "RMSNorm", None: "no norm"}[model.norm]
+    norm = "LayerNorm" if model.norm == "layer" else "RMSNorm"
     between = f"nothing but constants between them, eps {model.eps:.3g}"
     if isinstance(model.networks, tuple):
         widths = ", ".join(str(len(net.b)) for net in model.networks)
@@ -95,10 +112,16 @@ def _found(model: AttentionStack, heads: Heads, far: Far) -> str:
         unread = "feed-forward networks" if far.networks else "constants"
         unread = "positions that are added to tokens, and what stands" if far.places else unread
         between = f"{unread} between them that were not read, so the stack cannot be called"
-    counts = ", ".join(map(str, model.heads))
-    seen = "causal" if model.causal else "every token sees all"
     # Tokens at other places are other tokens: exchanging them tells nothing.
-    seen = "causal or not was not told" if far.places else seen
-    ranks = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
+    seen = "causal or not was not told" if far.places else _seen(model)
+    shown = f"rank of W at most {heads.A.shape[2]}, of P {heads.V.shape[1]}"
     between += ", a final norm on top" if model.final_norm else ""
-    return f"{model.depth} layers of {counts} heads (lowest first), {ranks}, {norm} before each, {seen}, {between}."
+    return f"{_counted(model)}, {shown}, {norm} before each, {seen}, {between}."
+
+
+def _counted(model: AttentionStack) -> str:
+    return f"{model.depth} layers of {', '.join(map(str, model.heads))} heads (lowest first)"
+
+
+def _seen(model: AttentionStack) -> str:
+    return "causal" if model.causal else "every token sees all"

@@ -22,7 +22,6 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice, slice_within
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.star import ranks
 
 _WIDEST = 5
 """Dimensions of S at most: as many outputs are given up, and three of them cover d = 16."""
@@ -42,8 +41,8 @@ class Confined(Far):
     def outputs(self) -> int:
         return self.C.shape[1]
 
-    def displacement(self, size: float, rng: np.random.Generator) -> Array:
-        return np.asarray(size * self.frame.radius * self.S @ sphere(rng, (self.S.shape[1],)))
+    def displacement(self, size: float) -> Array:
+        return np.asarray(size * self.frame.radius * self.S @ sphere(self.rng, (self.S.shape[1],)))
 
     def cut(self, delta: Array, directions: Array | None = None) -> Slice:
         return slice_within(delta, self.frame.radius, self.S)
@@ -55,46 +54,44 @@ class Confined(Far):
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one S shows: WS (n, D, p), c (n, D), CP (n, D - p, D), and the worst misfit of a ray."""
+    """What one S shows: WS (n, D, p), c (n, D), CP (n, D - p, D)."""
 
     S: Array
     C: Array
     WS: Array
     c: Array
     CP: Array
-    misfit: float
 
 
-def read_confined(far: Far, rng: np.random.Generator, again: int, phase: str) -> Asking[tuple[Star, int]]:
-    """All heads, from as many S as cover all directions; and how many heads there are."""
+def read_confined(far: Far, again: int, phase: str) -> Asking[Star]:
+    """All heads, from as many S as cover all directions."""
     D = far.frame.D
     p = max(_NARROWEST, min(_WIDEST, D // 3))
-    basis = orthonormal(rng, D, D).T
+    basis = orthonormal(far.rng, D, D).T
     parts: list[Part] = []
     for start in range(0, D, p):
         own = np.arange(start, start + p) % D
         S, C = basis[:, own], np.delete(basis, own, axis=1)
-        view = Confined(far.frame, far.lengths, None, far.data, far.places, S, C)
-        apart = yield from tell_apart(view, rng, again)
-        parts.append((yield from _part(view, apart, rng, phase)))
+        view = Confined(far.frame, far.lengths, far.rng, None, far.data, far.places, S, C)
+        apart = yield from tell_apart(view, again)
+        parts.append((yield from _part(view, apart, phase)))
     found = sorted({len(part.c) for part in parts})
     if len(found) > 1:
         raise ModelMismatch(f"behind the final norm {found} heads were told apart, by where the last token was.")
-    return _joined(parts), found[0]
+    return _joined(parts)
 
 
-def _part(view: Confined, apart: Apart, rng: np.random.Generator, phase: str) -> Asking[Part]:
+def _part(view: Confined, apart: Apart, phase: str) -> Asking[Part]:
     delta = apart.slice.delta
     D = len(delta)
     directions = list(np.linalg.qr(np.column_stack([delta, np.eye(D)]))[0][:, 1:D].T)
-    centre = yield from read_opposite(view, apart.slice, apart.fit, rng, phase)
-    rest, misfit = yield from read_rays(view, apart, directions, None, view.near, rng, phase)
-    rays = [centre, *rest]
+    centre = yield from read_opposite(view, apart.slice, apart.fit, phase)
+    rays = [centre, *(yield from read_rays(view, apart, directions, None, view.near, phase))]
     inverse = np.linalg.inv(np.array([ray.slice.delta for ray in rays]))
     CP = np.einsum("hdj,ij->hdi", np.stack([ray.R.T for ray in rays], axis=2), inverse)
     c = np.stack([ray.offset for ray in rays], axis=1) @ inverse.T
     WS = inverse @ np.stack([ray.row(view.S) for ray in rays], axis=1)
-    return Part(view.S, view.C, WS, c, CP, max(misfit, apart.misfit))
+    return Part(view.S, view.C, WS, c, CP)
 
 
 def _joined(parts: list[Part]) -> Star:
@@ -111,4 +108,4 @@ def _joined(parts: list[Part]) -> Star:
         CP.append(part.CP[order])
     W = np.concatenate(WS, axis=2) @ np.linalg.pinv(np.hstack([part.S for part in parts]))
     P = np.linalg.pinv(np.vstack([part.C.T for part in parts])) @ np.concatenate(CP, axis=1)
-    return Star(W, np.mean(c, axis=0), P, ranks(W), max(part.misfit for part in parts))
+    return Star(W, np.mean(c, axis=0), P)

@@ -17,7 +17,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.probes.scales import held
+from unsoftmax.probes.scales import held, weights_at_infinity
 from unsoftmax.probes.slices import Slice, slice_across
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.logit_fit import LogitFit, fit_logits, fit_smooth
@@ -37,12 +37,11 @@ the extrapolation in 1/lambda is off by as much there."""
 _AFFINE = 1e-6
 """Misfit, relative to what is written, below which answers to single long tokens are affine: no network shows."""
 
-_PLACED = {"float64": 1e-9, "float32": 1e-4}
-"""Change of an answer over its size, by the number format that answers show, beyond which copies of a token are not
-answered as one is."""
-
 _EXCHANGED = 1e-6
 """The same for frozen tokens that change places, relative to what is written."""
+
+TOKENS = 4
+"""Frozen tokens of a random context."""
 
 _SPARE = 2
 """Single tokens beyond the unknowns of an affine map, to see whether it is one."""
@@ -54,6 +53,8 @@ class Far:
 
     frame: Frame
     lengths: tuple[float, ...]
+    rng: np.random.Generator
+    """What all draws of a run come from."""
     alone: Array | None = None
     data: list[Contexts] = field(default_factory=list)
     """All that was asked with `written`, for Gauss-Newton."""
@@ -64,8 +65,7 @@ class Far:
     @property
     def noise(self) -> float:
         """Rounding of what is written, absolute: a few units in the last place of lambda."""
-        unit = 2.0**-52 if self.frame.dtype == "float64" else 2.0**-23
-        return float(4 * unit * (np.abs(weights_at_infinity(self.lengths)) * self.lengths).sum())
+        return float(4 * self.frame.unit * (np.abs(weights_at_infinity(self.lengths)) * self.lengths).sum())
 
     @property
     def clear(self) -> float:
@@ -83,11 +83,6 @@ class Far:
         """Misfit with which heads may still be a start for Gauss-Newton."""
         return min(1e4 * self.noise, 1e-2)
 
-    @property
-    def exact(self) -> float:
-        """Misfit, relative, of a stack that explains ordinary answers."""
-        return 1e-12 if self.frame.dtype == "float64" else 1e-4
-
     def floor(self, size: float) -> float:
         """Relative singular value of answers of this size below which noise may lie."""
         return min(max(1e-4, 100 * self.noise / max(size, 1e-300)), 0.03)
@@ -102,9 +97,18 @@ class Far:
         """Numbers of an answer."""
         return self.frame.outputs
 
-    def displacement(self, size: float, rng: np.random.Generator) -> Array:
+    def displacement(self, size: float) -> Array:
         """delta (D,) at random, of `size` radii."""
-        return np.asarray(size * self.frame.radius * sphere(rng, (self.frame.D,)))
+        return np.asarray(size * self.frame.radius * sphere(self.rng, (self.frame.D,)))
+
+    def directions(self, m: int) -> Array:
+        """Last tokens (m, D) at random."""
+        return np.asarray(self.frame.radius * sphere(self.rng, (m, self.frame.D)))
+
+    def contexts(self, m: int, tokens: int = TOKENS) -> tuple[Array, Array]:
+        """Directions (m, tokens, D) of frozen tokens and counts (m, tokens) of one or two, at random."""
+        others = self.frame.radius * sphere(self.rng, (m, tokens, self.frame.D))
+        return others, self.rng.integers(1, 3, (m, tokens))
 
     def cut(self, delta: Array, directions: Array | None = None) -> Slice:
         """All q for which q and q + delta are on the sphere, or those in the span of delta and `directions`."""
@@ -132,12 +136,17 @@ class Far:
         y = yield Probes(tokens, np.column_stack([counts, np.ones(B, np.int64)]), phase)
         return y, last
 
+    def at(self, lengths: tuple[float, ...], q: Array, others: Array, counts: Array, phase: str) -> Asking[Array]:
+        """What is added (k, B, outputs) at each of k lengths, all in one round."""
+        k, B = len(lengths), len(q)
+        tokens = np.tile(q, (k, 1)), np.tile(others, (k, 1, 1)), np.tile(counts, (k, 1))
+        y = yield from self.ask(*tokens, np.repeat(lengths, B), phase)
+        return y.reshape(k, B, -1)
+
     def limit(self, q: Array, others: Array, counts: Array, phase: str) -> Asking[Array]:
-        """The same at lambda -> infinity, all lengths in one round."""
-        k, B = len(self.lengths), len(q)
-        lengths = np.repeat(self.lengths, B)
-        y = yield from self.ask(np.tile(q, (k, 1)), np.tile(others, (k, 1, 1)), np.tile(counts, (k, 1)), lengths, phase)
-        return np.tensordot(weights_at_infinity(self.lengths), y.reshape(k, B, -1), axes=1)
+        """The same at lambda -> infinity."""
+        y = yield from self.at(self.lengths, q, others, counts, phase)
+        return np.tensordot(weights_at_infinity(self.lengths), y, axes=1)
 
     def written(self, q: Array, others: Array, counts: Array, phase: str = "main") -> Asking[Array]:
         """What the heads add because of the context: (B, d), the last token's answer alone taken off."""
@@ -159,12 +168,6 @@ class Far:
         return (yield from self.written(q, others, copies - [0, 1], phase))
 
 
-def weights_at_infinity(lengths: tuple[float, ...]) -> Array:
-    """Weights (k,) of the polynomial in 1/lambda through all lengths at 1/lambda = 0."""
-    x = 1 / np.asarray(lengths)
-    return np.array([np.prod([b / (b - a) for b in x if b != a]) for a in x])
-
-
 def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     """D + 3 single long tokens, phase "values": affine if there are only heads, and then never asked again.
 
@@ -174,9 +177,9 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     D = frame.D
     places = yield from _find_places(frame)
     if frame.final is not None or places:
-        return Far(frame, EXTRAPOLATED[frame.dtype], places=places)
-    far = Far(frame, ONE_LENGTH[frame.dtype])
-    q = frame.radius * sphere(rng, (D + 1 + _SPARE, D))
+        return Far(frame, EXTRAPOLATED[frame.dtype], rng, places=places)
+    far = Far(frame, ONE_LENGTH[frame.dtype], rng)
+    q = far.directions(D + 1 + _SPARE)
     none = np.zeros((len(q), 0))
     y = yield from far.limit(q, none.reshape(len(q), 0, D), none.astype(np.int64), "values")
     F = np.column_stack([np.ones(len(q)), q])
@@ -185,26 +188,21 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     misfit = float(np.abs(F @ alone - y).max())
     floor = 1e-2 if frame.dtype == "float32" else _AFFINE
     if size == 0 or misfit <= floor * max(size, 1e-3):
-        return Far(frame, far.lengths, alone)
-    return Far(frame, EXTRAPOLATED[frame.dtype])
+        return Far(frame, far.lengths, rng, alone)
+    return Far(frame, EXTRAPOLATED[frame.dtype], rng)
 
 
 def _find_places(frame: Frame) -> Asking[bool]:
     """Whether three copies of a token are not answered as one is, phase "pilot": their places add something."""
     x, y = frame.one
     three = yield Probes(x[None, None], np.array([[3]]), "pilot")
-    return bool(np.abs(three[0] - y).max() > _PLACED[frame.dtype] * (1 + np.abs(y).max()))
+    return frame.differ(three[0], y)
 
 
-def may_change_places(far: Far, rng: np.random.Generator) -> Asking[bool]:
+def may_change_places(far: Far) -> Asking[bool]:
     """Whether two frozen tokens may change places, phase "pilot": under a causal mask too, but not where scores depend
     on places."""
-    a, b, q = far.frame.radius * sphere(rng, (3, far.frame.D))
+    a, b, q = far.frame.radius * sphere(far.rng, (3, far.frame.D))
     others = np.stack([np.stack([a, b]), np.stack([b, a])])
     y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
     return float(np.abs(y[0] - y[1]).max()) <= _EXCHANGED * float(np.abs(y).max()) + AUDIBLE * far.noise
-
-
-def random_contexts(frame: Frame, m: int, tokens: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Directions (m, tokens, D) of frozen tokens and counts (m, tokens) of one or two."""
-    return frame.radius * sphere(rng, (m, tokens, frame.D)), rng.integers(1, 3, (m, tokens))

@@ -23,6 +23,10 @@ their squares are still numbers of the format."""
 _SAME = 1e-5
 """Relative gap below which answers count as equal: float32 leaves 1e-6."""
 
+_ROUNDED = {"float64": 1e-9, "float32": 1e-4}
+"""Change of an answer over its size, by the number format that answers show, beyond which it is another: a thousand
+roundings of float32, and where float64 shows, more than any stack adds to them."""
+
 _LONG = 3
 """Long tokens beyond the first that give gamma and beta of a final norm: two numbers for each output from four."""
 
@@ -65,6 +69,16 @@ class Frame:
         return float(np.sqrt(self.d))
 
     @property
+    def unit(self) -> float:
+        """Rounding of the answers' number format."""
+        return float(np.finfo(self.dtype).eps)
+
+    @property
+    def exact(self) -> float:
+        """Misfit, relative, of a stack that explains ordinary answers."""
+        return 1e-12 if self.dtype == "float64" else 1e-4
+
+    @property
     def outputs(self) -> int:
         """Numbers in which what is written shows: behind a norm the mean is lost."""
         return self.d if self.final is None else self.D
@@ -91,6 +105,10 @@ class Frame:
         assert self.final is not None
         return np.asarray(((y - self.final.beta) / self.final.gamma) @ self.T)
 
+    def differ(self, a: Array, b: Array) -> bool:
+        """Whether two answers to ordinary tokens are not the same."""
+        return bool(np.abs(a - b).max() > _ROUNDED[self.dtype] * (1 + max(np.abs(a).max(), np.abs(b).max())))
+
     @property
     def frozen(self) -> float:
         """Scale at which tokens keep their direction through all layers."""
@@ -116,8 +134,7 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
         _refuse_bent(y[2] / FROZEN[spec.dtype], both - y[0])
         return Frame(None, np.eye(d), dtype, (x[0], y[0]))
     follows = np.abs(y[1] - y[0] - 1.0).max() <= _SAME * (1 + np.abs(y[:2]).max())
-    T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if follows else np.eye(d)
-    frame = Frame("layer" if follows else "rms", T, dtype, (x[0], y[0]))
+    frame = _normed(follows, dtype, x[0], y[0])
     if frame.D < _LEAST:
         raise NotIdentifiable(
             f"normalised tokens have {frame.D} dimensions; telling heads apart takes {_LEAST} at least (dim = {d})."
@@ -158,8 +175,15 @@ def _behind_norm(spec: OracleSpec, x: Array, y: Array, dtype: str, rng: np.rando
             "the final norm of this stack hides some outputs (a gamma of 0), or float32 answers leave too few digits "
             "of what heads write behind it."
         )
-    T = np.linalg.qr(np.column_stack([np.ones(d), np.eye(d)[:, 1:]]))[0][:, 1:] if invariant else np.eye(d)
-    return Frame("layer" if invariant else "rms", T, dtype, (x[0], y[0]), Final(gamma, beta))
+    return _normed(invariant, dtype, x[0], y[0], Final(gamma, beta))
+
+
+def _normed(layer: bool, dtype: str, x: Array, y: Array, final: Final | None = None) -> Frame:
+    """Behind a LayerNorm, which takes the mean off, or an RMSNorm; the token x (d,) is answered by y."""
+    T = np.eye(len(x))
+    if layer:
+        T = np.linalg.qr(np.column_stack([np.ones(len(x)), T[:, 1:]]))[0][:, 1:]
+    return Frame("layer" if layer else "rms", T, dtype, (x, y), final)
 
 
 def _refuse_bent(linear: Array, seen: Array) -> None:

@@ -14,16 +14,15 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.apart import OVER
-from unsoftmax.learners.stack.far import Far, random_contexts
-from unsoftmax.learners.stack.order import TOKENS
+from unsoftmax.learners.stack.far import TOKENS, Far
+from unsoftmax.learners.stack.order import OVER as OVER_DEEP
 from unsoftmax.learners.stack.polish import (
     DRAWS,
-    SHORT,
-    SHORT_LENGTH,
+    EPS,
     Polished,
+    ask_deep,
     parameter_error,
     settle_deep,
-    told_per_query,
     unknown_numbers,
 )
 from unsoftmax.probes.around import orthonormal
@@ -48,42 +47,29 @@ outputs and half of the directions can tell apart."""
 _ROUGH = 0.05
 """Misfit of a neuron's slopes, relative, with which it is still a start for Gauss-Newton."""
 
-_OVER_DEEP = 1.4
-"""Numbers asked over unknowns of the whole encoder."""
 
-
-def learn_networks(
-    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int
-) -> Asking[Polished | None]:
+def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -> Asking[Polished | None]:
     """The whole encoder, phases "networks" and "polish"; None where its networks do not come apart or do not fit."""
     frame = far.frame
     sizes = tuple(len(layer) for layer in layers)
     ordered = heads.take([h for layer in layers for h in layer])
-    found = yield from _neurons(far, ordered, sizes, rng)
+    found = yield from _neurons(far, ordered, sizes)
     if found is None:
         return None
     networks, activation = found
-    L = len(sizes)
-    start = Encoder(ordered, sizes, networks, activation, np.zeros((2 * L, frame.d)), 1e-5, frame.T)
+    start = Encoder(ordered, sizes, networks, activation, np.zeros((2 * len(sizes), frame.d)), EPS, frame.T)
     unknown = unknown_numbers(ordered, frame.d) + sum(n.A.size + n.b.size + n.C.size for n in networks)
-    m = int(np.ceil(_OVER_DEEP * (unknown + 2 * L * frame.d + 1) / told_per_query(heads, frame.d)))
-    q = frame.radius * sphere(rng, (m + SHORT, frame.D))
-    others, counts = random_contexts(frame, len(q), TOKENS, rng)
-    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
-    y = yield from far.ask(q, others, counts, scale, "polish")
-    data = Contexts(q, others, np.log(counts), y, scale)
-    model = settle_deep(start, data, m, start.flat.size - start.constants.size)
-    fit = gauss_newton(model, [data], steps=25, noise=4 * 2.0**-53, draws=DRAWS, seed=seed)
-    if fit.residual > far.exact:
+    data = yield from ask_deep(far, heads, OVER_DEEP * (unknown + start.constants.size + 1), "polish")
+    model = settle_deep(start, data, start.flat.size - start.constants.size)
+    fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=DRAWS, seed=seed)
+    if fit.residual > frame.exact:
         return None
     return Polished(fit.model.heads, fit, parameter_error(fit))
 
 
-def _neurons(
-    far: Far, heads: Heads, sizes: tuple[int, ...], rng: np.random.Generator
-) -> Asking[tuple[tuple[Neurons, ...], str] | None]:
+def _neurons(far: Far, heads: Heads, sizes: tuple[int, ...]) -> Asking[tuple[tuple[Neurons, ...], str] | None]:
     """Networks lowest first and their activation, from as many points as the widest of them takes."""
-    D, L = far.frame.D, len(sizes)
+    D, L, rng = far.frame.D, len(sizes), far.rng
     basis = orthonormal(rng, D, D).T
     U, rest = basis[:, : D // 2], basis[:, D // 2 :]
     if sizes[0] * heads.V.shape[1] < D - 1:
@@ -99,7 +85,7 @@ def _neurons(
             q = far.frame.radius * rest @ sphere(rng, (rest.shape[1],))
             E = np.linalg.qr(np.column_stack([q, U, rest]))[0][:, 1:D]
             E[:, : U.shape[1]] = U
-            jacobians.append((yield from _jacobians(far, heads, sizes, q, E, rng)))
+            jacobians.append((yield from _jacobians(far, heads, sizes, q, E)))
             points.append(q)
             tangents.append(E)
         J = np.array(jacobians)
@@ -123,19 +109,15 @@ def _neurons(
     return (tries[best], best) if max(net.misfit for net in tries[best]) <= _ROUGH else None
 
 
-def _jacobians(
-    far: Far, heads: Heads, sizes: tuple[int, ...], q: Array, E: Array, rng: np.random.Generator
-) -> Asking[Array]:
+def _jacobians(far: Far, heads: Heads, sizes: tuple[int, ...], q: Array, E: Array) -> Asking[Array]:
     """Jacobians (L, d, D - 1) of all networks at q (D,) along tangents E (D, D - 1), lowest first."""
     frame, L = far.frame, len(sizes)
     d, D = frame.d, frame.D
     m = int(np.ceil(OVER * (L * D + L * D * d) / d)) + 10
     last = np.tile(q, (m, 1))
-    others, counts = random_contexts(frame, m, TOKENS + 1, rng)
-    y = []
-    for length in _LENGTHS:
-        y.append((yield from far.ask(last, others, counts, length, "networks")))
-    term = first_order(y, np.array(_LENGTHS))
+    others, counts = far.contexts(m, TOKENS + 1)
+    y = yield from far.at(_LENGTHS, last, others, counts, "networks")
+    term = first_order(list(y), np.array(_LENGTHS))
     at = at_work(heads, last, Contexts(last, others, np.log(counts), np.zeros((m, d)), np.full(m, np.inf)))
     written = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ frame.T @ E
     by_own = at.by_own_of_each() @ E

@@ -12,16 +12,12 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.apart import SPARE
-from unsoftmax.learners.stack.far import Far, random_contexts, weights_at_infinity
+from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
-from unsoftmax.probes.scales import held
-from unsoftmax.probes.sphere import sphere
+from unsoftmax.probes.scales import held, weights_at_infinity
 from unsoftmax.solvers.layer_order import Order, Size, find_order, first_order
 from unsoftmax.solvers.stack_heads import Contexts, Heads
-
-TOKENS = 4
-"""Frozen tokens of a random context."""
 
 _LENGTHS = {
     ("float64", False): (2.0**13, 2.0**14),
@@ -31,8 +27,8 @@ _LENGTHS = {
 }
 """lambda by number format and networks: where the 1/lambda term stands out of rounding and of the terms above it."""
 
-_OVER = 1.4
-"""Equations over unknowns."""
+OVER = 1.4
+"""Numbers asked over unknowns, of the order and of a whole encoder."""
 
 _TRIES = 3
 """Query tokens that are tried: near a kink of a network the 1/lambda term is none."""
@@ -40,10 +36,6 @@ _TRIES = 3
 _CLEAR = 0.3
 """Largest distance of an entry from 0 and 1 where ordinary answers will tell the order again: at random half the
 entries would be further away."""
-
-_EXCHANGED = {"float64": 1e-9, "float32": 1e-4}
-"""Change of an answer over its size, by the number format that answers show, beyond which the order of tokens counts:
-a thousand roundings of float32, and where float64 shows, more than any stack adds to them."""
 
 _STRICT = 0.1
 """The same, and for a head's feeding itself, where nothing else will tell: two heads of different layers that attend
@@ -54,15 +46,13 @@ _EXPLAINED = 0.05
 that attend alike and write differently 0.2 at least."""
 
 
-def find_layers(
-    far: Far, heads: Heads, rng: np.random.Generator, told_again: bool
-) -> Asking[tuple[list[list[int]], Order]]:
+def find_layers(far: Far, heads: Heads, told_again: bool) -> Asking[tuple[list[list[int]], Order]]:
     """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers at any q.
 
     told_again: ordinary answers will be held against the layers, so that a first guess is enough.
     """
     for attempt in range(_TRIES):
-        order = yield from _at_one_query(far, heads, rng, "order" if attempt == 0 else "repair")
+        order = yield from _at_one_query(far, heads, "order" if attempt == 0 else "repair")
         layers = order.layers()
         clear = order.deviation <= _CLEAR if told_again else _is_strict(order)
         if layers is not None and clear:
@@ -85,30 +75,27 @@ def spread(heads: Heads, layers: list[list[int]]) -> Heads:
     return replace(heads, O=heads.O / times[:, None, None])
 
 
-def _at_one_query(far: Far, heads: Heads, rng: np.random.Generator, phase: str) -> Asking[Order]:
+def _at_one_query(far: Far, heads: Heads, phase: str) -> Asking[Order]:
     """Which head feeds which, from contexts that share one q."""
     frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
     size = Size(len(heads), frame.D, far.outputs, heads.B.shape[1], heads.V.shape[1], far.networks)
-    m = size.contexts(_OVER) + SPARE
+    m = size.contexts(OVER) + SPARE
     m = m if frame.dtype == "float64" else 4 * m
-    q = np.tile(frame.radius * sphere(rng, (frame.D,)), (m, 1))
-    others, counts = random_contexts(frame, m, TOKENS, rng)
+    q = np.tile(far.directions(1), (m, 1))
+    others, counts = far.contexts(m)
     counts = np.ones_like(counts) if far.places else counts
     contexts = Contexts(q, others, np.log(counts), np.zeros((m, far.outputs)), np.full(m, np.inf))
-    y = []
-    for length in lengths:
-        y.append((yield from far.ask(q, others, counts, length, phase)))
-    term = first_order(y, np.array(lengths))
+    y = yield from far.at(lengths, q, others, counts, phase)
+    term = first_order(list(y), np.array(lengths))
     if frame.final is None:
         return find_order(heads, frame.T, contexts, term, far.networks)
-    limit = np.tensordot(weights_at_infinity(lengths), np.stack(y), axes=1)
+    limit = np.tensordot(weights_at_infinity(lengths), y, axes=1)
     return find_order(heads, np.eye(frame.D), contexts, term, far.networks, limit)
 
 
 def find_causal(frame: Frame, rng: np.random.Generator) -> Asking[bool]:
     """Two ordinary sequences whose first tokens are exchanged: only a causal stack tells them apart."""
-    x = rng.standard_normal((3, frame.d))
-    x = held(x)
+    x = held(rng.standard_normal((3, frame.d)))
     y = yield Probes(np.stack([x, x[[1, 0, 2]]]), phase="pilot")
-    return bool(np.abs(y[1] - y[0]).max() > _EXCHANGED[frame.dtype] * (1 + np.abs(y).max()))
+    return frame.differ(y[0], y[1])

@@ -16,21 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
-from unsoftmax.learners.core.readable import PILOT
+from unsoftmax.learners.core.base import SLACK, Asking
+from unsoftmax.learners.core.readable import PILOT, SATURATED, Steps, find_scale
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import Paths, find_paths
 from unsoftmax.learners.stack.order import find_causal
 from unsoftmax.learners.stack.polish import DRAWS, parameter_error
-from unsoftmax.models.attention_layer import AttentionLayer
-from unsoftmax.models.attention_stack import AttentionStack
+from unsoftmax.learners.stack.star import READABLE
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.recovery import Claim
-from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.plain_stack import Plain, Sequences, all_paths
-from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
 from unsoftmax.solvers.star import ranks
 from unsoftmax.spec import OracleSpec
@@ -43,15 +39,6 @@ _SPARE = 5
 
 _FILL = 0.8
 """Weights per sequence over the outputs from which they are solved."""
-
-_SPREAD = 1.0
-"""Median size of log ratios that is aimed at: weights then are neither equal nor 0 and 1."""
-
-_LENGTHS = 5
-"""Lengths tried: each pilot that can be read gives the right one at once, since log ratios grow with its square."""
-
-_READABLE = 1e-5
-"""Weights nearer to 0 or 1 are left out: their logarithms have lost digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,27 +81,23 @@ def sequences(others: int, d: int) -> int:
 
 
 def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
-    """Sequences at a length where all heads can be read; y is what is added to the last token."""
+    """Sequences at a length where all heads can be read; y is what is added to the last token.
+
+    Log ratios of about 1 are aimed at: weights then are neither equal nor 0 and 1. They grow with the length's square.
+    """
     d = weights.M.shape[1]
 
     def draw(m: int, length: float) -> Array:
         return np.asarray(length * rng.standard_normal((m, weights.others + 1, d)) / np.sqrt(d))
 
-    length = 1.0
-    for number in range(_LENGTHS):
+    def look(length: float) -> Asking[float]:
         X = draw(PILOT, length)
-        y = yield Probes(X, phase="pilot" if number == 0 else "repair")
-        alpha = weights.read(X, y)
+        alpha = weights.read(X, (yield Probes(X, phase="pilot")))
         readable = _readable(alpha)
-        if readable.mean() < 0.7:
-            length /= 3
-            continue
-        size = _typical(alpha, readable)
-        factor = float(np.sqrt(_SPREAD / max(size, 1e-6)))
-        length *= factor
-        if factor < 8:
-            break
-    X = draw(sequences(weights.others, d), length)
+        return float(np.sqrt(_typical(alpha, readable))) if readable.mean() >= 0.7 else SATURATED
+
+    found = yield from find_scale(look, 1.0, Steps(least=1 / 8, shorter=1 / 3, looks=5))
+    X = draw(sequences(weights.others, d), found.scale if found.size == SATURATED else found.wished)
     y = yield Probes(X)
     return Sequences(X, y - X[:, -1])
 
@@ -145,7 +128,7 @@ def solve_soft(paths: Paths, weights: Weights, data: Sequences, causal: bool) ->
 
 def _readable(alpha: Array) -> Array:
     """Where no weight (..., N) is too near to 0 or 1."""
-    return np.asarray((np.abs(2 * alpha - 1) < 1 - 2 * _READABLE).all(axis=-1))
+    return np.asarray((np.abs(2 * alpha - 1) < 1 - 2 * READABLE).all(axis=-1))
 
 
 def _head(Z: Array, alpha: Array) -> tuple[Array, Array]:
@@ -154,7 +137,7 @@ def _head(Z: Array, alpha: Array) -> tuple[Array, Array]:
     ok = _readable(alpha)
     if ok.sum() * (Z.shape[1] - 1) < d * (d + 1):
         ok = np.ones(len(ok), bool)
-    a, Z = np.clip(alpha[ok], _READABLE, 1 - _READABLE), Z[ok]
+    a, Z = np.clip(alpha[ok], READABLE, 1 - READABLE), Z[ok]
     t = np.log(a[:, :-1] / a[:, -1:])
     own = np.column_stack([Z[:, -1], np.ones(len(Z))])
     F = np.einsum("bjd,be->bjde", Z[:, :-1] - Z[:, -1:], own).reshape(-1, d * (d + 1))
@@ -162,9 +145,6 @@ def _head(Z: Array, alpha: Array) -> tuple[Array, Array]:
     joined = np.linalg.lstsq(F * trust[:, None], t.ravel() * trust, rcond=None)[0].reshape(d, d + 1)
     return joined[:, :-1], joined[:, -1]
 
-
-_EXACT = 1e-12
-"""Misfit, relative to what is written, of a stack that explains soft answers."""
 
 _START = 1e-2
 """Misfit of the same before Gauss-Newton: weights are read to eight digits, and a wrong stack misses by order one."""
@@ -192,7 +172,7 @@ def learn_plain(
             f"by {misfit:.2g} of what is written: scores are not bilinear, or something else stands between the layers."
         )
     fit = _polished(start, data, seed) if polish and start.flat.size <= LARGEST else None
-    if fit is not None and fit.residual > _EXACT:
+    if fit is not None and fit.residual > frame.exact:
         raise ModelMismatch(
             f"heads in {len(paths.P)} layers without norms miss soft answers by {fit.residual:.2g} of what is written: "
             "something else than attention stands between the layers."
@@ -205,30 +185,3 @@ def learn_plain(
 def _polished(start: Plain, data: Sequences, seed: int) -> Fit[Plain]:
     noise = EPS * float(np.abs(data.tokens).max() + np.abs(data.y).max())
     return gauss_newton(start, [data], noise=noise, draws=DRAWS, seed=seed)
-
-
-def plain_outcome(found: Plain, error: float) -> Outcome:
-    """The model, its note and its claim."""
-    d = found.W.shape[1]
-    layers = []
-    for number, rows in enumerate(found.layers()):
-        constant = found.constant if number == len(found.sizes) - 1 else np.zeros(d)
-        layers.append(_layer(found.W[rows], found.c[rows], found.P[rows], constant, max(NO_DIRECTION, 10 * error)))
-    model = AttentionStack(tuple(layers), None, 0.0, found.causal)
-    counts = ", ".join(map(str, model.heads))
-    seen = "causal" if model.causal else "every token sees all"
-    note = f"{model.depth} layers of {counts} heads (lowest first), no norm, {seen}, all constants on top."
-    statement = "worst head's W, c or P: what errors of the answers like those seen do to it, in the first order"
-    return Outcome(model, (note,), allows=Allowance(Claim(RELATIVE_ERROR, error, statement=statement)))
-
-
-def _layer(W: Array, c: Array, P: Array, constant: Array, cut: float) -> AttentionLayer:
-    """Heads in factors of the largest rank that one of them has."""
-    r, s = (_rank(part, cut) for part in (np.concatenate([W, c[:, :, None]], axis=2), P))
-    heads = factored(W, c, P, min(r, W.shape[1]), s)
-    return AttentionLayer(heads.A.transpose(0, 2, 1), heads.B, heads.c, heads.O, heads.V, constant)
-
-
-def _rank(matrices: Array, cut: float) -> int:
-    sizes = np.linalg.svd(matrices, compute_uv=False)
-    return int((sizes > cut * sizes[:, :1]).sum(axis=1).max())

@@ -13,11 +13,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import SLACK, Asking
-from unsoftmax.learners.stack.far import Far, random_contexts
-from unsoftmax.learners.stack.order import TOKENS
+from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.base import Array
-from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.logit_fit import OUTLYING
 from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
@@ -31,13 +29,13 @@ _OVER_WIDE = 1.6
 _OVER_DEEP = {"float64": 1.25, "float32": 3.0}
 """Numbers asked over unknowns of a stack without networks: float32 answers leave their errors in it."""
 
-SHORT = 6
+_SHORT = 6
 """Queries with a short last token, which shows eps."""
 
-SHORT_LENGTH = 2.0**-6
+_SHORT_LENGTH = 2.0**-6
 """Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
 
-_EPS = 1e-5
+EPS = 1e-5
 """First guess of eps: any is good, since ordinary tokens hardly show it."""
 
 _EPS_TRIED = tuple(10.0 ** np.arange(-12, 0.5, 0.5))
@@ -48,9 +46,6 @@ _START = 1e-9
 
 _HELD_OUT = 8
 """Random contexts that tell the error of heads that were not polished."""
-
-_UNPOLISHED = 30.0
-"""Error of the worst head over the misfit of random contexts, for heads that were not polished: ten was seen."""
 
 DRAWS = 8
 """Random errors of the answers whose effect is followed into the parameters."""
@@ -88,10 +83,10 @@ def told_per_query(heads: Heads, d: int) -> int:
     return min(d, len(heads) * heads.V.shape[1])
 
 
-def cut_heads(star: Star, rank: Callable[[Array], int] = ranks) -> Heads:
-    """The star's heads at the ranks that it shows."""
-    joined = np.concatenate([star.W, star.c[:, :, None]], axis=2)
-    return factored(star.W, star.c, star.P, min(rank(joined), star.W.shape[1]), rank(star.P))
+def cut_heads(read: Star | Heads, rank: Callable[[Array], int] = ranks) -> Heads:
+    """Heads at the ranks that they show."""
+    joined = np.concatenate([read.W, read.c[:, :, None]], axis=2)
+    return factored(read.W, read.c, read.P, min(rank(joined), read.W.shape[1]), rank(read.P))
 
 
 def wide(far: Far, heads: Heads) -> Wide:
@@ -128,40 +123,37 @@ def _smooth(model: Wide, data: list[Contexts], clear: float) -> list[Contexts] |
     return [part.take(np.flatnonzero(kept)) for part, kept in zip(data, splits, strict=True) if kept.any()]
 
 
-def unpolished(far: Far, tries: list[Heads], rng: np.random.Generator) -> Asking[tuple[Polished, float]]:
-    """Heads as they were read, the best of several readings of a few random contexts. Misfit absolute, per number."""
-    q = far.frame.radius * sphere(rng, (_HELD_OUT, far.frame.D))
-    others, counts = random_contexts(far.frame, len(q), TOKENS, rng)
-    y = yield from far.written(q, others, counts)
+def unpolished(far: Far, tries: list[Heads]) -> Asking[tuple[Polished, float]]:
+    """Heads as they were read, the best of several readings of a few random contexts. Misfit absolute, per number.
+
+    The error of the worst head over the misfit of the contexts: ten was seen.
+    """
+    y = yield from far.written(far.directions(_HELD_OUT), *far.contexts(_HELD_OUT))
     misfits = [float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2))) for heads in tries]
     misfit, heads = min(misfits), tries[int(np.argmin(misfits))]
     relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
-    return Polished(heads, Fit(wide(far, heads), relative), _UNPOLISHED * relative), misfit
+    return Polished(heads, Fit(wide(far, heads), relative), SLACK * relative), misfit
 
 
-def ask_wide(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[None]:
+def ask_wide(far: Far, heads: Heads) -> Asking[None]:
     """Random frozen contexts that overdetermine all heads by themselves, phase "main"; kept in far.data."""
-    frame = far.frame
-    queries = frame.D + 6
+    queries = far.frame.D + 6
     per = int(np.ceil(_OVER_WIDE * unknown_numbers(heads, far.outputs) / told_per_query(heads, far.outputs) / queries))
-    q = np.repeat(frame.radius * sphere(rng, (queries, frame.D)), per, axis=0)
-    others, counts = random_contexts(frame, len(q), TOKENS, rng)
-    yield from far.written(q, others, counts)
+    q = np.repeat(far.directions(queries), per, axis=0)
+    yield from far.written(q, *far.contexts(len(q)))
 
 
-def polish_deep(
-    far: Far, start: Polished, layers: list[list[int]], rng: np.random.Generator, seed: int
-) -> Asking[Polished]:
+def polish_deep(far: Far, start: Polished, layers: list[list[int]], seed: int) -> Asking[Polished]:
     """The stack itself at last tokens of ordinary length: constants, eps, and all digits; at higher ranks too, where
     those that were seen do not explain it. Behind a final norm the start is all there is where networks are."""
-    first, more = start.heads, start.fuller
-    fit = yield from _fit_deep(far, first, layers, rng, seed, "polish")
-    if far.frame.final is not None and fit.residual > far.exact:
+    first, more, exact = start.heads, start.fuller, far.frame.exact
+    fit = yield from _fit_deep(far, first, layers, seed, "polish")
+    if far.frame.final is not None and fit.residual > exact:
         # Networks show behind a final norm by this alone.
         return start
-    if fit.residual > far.exact and more is not None and more.flat.size > first.flat.size:
-        fit = yield from _fit_deep(far, more, layers, rng, seed, "repair")
-    if fit.residual > far.exact:
+    if fit.residual > exact and more is not None and more.flat.size > first.flat.size:
+        fit = yield from _fit_deep(far, more, layers, seed, "repair")
+    if fit.residual > exact:
         raise ModelMismatch(
             f"{len(first)} heads in {len(layers)} layers were told apart, and a stack of them misses ordinary answers "
             f"by {fit.residual:.2g} of what is written: something else than attention stands between the layers, a "
@@ -170,49 +162,47 @@ def polish_deep(
     return Polished(fit.model.heads, fit, parameter_error(fit))
 
 
-def _fit_deep(
-    far: Far, heads: Heads, layers: list[list[int]], rng: np.random.Generator, seed: int, phase: str
-) -> Asking[Fit[Deep]]:
+def _fit_deep(far: Far, heads: Heads, layers: list[list[int]], seed: int, phase: str) -> Asking[Fit[Deep]]:
     frame, L = far.frame, len(layers)
     ordered = heads.take([h for layer in layers for h in layer])
     out = far.outputs
     unknown = unknown_numbers(ordered, out) + L * out + 1
-    m = int(np.ceil(_OVER_DEEP[frame.dtype] * unknown / told_per_query(heads, out)))
-    q = frame.radius * sphere(rng, (m + SHORT, frame.D))
-    others, counts = random_contexts(frame, len(q), TOKENS, rng)
-    scale = np.append(np.exp2(rng.uniform(0, 3, m)), np.full(SHORT, SHORT_LENGTH))
-    y, last = yield from far.answers(q, others, counts, scale, phase)
-    y = y - last if frame.final is None else frame.normalised(y)
-    data = Contexts(q, others, np.log(counts), y, scale)
+    data = yield from ask_deep(far, heads, _OVER_DEEP[frame.dtype] * unknown, phase)
     T, behind = (frame.T, None) if frame.final is None else (np.eye(frame.D), frame.d)
-    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), _EPS, T, behind)
-    fit = settle_deep(model, data, m, 1 + ordered.flat.size)
-    noise = 4 * (2.0**-53 if frame.dtype == "float64" else 2.0**-24)
-    return gauss_newton(_cut_again(fit), [data], steps=25, noise=noise, draws=DRAWS, seed=seed)
+    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), EPS, T, behind)
+    model = _cut_again(settle_deep(model, data, 1 + ordered.flat.size))
+    return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=DRAWS, seed=seed)
 
 
-def settle_deep(model: S, data: Contexts, m: int, constants: int) -> S:
-    """A start for all parameters together: the first m of the data have tokens of ordinary length, the last ones show
-    eps, and the parameters from `constants` on are constants."""
+def ask_deep(far: Far, heads: Heads, numbers: float, phase: str) -> Asking[Contexts]:
+    """Random contexts that tell so many numbers, the last token of ordinary length, and some with a short one."""
+    m = int(np.ceil(numbers / told_per_query(heads, far.outputs)))
+    q = far.directions(m + _SHORT)
+    others, counts = far.contexts(len(q))
+    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    y, last = yield from far.answers(q, others, counts, scale, phase)
+    y = y - last if far.frame.final is None else far.frame.normalised(y)
+    return Contexts(q, others, np.log(counts), y, scale)
+
+
+def settle_deep(model: S, data: Contexts, constants: int) -> S:
+    """A start for all parameters together: the last tokens of ordinary length come first, the short ones show eps, and
+    the parameters from `constants` on are constants."""
     # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
     for longest in (4.0, 2.0, 1.0):
         rows = np.flatnonzero(data.scale >= longest)
         model = gauss_newton(model, [data.take(rows)], held=constants).model
     # Ordinary tokens hardly show eps: free, it would follow the heads' errors.
     enough = _START * float(np.sqrt(np.mean(data.y**2)))
-    model = gauss_newton(model, [data.take(slice(0, m))], steps=25, enough=enough, held=1).model
+    model = gauss_newton(model, [data.take(slice(0, -_SHORT))], steps=25, enough=enough, held=1).model
     misfits = [np.linalg.norm(data.y - replace(model, eps=eps).answers(data)) for eps in _EPS_TRIED]
     return replace(model, eps=_EPS_TRIED[int(np.argmin(misfits))])
 
 
 def _cut_again(model: Deep) -> Deep:
     """The stack at the ranks that its heads show now: float32 had left none to be seen in the star."""
-    heads = model.heads
-    joined = np.concatenate([heads.W, heads.c[:, :, None]], axis=2)
-    r, s = min(ranks(joined), heads.A.shape[2]), min(ranks(heads.P), heads.V.shape[1])
-    if (r, s) == (heads.A.shape[2], heads.V.shape[1]):
-        return model
-    return replace(model, heads=factored(heads.W, heads.c, heads.P, r, s))
+    cut = cut_heads(model.heads)
+    return replace(model, heads=cut) if cut.flat.size < model.heads.flat.size else model
 
 
 def parameter_error(fit: Fit[Any]) -> float:

@@ -12,6 +12,7 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ _SPARE = 6
 _BESIDE = 2
 """Rows, and directions, beyond the rank: one shows that nothing is left, one keeps the condition."""
 
-_READABLE = 1e-6
-"""Weights at -delta are kept this far from 0 and 1."""
+READABLE = 1e-6
+"""Weights of heads are kept this far from 0 and 1: nearer, their logarithms have lost digits."""
 
 _OVER = 1.3
 """Answers of a displacement over p + n: they are all that is read, and the condition gains from a few more."""
@@ -54,55 +55,49 @@ _OPPOSITE_AGAIN = 4
 
 @dataclass(frozen=True, eq=False)
 class Star:
-    """W (n, D, D), c (n, D), P (n, d, D) as read, and the worst misfit of a ray, absolute."""
+    """W (n, D, D), c (n, D), P (n, d, D) as read."""
 
     W: Array
     c: Array
     P: Array
-    rank: int
-    misfit: float
 
 
-def read_star(
-    far: Far, apart: Apart, rng: np.random.Generator, enough: float, *, full: bool = False, phase: str = "main"
-) -> Asking[Star]:
+Foretold = Callable[[Slice, Array], tuple[Array, Array]]
+"""Logits (m, n) of all heads at query tokens (m, D) of a slice, and their residues (d, n), as known so far."""
+
+
+def read_star(far: Far, apart: Apart, enough: float, *, full: bool = False, phase: str = "main") -> Asking[Star]:
     """All D displacements, rays that miss by more than `enough` again; with `full` every row in full."""
     first = apart.slice
-    centre = yield from read_opposite(far, first, apart.fit, rng, phase)
-    rays, rank, worst = [centre], far.frame.D, apart.misfit
+    rays, rank = [(yield from read_opposite(far, first, apart.fit, phase))], far.frame.D
     directions = list(first.E.T)
     while directions and (full or rank > len(rays) - _BESIDE):
         # As many at once as the least rank that could be seen now asks for.
         count = min(len(directions), 1 if len(rays) > 1 else 1 + _BESIDE)
-        new, misfit = yield from read_rays(
-            far, apart, [directions.pop(0) for _ in range(count)], None, enough, rng, phase
-        )
-        rays, worst = rays + new, max(worst, misfit)
+        rays += yield from read_rays(far, apart, directions[:count], None, enough, phase)
+        directions = directions[count:]
         rank = row_rank(rays)
-    S = orthonormal(rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
-    part: list[Ray] = []
-    if directions:
-        part, misfit = yield from read_rays(far, apart, directions, S, enough, rng, phase)
-        worst = max(worst, misfit)
-    return Star(*assemble(rays, part, S, rank), rank, worst)
+    S = orthonormal(far.rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
+    part = (yield from read_rays(far, apart, directions, S, enough, phase)) if directions else []
+    return Star(*assemble(rays, part, S, rank))
 
 
 def read_rays(
-    far: Far,
-    apart: Apart,
-    towards: list[Array],
-    S: Array | None,
-    enough: float,
-    rng: np.random.Generator,
-    phase: str,
-) -> Asking[tuple[list[Ray], float]]:
+    far: Far, apart: Apart, towards: list[Array], S: Array | None, enough: float, phase: str
+) -> Asking[list[Ray]]:
     """Rays of displacements turned towards unit vectors, all in one round; those that got stuck again, nearer."""
+    first, theta = apart.slice, apart.fit.theta
+
+    def foretold(_: Slice, q: Array) -> tuple[Array, Array]:
+        return (theta[:, :1] + theta[:, 1:] @ (first.E.T @ q.T) / first.rho).T, apart.fit.R
+
     done: dict[int, tuple[Slice, LogitFit]] = {}
     open_ = list(range(len(towards)))
     size = float(np.linalg.norm(apart.fit.R) / np.sqrt(apart.fit.R.size))
     for number, angle in enumerate(_ANGLES):
-        cuts = [far.cut(turned(apart.slice.delta, towards[i], angle), S) for i in open_]
-        fits = yield from _fits(far, apart, cuts, rng, phase if number == 0 else "repair")
+        cuts = [far.cut(turned(first.delta, towards[i], angle), S) for i in open_]
+        m = cuts[0].features + apart.heads + _SPARE
+        fits = yield from _fits(far, cuts, m, foretold, phase if number == 0 else "repair")
         for i, cut, fit in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
                 done[i] = (cut, fit)
@@ -111,45 +106,34 @@ def read_rays(
             break
     rays = []
     for i in range(len(towards)):
-        rays.append((yield from read_opposite(far, *done[i], rng, phase)))
-    return rays, max(fit.residual for _, fit in done.values()) * size
+        rays.append((yield from read_opposite(far, *done[i], phase)))
+    return rays
 
 
-def _fits(far: Far, apart: Apart, cuts: list[Slice], rng: np.random.Generator, phase: str) -> Asking[list[LogitFit]]:
-    """Heads on neighbouring slices, started from the logits of the first one."""
-    first, theta = apart.slice, apart.fit.theta
-    m = cuts[0].features + apart.heads + _SPARE
-    drawn = [cut.draw(m, rng) for cut in cuts]
-    copies = COPIES[rng.integers(0, len(COPIES), len(cuts) * m)]
-    q = np.concatenate([part for _, part in drawn])
+def _fits(far: Far, cuts: list[Slice], m: int, foretold: Foretold, phase: str) -> Asking[list[LogitFit]]:
+    """Heads on slices, from m answers on each and logits that are nearly right; in the order of the residues."""
+    drawn = [cut.draw(m, far.rng) for cut in cuts]
+    copies = COPIES[far.rng.integers(0, len(COPIES), len(cuts) * m)]
     delta = np.repeat([cut.delta for cut in cuts], m, axis=0)
-    y = yield from far.pairs(q, delta, copies, phase)
+    y = yield from far.pairs(np.concatenate([q for _, q in drawn]), delta, copies, phase)
     log_k = np.log(copies[:, 1] / copies[:, 0])
     fits = []
-    for i, (F, own) in enumerate(drawn):
+    for i, (cut, (F, q)) in enumerate(zip(cuts, drawn, strict=True)):
         rows = slice(i * m, (i + 1) * m)
-        t = theta[:, :1] + theta[:, 1:] @ (first.E.T @ own.T) / first.rho
-        start = np.linalg.lstsq(F, t.T, rcond=None)[0].T
-        fit = far.fit(start, F, log_k[rows], y[rows])
-        fits.append(same_order(fit, apart.fit.R))
+        t, R = foretold(cut, q)
+        fit = far.fit(np.linalg.lstsq(F, t, rcond=None)[0].T, F, log_k[rows], y[rows])
+        # A fit may return heads permuted with the same misfit: residues, which moved little, tell.
+        order = linear_sum_assignment(np.linalg.norm(R[:, :, None] - fit.R[:, None, :], axis=0))[1]
+        fits.append(LogitFit(fit.theta[order], fit.R[:, order], fit.residual))
     return fits
 
 
-def same_order(fit: LogitFit, R: Array) -> LogitFit:
-    """A fit may return heads permuted with the same misfit: residues (d, n), which moved little, tell."""
-    cost = np.linalg.norm(R[:, :, None] - fit.R[:, None, :], axis=0)
-    order = linear_sum_assignment(cost)[1]
-    return LogitFit(fit.theta[order], fit.R[:, order], fit.residual)
-
-
-def read_opposite(
-    far: Far, cut: Slice, fit: LogitFit, rng: np.random.Generator, phase: str, pairs: int = 1
-) -> Asking[Ray]:
+def read_opposite(far: Far, cut: Slice, fit: LogitFit, phase: str, pairs: int = 1) -> Asking[Ray]:
     """The constant term of the logits at -delta, where residues are known: two queries, or more pairs of them."""
     copies = np.tile(_OPPOSITE, (pairs, 1))
-    F, q = cut.opposite().draw(len(copies), rng)
+    F, q = cut.opposite().draw(len(copies), far.rng)
     y = yield from far.pairs(q, -cut.delta, copies, phase)
-    alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], _READABLE, 1 - _READABLE)
+    alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], READABLE, 1 - READABLE)
     t = np.log(alpha / (1 - alpha)) + np.log(copies[:, 1] / copies[:, 0])
     trust = (alpha * (1 - alpha)) ** 2
     if far.networks:
@@ -160,22 +144,17 @@ def read_opposite(
     return Ray(cut, fit.theta, fit.R, constant)
 
 
-def read_spread(far: Far, heads: Heads, rng: np.random.Generator) -> Asking[Star]:
+def read_spread(far: Far, heads: Heads) -> Asking[Star]:
     """W, c and P of heads that are known to a few digits, read again at D orthogonal displacements."""
-    D, n = far.frame.D, len(heads)
-    cuts = [far.cut(SIZES[0] * far.frame.radius * direction) for direction in orthonormal(rng, D, D)]
-    m = int(np.ceil(_OVER * (cuts[0].features + n)))
-    drawn = [cut.draw(m, rng) for cut in cuts]
-    copies = COPIES[rng.integers(0, len(COPIES), D * m)]
-    delta = np.repeat([cut.delta for cut in cuts], m, axis=0)
-    y = yield from far.pairs(np.concatenate([q for _, q in drawn]), delta, copies)
-    log_k = np.log(copies[:, 1] / copies[:, 0])
-    W, c, P, rays, worst = heads.W, heads.c, heads.P, [], 0.0
-    for i, (cut, (F, q)) in enumerate(zip(cuts, drawn, strict=True)):
-        rows = slice(i * m, (i + 1) * m)
+    D, W, c, P = far.frame.D, heads.W, heads.c, heads.P
+
+    def foretold(cut: Slice, q: Array) -> tuple[Array, Array]:
         t = np.einsum("d,hde,be->bh", cut.delta, W, q, optimize=True) + c @ cut.delta
-        fit = far.fit(np.linalg.lstsq(F, t, rcond=None)[0].T, F, log_k[rows], y[rows])
-        fit = same_order(fit, (P @ cut.delta).T)
-        worst = max(worst, fit.residual * float(np.sqrt(np.mean(y[rows] ** 2))))
-        rays.append((yield from read_opposite(far, cut, fit, rng, "main", _OPPOSITE_AGAIN)))
-    return Star(*assemble(rays, [], np.empty((D, 0)), D), D, worst)
+        return t, (P @ cut.delta).T
+
+    cuts = [far.cut(SIZES[0] * far.frame.radius * direction) for direction in orthonormal(far.rng, D, D)]
+    fits = yield from _fits(far, cuts, int(np.ceil(_OVER * (cuts[0].features + len(heads)))), foretold, "main")
+    rays = []
+    for cut, fit in zip(cuts, fits, strict=True):
+        rays.append((yield from read_opposite(far, cut, fit, "main", _OPPOSITE_AGAIN)))
+    return Star(*assemble(rays, [], np.empty((D, 0)), D))
