@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 # The largest matrices here are small: one BLAS thread per test worker is faster than fighting for two cores.
 TEST_ENV := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
+# Where Python has no ensurepip (Debian without python3-venv), half an environment would pass for one the next time.
+.DELETE_ON_ERROR:
+
 .PHONY: demo test test-long test-portable test-oldest test-vllm bench bench-large docs clean lint
 
 $(BIN)/python:
