@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.turns import Turns, read_block
+from unsoftmax.learners.rotary.values import raised
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import pair_sizes, rotation
@@ -50,7 +51,7 @@ def read_keys(reader: Reader, turns: Turns, plan: Plan) -> Asking[Keys]:
     fits = [_fit(turns, g, tokens, logs, reader.scene.noise) for g in range(int(turns.group.max()) + 1)]
     K, bias = np.stack([f[0] for f in fits]), np.stack([f[1] for f in fits])
     condition = max(float(np.linalg.cond(_equations(turns, g, n))) for g in range(len(K)))
-    condition *= spread(np.column_stack([tokens, np.full(len(tokens), reader.scene.radius)]))
+    condition *= raised(np.column_stack([tokens, np.full(len(tokens), reader.scene.radius)]))
     return _balanced(K, bias, turns, condition, max(f[2] for f in fits))
 
 
@@ -86,12 +87,6 @@ def _fit(turns: Turns, g: int, tokens: Array, logs: list[Array], noise: float) -
     whole = K0 + Kp @ p
     misfit = np.linalg.norm(fit_0 + fit_p @ p) / max(float(np.linalg.norm(X0)), 1e-300)
     return whole[:, :-1], whole[:, -1], float(misfit)
-
-
-def spread(tokens: Array) -> float:
-    """By how much a fit to these tokens (n, k) raises errors against orthogonal ones of the same length."""
-    sizes = np.linalg.svd(tokens, compute_uv=False)
-    return float(np.sqrt((sizes**2).mean() * (sizes**-2).mean()))
 
 
 def _equations(turns: Turns, g: int, n: int) -> Array:

@@ -33,16 +33,16 @@ class Plan:
 
     def slots(self, reader: Reader) -> int:
         """Tokens of a sequence; an empty one costs a slot where the query token writes."""
-        return self._filled(reader.slots, reader.scene.shown // len(reader.values.O) - (not reader.quiet))
+        return self.filled(reader.slots, reader.scene.shown // len(reader.values.O) - (not reader.quiet))
 
     def last_slots(self, reader: Reader) -> int:
         """Tokens of a sequence before a query token that writes; with sinks its own weight costs a slot."""
         most = reader.scene.shown // len(reader.values.O) - reader.absolute
-        return self._filled(reader.slots - reader.absolute, most, 2 - reader.absolute)
+        return self.filled(reader.slots - reader.absolute, most, 2 - reader.absolute)
 
     def main_queries(self, d: int, H: int, G: int, s: int) -> int:
         """Closed form of the phase "main" for a layer of d outputs with G s < d and H s <= d."""
-        m = self._filled(s, d // H)
+        m = self.filled(s, d // H)
         return theory.rotary_layer_queries(
             d,
             H,
@@ -58,7 +58,7 @@ class Plan:
 
     def block_queries(self, d: int, H: int, G: int, s: int, *, final_norm: bool) -> int:
         """Closed form of the phase "main" for the attention of a block, where G s < d and H s <= d."""
-        m = self._filled(min(s, (d - final_norm) // H), (d - final_norm) // H)
+        m = self.filled(min(s, (d - final_norm) // H), (d - final_norm) // H)
         return theory.block_queries(
             d,
             H,
@@ -72,7 +72,7 @@ class Plan:
             repeats=self.repeats,
         )
 
-    def _filled(self, usable: int, most: int, least: int = 2) -> int:
+    def filled(self, usable: int, most: int, least: int = 2) -> int:
         """Differences of logs take two tokens at least; `most` is what an answer has room for."""
         return max(min(least, most), min(round(self.fill * usable), most))
 

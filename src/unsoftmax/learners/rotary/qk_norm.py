@@ -80,12 +80,16 @@ def _blocks_before(design: Design, rng: np.random.Generator) -> Callable[[Array]
     turns = np.stack(design.R)
     # (groups, blocks, m, s): keys as they stand m..1 tokens before the last one.
     keys = [np.einsum("mab,nmb->nma", turns, design.key(g, blocks)) for g in range(design.groups)]
+    values = [blocks @ V.T for V in design.reader.values.V]
 
     def before(q: Array) -> Array:
         z = np.zeros((len(q), design.repeats, design.slots + 1, q.shape[1]))
         for j, last in enumerate(q):
             own = [design.key(g, last) for g in range(design.groups)]
             cost = np.max([np.linalg.cond(k - xi) for k, xi in zip(keys, own, strict=True)], axis=0)
+            # Weights are read from what tokens write beside the last one.
+            written = zip(values, design.reader.values.V @ last, strict=True)
+            cost *= np.max([np.linalg.cond(v - x) for v, x in written], axis=0)
             z[j, :, :-1], z[j, :, -1] = blocks[np.argsort(cost, kind="stable")[: design.repeats]], last
         return z
 

@@ -184,16 +184,14 @@ def _prescribed(design: Design, K: Array, q: Array) -> Array:
     z = np.zeros((len(q), design.repeats, m + 1, d))
     for j, last in enumerate(q):
         own = [design.key(g, last) for g in range(len(K))]
-        written = [_beside(V @ last, m) if sinking else np.eye(s)[:, :m] for V in values.V]
+        written = [_beside(V @ last, m) if sinking else _against(V @ last)[:, :m] for V in values.V]
         value_part = inverse[:, :split] @ np.vstack(written)
         value_part *= _PART * radius / np.linalg.norm(value_part, axis=0).max()
         for c in range(design.repeats):
             shown = (np.arange(m) + c * (s - m)) % s
             wanted = []
             for xi in own:
-                signs = np.zeros((s, m))
-                signs[shown, np.arange(m)] = -np.where(xi[shown] > 0, 1.0, -1.0)
-                signs = _beside(xi, m) if sinking and design.repeats == 1 else signs
+                signs = _beside(xi, m) if sinking and design.repeats == 1 else _against(xi)[:, shown]
                 wanted.append(np.stack([R.T @ signs[:, i] for i, R in enumerate(design.R)], axis=1))
             key_part = inverse[:, split:] @ np.vstack(wanted)
             key_part *= min(_SCORE / design.strength, _PART * radius / np.linalg.norm(key_part, axis=0).max())
@@ -201,6 +199,12 @@ def _prescribed(design: Design, K: Array, q: Array) -> Array:
             tokens *= min(1.0, EDGE * radius / np.linalg.norm(tokens, axis=1).max())
             z[j, c, :m], z[j, c, m] = tokens, last
     return z
+
+
+def _against(own: Array) -> Array:
+    """Columns (s, s) along the axes, each with the sign that the last token's own lacks: differences from it never
+    cancel."""
+    return np.diag(-np.where(own > 0, 1.0, -1.0))
 
 
 def _beside(own: Array, m: int) -> Array:
