@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument
-from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import Scores, read_scores
+from unsoftmax.learners.behind.rows import read_heads_behind
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range

@@ -27,22 +27,15 @@ from unsoftmax.learners.labels.asking import (
 )
 from unsoftmax.learners.labels.consistency import refuse_fixed_flips, refuse_wrong_labels
 from unsoftmax.learners.labels.cross import cross_of_any_rank, cross_of_rank, sparing_rounds
-from unsoftmax.learners.labels.entries import (
-    VALUE_SHARE,
-    Entries,
-    bracket,
-    hidden_below,
-    visible_size,
-)
+from unsoftmax.learners.labels.entries import VALUE_SHARE, Entries, Known, hidden_below, visible_size
 from unsoftmax.learners.labels.flips import Heads
 from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
-from unsoftmax.learners.labels.values import Known, bisected, left_in_all
+from unsoftmax.learners.labels.values import bisected, left_in_all
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
-from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.solvers.cross import factors
 from unsoftmax.spec import OracleSpec
@@ -142,23 +135,23 @@ class Membership:
         direction, family, size = yield from visible_size(direction, self.accuracy, labels)
         if size == 0:
             return self._without_scores(direction, labels)
-        if self.rank == "full":
-            return (yield from self._all_entries(direction, family, size, labels))
-        return (yield from self._cross(direction, family, size, labels))
+        none = np.zeros(0, dtype=np.int64)
+        known = Known(labels, direction, family, Entries.of(none, none, size, labels))
+        return (yield from (self._all_entries if self.rank == "full" else self._cross)(known))
 
-    def _all_entries(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
-        spec, d = labels.spec, labels.spec.dim
+    def _all_entries(self, known: Known) -> Program:
+        d = known.labels.spec.dim
         rows, columns = (index.ravel() for index in np.indices((d, d)))
-        entries = yield from bracket(Entries.of(rows, columns, size, labels), family, labels)
+        known = yield from known.holding(rows, columns).bracketed()
 
         def shape(now: Entries) -> tuple[float, float, None]:
             return self.accuracy * float(np.linalg.norm(now.search.center)), 1.0, None
 
         every = np.arange(d * d)
-        known = yield from bisected(Known(direction, family, entries), shape, labels, every)
-        yield from refuse_wrong_labels(known, every, labels, 2 * shape(known.entries)[0] / d)
+        known = yield from bisected(known, shape, every)
+        yield from refuse_wrong_labels(known, every, 2 * shape(known.entries)[0] / d)
         M = known.entries.search.center.reshape(d, d)
-        error = float(np.linalg.norm(known.entries.search.radius)) + left_in_all(known, spec)
+        error = float(np.linalg.norm(known.entries.search.radius)) + left_in_all(known)
         allows = self._allows(known.direction.error, error, float(np.linalg.norm(M)))
         return Outcome(Head(known.family.A.T @ M @ known.family.B, known.direction.v), allows=allows)
 
@@ -169,16 +162,16 @@ class Membership:
         W = Claim(SCORE_ERROR, self.accuracy * float(np.linalg.norm(found.W)), found.W_error, "assumed", statement=how)
         return Outcome(MultiHead(found.W, found.v / size), allows=Allowance(values=v, scores=W))
 
-    def _cross(self, direction: Direction, family: EntryThresholds, size: float, labels: Labels) -> Program:
+    def _cross(self, known: Known) -> Program:
         if self.rank is None:
-            cross = yield from cross_of_any_rank(self.accuracy, direction, family, size, labels)
+            cross = yield from cross_of_any_rank(self.accuracy, known)
         else:
-            assert isinstance(self.rank, (int, np.integer))
-            cross = yield from cross_of_rank(int(self.rank), self.accuracy, direction, family, size, labels)
-        U, T = np.linalg.qr(cross.family.A.T @ cross.skeleton.left)
-        K, Q = factors(U, T @ cross.skeleton.R @ cross.family.B, 0.0)
-        allows = self._allows(cross.direction.error, cross.error, float(np.linalg.norm(cross.skeleton.matrix)))
-        return Outcome(LowRankHead(K, Q, cross.direction.v), allows=allows)
+            cross = yield from cross_of_rank(int(self.rank), self.accuracy, known)
+        direction, family = cross.known.direction, cross.known.family
+        U, T = np.linalg.qr(family.A.T @ cross.skeleton.left)
+        K, Q = factors(U, T @ cross.skeleton.R @ family.B, 0.0)
+        allows = self._allows(direction.error, cross.error, float(np.linalg.norm(cross.skeleton.matrix)))
+        return Outcome(LowRankHead(K, Q, direction.v), allows=allows)
 
     def _allows(self, value_error: float, score_error: float, norm: float) -> Allowance:
         """What the brackets say of the model; only those of v, without flips, follow from labels alone."""

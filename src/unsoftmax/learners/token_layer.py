@@ -16,7 +16,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.circuits.cube import CLOSE, Lost, read_cube
 from unsoftmax.learners.circuits.frame import Frame, read_tokens
-from unsoftmax.learners.circuits.scores import read_scores
+from unsoftmax.learners.circuits.scores import SEARCH, read_scores
 from unsoftmax.learners.circuits.values import Found, read_values
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
@@ -24,7 +24,7 @@ from unsoftmax.models.token_layer import TokenLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.circuit_newton import OnePlace, standard_errors
-from unsoftmax.solvers.gauss_newton import Descent, descend
+from unsoftmax.solvers.gauss_newton import descend
 from unsoftmax.spec import OracleSpec
 
 LENGTH = 16
@@ -48,9 +48,6 @@ PROMPTS = 2
 
 _STARTS = 24
 """Starts for a place: 0, the places before, and random vectors of their size."""
-
-_HOW = Descent(damping=1e-3, down=8.0, iterations=60, patience=8, arrived=1e-30)
-"""Answers are normed, so 1e-30 is rounding."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +139,9 @@ def _at_one_query(frame: Frame, tokens: Array, length: int, rng: np.random.Gener
     )
 
 
-def _allowed(values: float | None, scores: float | None, places: float) -> Allowance:
-    """What the fits leave in the parameters; nothing is said where they were too large to be made."""
-    if values is None or scores is None:
+def _allowed(values: float, scores: float | None, places: float) -> Allowance:
+    """What the fits leave in the parameters; nothing is said where that of the scores was too large to be made."""
+    if scores is None:
         return Allowance()
     bound = _CONFIDENCE * max(values, scores, places)
     said = f"of values, scores and places, {_CONFIDENCE:g} standard errors of the fits that they come from"
@@ -187,7 +184,7 @@ def read_places(
         written = float(np.linalg.norm(y - x[:, -1]))
         problem = OnePlace(y, keys, x[:, -1], W, c, P)
         for start in _starts(places, rng):
-            end = descend(problem, start, _HOW)
+            end = descend(problem, start, SEARCH)
             if end.cost <= (CLOSE * written) ** 2:
                 places = np.concatenate([places, end.x[None]])
                 off = standard_errors(problem.at(end.x), frame.noise * frame.size)

@@ -15,8 +15,8 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
 from unsoftmax.learners.behind.bounded import read_bounded
-from unsoftmax.learners.behind.heads import read_heads_behind
 from unsoftmax.learners.behind.rays import read_scores
+from unsoftmax.learners.behind.rows import read_heads_behind
 from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program

@@ -14,7 +14,9 @@ from scipy.special import expit
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import find_infinity
+from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import FELT
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.base import Array
@@ -43,12 +45,6 @@ _HEARD = 1e-3
 _ALONE = 1e-6
 """Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for two
 heads that turn together."""
-
-_SLOPED = 5.0
-"""Largest |t| at a step from a transition that tells the slope: beyond, copies leave too little of an answer."""
-
-_BESIDE = 1e4
-"""What it may be off in units of the noise beside the loudest answers."""
 
 
 class Misled(ModelMismatch):
@@ -151,7 +147,7 @@ def _require_one(far: Far, b0: Array, point: Array, t: float) -> Asking[None]:
     one = yield from far.ask(point[None], b0, phase="discovery")
     many = yield from far.ask(point[None], b0, (1, 16), phase="discovery")
     wanted = (expit(t - np.log(16.0)) / expit(t)) ** far.degree
-    rounding = _BESIDE * far.noise * far.scale / abs(float(one[0]))
+    rounding = FELT * far.noise * far.scale / abs(float(one[0]))
     if not abs(float(many[0] / one[0]) - wanted) <= _ALONE * wanted + rounding:
         raise Misled("more than one head turned at once")
 
@@ -166,7 +162,7 @@ def _slopes(far: Far, b0: Array, point: Array, t0: float, rng: np.random.Generat
         t, _ = yield from far.one_head(point + length[:, None] * E[index], b0, phase="discovery")
         return t
 
-    t, left = yield from until_readable(ask, step, Repair(_SLOPED, far=1 / 5))
+    t, left = yield from until_readable(ask, step, Repair(REPAIR.readable, far=1 / 5))
     slope = (t - t0) / step
     if len(left) or not slope.any():
         raise Misled("a head's transition was sharper than the number format can resolve")

@@ -1,4 +1,6 @@
-"""Every W_h with the other heads held off: where z'W_g b is far below 0 the answer is sigma(z'W_h b)^p c_h(z).
+"""All W_h behind an unknown network: corner, faces, then every matrix with the others held off.
+
+Where z'W_g b is far below 0 for the other heads g the answer is sigma(z'W_h b)^p c_h(z).
 
 Theory: docs/theory/multi-head.md, "Several heads behind a network", rows.
 """
@@ -9,17 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiable
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import ray_logits
-from unsoftmax.learners.behind.corner import Misled
+from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, find_far, saturating_query
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import LARGE
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
+from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.readable import SATURATED, SCALING, Steps, find_scale
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.spec import OracleSpec
+
+_ATTEMPTS = 4
+"""Corners tried before the target is refused: a network of few neurons is silent in some corners where heads are on,
+and another corner is then drawn."""
 
 OFF = 45.0
 """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
@@ -30,10 +38,6 @@ _PUSH = 100.0
 _DRAWS = 16
 """Draws of the scores of all rows, of which the best is taken: one in ten has twice the condition of the median, one in
 a thousand a thousand times, and among sixteen one is about as good as any. They cost no query."""
-
-_READING = 4.0
-"""Error of a logit over that of its answer beside the amplitude: 1 / (p sigma (1 - sigma)) at the middle of a head of
-degree one."""
 
 _SHIFTS = ((1, 1), (1, 64), (64, 1))
 """Copies of the two tokens: first as they come, then with 64 of one or of the other, which shifts a far logit by log 64
@@ -80,9 +84,28 @@ class HeldOff:
         return LazyProbes(len(rows), 2 * self.far.spec.dim * 8, build, phase)
 
 
-def read_matrix(
-    far: Far, b0: Array, w: Array, h: int, rank: int | None, rng: np.random.Generator
-) -> Asking[tuple[Array, float]]:
+def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Far, float]]:
+    """W (H, d, d), H found, where the network is homogeneous, and the largest relative error of a W."""
+    far = yield from find_far(spec, rng)
+    b0 = yield from saturating_query(far, rng)
+    for attempt in range(_ATTEMPTS):
+        try:
+            corner = yield from find_corner(far, b0, rng)
+            w = yield from find_faces(far, b0, corner, rng)
+            draws = [np.random.default_rng(seed) for seed in rng.integers(2**63, size=len(w))]
+            read = yield from together([read_matrix(far, b0, w, h, own) for h, own in enumerate(draws)])
+            break
+        except Misled as error:
+            # A network of few neurons is also silent where heads are on: such a corner is none.
+            if attempt == _ATTEMPTS - 1:
+                raise ModelMismatch(
+                    f"{error} in {_ATTEMPTS} attempts: the target is not a sum of heads into a network, some heads "
+                    "turn together (proportional W), or the network is silent for most tokens (very few neurons)."
+                ) from error
+    return np.array([W for W, _ in read]), far, max(error for _, error in read)
+
+
+def read_matrix(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> Asking[tuple[Array, float]]:
     """W_h (d, d), the other heads (key directions w (H, d) at b0) held off, and its relative error."""
     Z, c = yield from _rows(far, b0, w, h, rng)
     length = yield from _column_length(far, b0, w, h, Z, c, rng)
@@ -91,7 +114,7 @@ def read_matrix(
     B = b0 + length * frame
     B[0] = b0
     entries = HeldOff(far, Z, c, B, np.full((d, d), np.nan))
-    cross = yield from read_cross(entries, far.noise, rank)
+    cross = yield from read_cross(entries, far.noise, None)
     T = entries.F
     M = cross.completed(T[:, cross.columns], T[cross.rows])
     W = np.asarray(np.linalg.solve(B, np.linalg.solve(Z, M).T).T)
@@ -106,7 +129,8 @@ def _left_by_rounding(entries: HeldOff, W: Array) -> float:
     far, Z, B = entries.far, entries.Z, entries.B
     lengths = np.linalg.norm(Z, axis=1)
     scores = far.spec.eps * lengths * np.linalg.norm(W, 2) * np.linalg.norm(B, axis=1).max()
-    answers = _READING * far.noise * far.scale * lengths**far.degree / np.abs(entries.c)
+    # A logit errs 1 / (sigma (1 - sigma)) times as much as its answer beside the amplitude: 4 times at the middle.
+    answers = 4 * far.noise * far.scale * lengths**far.degree / np.abs(entries.c)
     rows = np.linalg.norm(np.linalg.inv(Z) * np.hypot(scores, answers))
     return float(rows * np.linalg.norm(np.linalg.inv(B)) / max(float(np.linalg.norm(W)), 1e-300))
 

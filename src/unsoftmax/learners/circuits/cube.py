@@ -27,7 +27,8 @@ _GAP = 100.0
 scores of standard deviation 0.5 to 2."""
 
 CLOSE = 1e-7
-"""Misfit of a head, at least: at the gaps seen it is 1e-9 and less, while minima that are no head stay above 1e-5."""
+"""Share of the answers that heads, the scores of a query or a place may leave unexplained: 1e-9 and less was seen,
+while minima that are none leave 1e-5 and more."""
 
 
 class Lost(Exception):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.circuits.cube import CLOSE
 from unsoftmax.learners.circuits.frame import Frame
-from unsoftmax.learners.circuits.values import CLOSE, LARGEST, POLISH, RANGE, Found
+from unsoftmax.learners.circuits.values import LARGEST, MORE, POLISH, RANGE, Found, relative_error
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneColumn, Scores, standard_errors
@@ -25,16 +26,13 @@ FULL = 1.3
 PART = 1.5
 """The same where the directions of the keys are known."""
 
-MORE_QUERIES = 4
-"""Queries beyond the d + 1 that W u + c takes."""
-
 _LEAST = 1e-4
 """Least weight of a key that a first guess goes by."""
 
 _TRIES = 8
 """Queries that may be asked in the place of others whose scores were not found."""
 
-_HOW = Descent(damping=1e-3, down=8.0, iterations=100, patience=10, arrived=1e-30)
+SEARCH = Descent(damping=1e-3, down=8.0, iterations=100, patience=10, arrived=1e-30)
 """Answers are normed, so 1e-30 is rounding."""
 
 
@@ -49,35 +47,66 @@ class Looked(NamedTuple):
 
 @dataclass
 class _Columns:
-    """Queries u, their a (H, d), and what was asked: keys z (m, K, d) and what was written (m, d), for each."""
+    """Queries u, their a (H, d), and what was asked: keys z (m, K, d) and what was written (m, d), for all but the
+    first. Tokens in `order` are asked next, the last one first; `missed` counts those whose scores were not found."""
 
+    frame: Frame
+    found: Found
+    tokens: Array
+    rng: np.random.Generator
+    order: list[int]
     u: list[Array]
     a: list[Array]
     z: list[Array] = field(default_factory=list)
     y: list[Array] = field(default_factory=list)
+    missed: int = 0
+
+    def reach(self, wanted: int, equations: float, bases: Array) -> Asking[int]:
+        """Ask as many queries as are wanted, with so many equations of a head, and add those whose scores are found;
+        the number of the others."""
+        found, K = self.found, len(self.found.places) - 1
+        asked = [self.order.pop() for _ in range(wanted - len(self.a))]
+        per = math.ceil(equations / K)
+        drawn = self.rng.choice(self.tokens, (len(asked) * per, K))
+        ids = np.concatenate([drawn, np.repeat(asked, per)[:, None]], axis=1)
+        answers = yield from self.frame.ask(ids, "repair" if self.missed else "main")
+        for i, q in enumerate(asked):
+            rows = slice(i * per, (i + 1) * per)
+            u = self.frame.x[q] + found.places[K]
+            z, y = self.frame.x[ids[rows, :K]] + found.places[:K] - u, answers[rows] - u
+            size = float(np.linalg.norm(y))
+            end = descend(OneColumn(y / size, z, found.P / size, bases), _guess(y, z, found.P, bases), SEARCH)
+            if end.cost <= CLOSE**2:
+                a = np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1))
+                for kept, new in zip((self.u, self.a, self.z, self.y), (u, a, z, y), strict=True):
+                    kept.append(new)
+        lost = wanted - len(self.a)
+        self.missed += lost
+        if self.missed > _TRIES:
+            raise ModelMismatch(
+                "what other last tokens answer is no mixture of what the heads write for the first: the layer is not "
+                "alone (a network, a second layer or a norm stands behind it)."
+            )
+        return lost
 
 
 def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Generator) -> Asking[Looked]:
     """What the heads look for."""
-    d, K, H = frame.width, len(found.places) - 1, len(found.P)
+    d, H = frame.width, len(found.P)
     order = [int(t) for t in rng.permutation(tokens) if t != found.q]
-    columns = _Columns([frame.x[found.q] + found.places[K]], [found.a])
+    columns = _Columns(frame, found, tokens, rng, order, [frame.x[found.q] + found.places[-1]], [found.a])
     whole = np.repeat(np.eye(d)[None], H, axis=0)
-    per, ranks, bases = math.ceil(FULL * d / K), (1,) * H, whole
-    missed = 0
-    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + MORE_QUERIES:
-        asked = [order.pop() for _ in range(max(ranks) + 1 - len(columns.a))]
-        missed += yield from _ask(frame, found, (asked, per), tokens, whole, columns, rng, missed)
+    ranks, bases = (1,) * H, whole
+    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + MORE:
+        yield from columns.reach(max(ranks) + 1, FULL * d, whole)
         ranks, bases = _directions(columns.a)
     r = max(ranks)
-    wanted, per = d + 1 + MORE_QUERIES, math.ceil(PART * r / K)
+    wanted, equations = d + 1 + MORE, PART * r
     while len(columns.a) < wanted:
-        asked = [order.pop() for _ in range(wanted - len(columns.a))]
-        lost = yield from _ask(frame, found, (asked, per), tokens, bases[:, :, :r], columns, rng, missed)
-        missed += lost
+        lost = yield from columns.reach(wanted, equations, bases[:, :, :r])
         if lost and r < d:
             # Queries that looked alike by chance hid a direction of the keys: the next are asked with none supposed.
-            r, per = d, math.ceil(FULL * d / K)
+            r, equations = d, FULL * d
     if r > max(ranks):
         ranks, bases = _directions(columns.a)
         r = max(ranks)
@@ -93,44 +122,6 @@ def _directions(looked: list[Array]) -> tuple[tuple[int, ...], Array]:
 
 def _normed(rows: Array) -> Array:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300))
-
-
-def _ask(
-    frame: Frame,
-    found: Found,
-    queries: tuple[list[int], int],
-    tokens: Array,
-    bases: Array,
-    columns: _Columns,
-    rng: np.random.Generator,
-    missed: int,
-) -> Asking[int]:
-    """Ask queries, some prompts each, and add those whose scores are found; the number of the others."""
-    asked, per = queries
-    K = len(found.places) - 1
-    ids = np.concatenate([rng.choice(tokens, (len(asked) * per, K)), np.repeat(asked, per)[:, None]], axis=1)
-    answers = yield from frame.ask(ids, "repair" if missed else "main")
-    lost = 0
-    for i, q in enumerate(asked):
-        rows = slice(i * per, (i + 1) * per)
-        u = frame.x[q] + found.places[K]
-        z, y = frame.x[ids[rows, :K]] + found.places[:K] - u, answers[rows] - u
-        size = float(np.linalg.norm(y))
-        problem = OneColumn(y / size, z, found.P / size, bases)
-        end = descend(problem, _guess(y, z, found.P, bases), _HOW)
-        if end.cost <= CLOSE**2:
-            columns.u.append(u)
-            columns.a.append(np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1)))
-            columns.z.append(z)
-            columns.y.append(y)
-        else:
-            lost += 1
-    if missed + lost > _TRIES:
-        raise ModelMismatch(
-            "what other last tokens answer is no mixture of what the heads write for the first: the layer is not alone "
-            "(a network, a second layer or a norm stands behind it)."
-        )
-    return lost
 
 
 def _guess(y: Array, z: Array, P: Array, bases: Array) -> Array:
@@ -165,10 +156,6 @@ def _fitted(found: Found, columns: _Columns, bases: Array, r: int, noise: float)
         v = descend(problem, problem.pack(factors), POLISH).x
         off = problem.unpack(v + standard_errors(problem.at(v), noise))
         keys, factors = problem.unpack(v)
-        error = max(
-            float(np.linalg.norm(got - here) / np.linalg.norm(here))
-            for part, at in zip(off, (keys, factors), strict=True)
-            for got, here in zip(part, at, strict=True)
-        )
+        error = max(relative_error(off[0], keys), relative_error(off[1], factors))
     a = keys @ factors
     return np.asarray(a[:, :, :-1]), np.asarray(a[:, :, -1]), error

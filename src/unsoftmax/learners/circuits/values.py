@@ -5,13 +5,14 @@ Theory: docs/theory/token-layer.md, "Circuits of a one-layer language model", va
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
-from unsoftmax.learners.circuits.cube import Cube, Lost
+from unsoftmax.learners.circuits.cube import CLOSE, Cube, Lost
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
@@ -22,32 +23,26 @@ from unsoftmax.solvers.replaced_token import first_weight, replaced, replaced_al
 MORE_RANGE = 3
 """Tokens asked beyond the dimensions that heads write into: they show that there are no more, and condition them."""
 
-MORE_TOKENS = 4
-"""Tokens in the first place beyond the d + 1 that the values' affine form takes: they fix the weight of the first."""
+MORE = 4
+"""Tokens in the first place, and queries, beyond the d + 1 that what is affine in them takes: they fix the weight of
+the first token, and condition W u + c."""
 
 RANGE = 1e-6
 """Singular value, beside the largest, of a direction that a head writes into or reads by: 1e-4 was the least seen of
 those, and 1e-9 the most of others."""
-
-CLOSE = 1e-8
-"""Share of the answers that heads, or the scores of a query, may leave unexplained: 1e-10 and less was seen, and
-minima that are none leave 1e-5 and more."""
-
-_ROUGH = 1e-2
-"""Share of the answers that the values may leave before they are fitted together: 1e-6 to 1e-4 was seen."""
 
 POLISH = Descent(damping=1e-13, down=10.0, up=100.0, iterations=8, patience=2, gain=0.25)
 """Near the minimum: the normal equations square a condition of 1e5 to 1e7, so each step gains about four digits."""
 
 
 class Found(NamedTuple):
-    """At one query: P (H, d, d), a (H, d), places (K + 1, d), the query q; their relative `error`, or None."""
+    """At one query: P (H, d, d), a (H, d), places (K + 1, d), the query q; their relative `error`."""
 
     P: Array
     a: Array
     places: Array
     q: int
-    error: float | None
+    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +61,21 @@ class _Ranges:
         return np.asarray(self.dual[:, self.cuts[h] : self.cuts[h + 1]])
 
 
-@dataclass
-class _Records:
-    """Everything asked at the query: prompts (n, K + 1) and coordinates of the answers (n, d)."""
-
-    ids: list[Array]
-    y: list[Array]
+_Records = list[tuple[Array, Array]]
+"""Everything asked at the query: prompts (n, K + 1) and coordinates of the answers (n, d)."""
 
 
 def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generator, phase: str) -> Asking[Found]:
     """Values and places at the cube's query."""
-    records = _Records([cube.prompts(cube.bits)], [cube.y])
+    records = [(cube.prompts(cube.bits), cube.y)]
     order = [t for t in rng.permutation(tokens) if t not in (cube.a[0], cube.b[0])]
     ranges, tau, nu, used = yield from _ranges(frame, cube, order, records, rng, phase)
     _fits(frame.width, len(cube.a), ranges)
-    more = order[used : used + frame.width + MORE_TOKENS - used]
+    more = order[used : frame.width + MORE]
     both = cube.pair()
     ids = np.concatenate([cube.prompts(both, np.full(2, t)) for t in more])
     y = yield from frame.ask(ids, phase)
-    _keep(records, ids, y)
+    records.append((ids, y))
     asked = np.array([cube.b[0], *order[:used], *more])
     X = frame.x[asked] - frame.x[cube.a[0]]
     answers = (y - cube.constant).reshape(len(more), 2, -1)
@@ -100,7 +91,7 @@ def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generato
         a.append(_direction(X, taus + A))
     places, own = yield from _places(frame, cube, ranges, Phi, v_a, np.array(a), phase)
     ids = np.concatenate([rng.choice(tokens, (frame.width, len(cube.a))), np.full((frame.width, 1), cube.q)], axis=1)
-    _keep(records, ids, (yield from frame.ask(ids, phase)))
+    records.append((ids, (yield from frame.ask(ids, phase))))
     return _polished(frame, cube, ranges, (Phi, np.array(a), places), own, records)
 
 
@@ -114,11 +105,6 @@ def _fits(d: int, K: int, ranges: _Ranges) -> None:
         )
 
 
-def _keep(records: _Records, ids: Array, y: Array) -> None:
-    records.ids.append(ids)
-    records.y.append(y)
-
-
 def _ranges(
     frame: Frame, cube: Cube, order: list[int], records: _Records, rng: np.random.Generator, phase: str
 ) -> Asking[tuple[_Ranges, list[Array], list[Array], int]]:
@@ -129,7 +115,7 @@ def _ranges(
     for used, token in enumerate(order, start=1):
         ids = cube.prompts(bits, np.full(len(bits), token))
         y = yield from frame.ask(ids, phase)
-        _keep(records, ids, y)
+        records.append((ids, y))
         change = replaced(y - cube.constant, D, N, CLOSE, rng)
         if change is None:
             raise Lost("another token in the first place changes more than the weights of the heads")
@@ -209,37 +195,31 @@ def _polished(
 ) -> Found:
     """Everything asked at the query fitted together."""
     Phi, a, places = start
-    ids, y = np.concatenate(records.ids), np.concatenate(records.y)
+    ids, y = (np.concatenate(parts) for parts in zip(*records, strict=True))
     problem = OneQuery(y @ ranges.dual, frame.x[ids[:, :-1]], frame.x[cube.q], ranges.dual, ranges.cuts, own)
-    v = problem.pack(Phi, a, places)
-    size = float(np.linalg.norm(problem.y))
-    left = float(np.linalg.norm(problem.at(v).residual)) / size
-    if not left <= _ROUGH:
+    end = descend(problem, problem.pack(Phi, a, places), POLISH)
+    left = float(np.sqrt(end.cost) / np.linalg.norm(problem.y))
+    if not left <= CLOSE:
         raise Lost(f"values and places leave {left:.1g} of the answers")
-    error = None
-    if len(v) <= LARGEST:
-        end = descend(problem, v, POLISH)
-        v, left = end.x, float(np.sqrt(end.cost)) / size
-        if not left <= CLOSE:
-            raise Lost(f"values and places leave {left:.1g} of the answers")
-        error = _error(problem, v, frame.noise * frame.size)
-    Phi, rows, a, places = problem.unpack(v)
+    Phi, rows, a, places = problem.unpack(end.x)
     P = np.array([A @ B for A, B in zip(Phi, rows, strict=True)]) @ np.linalg.inv(ranges.dual)
-    return Found(P, a, places, cube.q, error)
+    return Found(P, a, places, cube.q, _error(problem, end.x, frame.noise * frame.size))
 
 
 def _error(problem: OneQuery, v: Array, noise: float) -> float:
     """Relative error of the values of every head, and of the places."""
     off = problem.unpack(v + standard_errors(problem.at(v), noise))
     at = problem.unpack(v)
-    parts = [
-        max(_beside(got - here, here) for got, here in zip(off[part], at[part], strict=True)) for part in (0, 1, 2)
-    ]
+    parts = [relative_error(off[part], at[part]) for part in (0, 1, 2)]
     # Places may be nothing: they count beside tokens.
     tokens = problem.keys.reshape(-1, len(problem.x))
     size = float(np.linalg.norm(tokens - tokens.mean(axis=0))) / np.sqrt(len(tokens) / len(at[3]))
     return max(*parts, float(np.linalg.norm(off[3] - at[3])) / size)
 
 
-def _beside(error: Array, value: Array) -> float:
-    return float(np.linalg.norm(error)) / max(float(np.linalg.norm(value)), 1e-300)
+def relative_error(off: Iterable[Array], at: Iterable[Array]) -> float:
+    """The largest of several arrays' changes, each beside its size."""
+    return max(
+        float(np.linalg.norm(got - here)) / max(float(np.linalg.norm(here)), 1e-300)
+        for got, here in zip(off, at, strict=True)
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
+from unsoftmax.probes.base import Array, Probes, Request, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.probes.thresholds import coordinate_ratio
 from unsoftmax.solvers.beliefs import Beliefs
@@ -67,7 +67,7 @@ class Labels:
         """Factors (n,) for questions whose answer does not depend on them."""
         return np.ones(n) if self.flip == 0 else self.rng.uniform(0.5, 1.0, n)
 
-    def decide(self, n: int, ask: Callable[[Array, Array], Probes | LazyProbes]) -> Asking[Array]:
+    def decide(self, n: int, ask: Callable[[Array, Array], Request]) -> Asking[Array]:
         """n yes-or-no questions (boolean (n,)), each wrong with probability at most delta / (40 dim).
 
         `ask(index, scales)` makes the probes. Without flips one answer decides; with them a lead of answers does.
@@ -194,6 +194,17 @@ def refine_direction(direction: Direction, target: float, labels: Labels, cuts: 
         answers = yield coordinate_ratio(direction.signs, direction.largest, chosen, levels, scale)
         direction = replace(direction, search=direction.search.told(index, levels, answers > 0.5))
     raise labels.unsettled(f"the answers on one token to {len(index)} questions")
+
+
+def halved(
+    brackets: Brackets, times: int, ask: Callable[[Array], Request], above: Callable[[Array], Array]
+) -> Asking[Brackets]:
+    """Every bracket halved so often: `ask(levels)` makes the probes, `above(labels)` says which numbers are larger."""
+    for _ in range(times):
+        level = brackets.levels()[:, 0]
+        answers = yield ask(level)
+        brackets = brackets.told(np.arange(len(level)), level, above(answers > 0.5))
+    return brackets
 
 
 def unit_length(spec: OracleSpec) -> float:

@@ -13,7 +13,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Labels, unit_length
-from unsoftmax.learners.labels.values import Known, shift_bounds
+from unsoftmax.learners.labels.entries import Known
+from unsoftmax.learners.labels.values import shift_bounds
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.thresholds import coordinate_ratio
@@ -99,16 +100,16 @@ def _fixed(
     )
 
 
-def refuse_wrong_labels(known: Known, index: Array, labels: Labels, harmless: float = 0.0) -> Asking[None]:
+def refuse_wrong_labels(known: Known, index: Array, harmless: float = 0.0) -> Asking[None]:
     """Ask ends of brackets that stood for long again, in other sequences: one wrong label leaves its number outside.
 
     At most a query per number of v and per entry at `index`; nothing where flips are declared, whose search doubts
     itself. An error of an entry up to `harmless`, or of v up to a third of the accuracy, is no reason to
     refuse.
     """
+    labels, direction, family, entries = known.labels, known.direction, known.family, known.entries
     if labels.flip:
         return
-    direction, family, entries = known.direction, known.family, known.entries
     spec, ratios, found = labels.spec, direction.search, entries.search
     assert isinstance(ratios, Brackets)
     assert isinstance(found, Brackets)
@@ -127,7 +128,7 @@ def refuse_wrong_labels(known: Known, index: Array, labels: Labels, harmless: fl
     chosen, side = found.stale()
     chosen, side = chosen[keep := np.isin(chosen, index)], side[keep]
     if len(chosen):
-        reach = (2 * found.radius + 2.5 * shift_bounds(known, spec))[chosen]
+        reach = (2 * found.radius + 2.5 * shift_bounds(known))[chosen]
         levels = found.center[chosen] + side * np.maximum(reach, harmless)
         # Tokens of another length: the sequences are new, and their labels independent of what was seen.
         product = _OTHER_SCALE * replace(entries, search=found.take(chosen)).product(levels, spec)

@@ -7,6 +7,7 @@ Theory: docs/theory/membership.md, "One bit per bit", low rank.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,12 +15,11 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
-from unsoftmax.learners.labels.entries import Entries, bracket, narrow_until_met
-from unsoftmax.learners.labels.values import Known, bisected, left_in_all, shift_bounds
+from unsoftmax.learners.labels.entries import Entries, Known
+from unsoftmax.learners.labels.values import bisected, left_in_all, shift_bounds
 from unsoftmax.probes.base import Array, LazyProbes
-from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton, pivots
 
 _COARSE = (2.0**-6, 2.0**-12, 2.0**-18)
@@ -53,67 +53,54 @@ _MANY_BITS = 24
 
 @dataclass(frozen=True, eq=False)
 class Cross:
-    """W as far as labels told it: the skeleton, v, the basis change, and a bound on ||M - skeleton||_F."""
+    """W as far as labels told it: the skeleton, what it is made of, and a bound on ||M - skeleton||_F."""
 
     skeleton: Skeleton
-    direction: Direction
-    family: EntryThresholds
+    known: Known
     error: float
 
 
-def cross_of_rank(
-    rank: int, accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
-) -> Asking[Cross]:
+def cross_of_rank(rank: int, accuracy: float, known: Known) -> Asking[Cross]:
     """Entries of a rank known not to exceed `rank`: r(2d - r) times the bits of the accuracy, and the block."""
-    k = min(labels.spec.dim, max(2 * rank, rank + 4))
-    entries: Entries | None = None
+    k = min(known.labels.spec.dim, max(2 * rank, rank + 4))
     for depth in _COARSE:
         # Weak pivots chosen blindly would cost every entry bits; a closer look at the block costs less.
-        entries = yield from _block(entries, k, max(depth, accuracy / 4), size, family, labels)
-        G = _square(entries, k)
-        if len(pivots(G, rank, 8 * depth * size)[0]) == rank:
+        known = yield from _block(known, k, max(depth, accuracy / 4))
+        G = _square(known.entries, k)
+        if len(pivots(G, rank, 8 * depth * known.entries.size)[0]) == rank:
             break
-    assert entries is not None
     i, j = pivots(G, rank, 0.0)
-    crossed, _ = yield from _finish(i, j, accuracy, Known(direction, family, entries), labels, exact=True)
-    return crossed
+    return (yield from _finish(i, j, accuracy, known, exact=True))
 
 
-def cross_of_any_rank(
-    accuracy: float, direction: Direction, family: EntryThresholds, size: float, labels: Labels
-) -> Asking[Cross]:
+def cross_of_any_rank(accuracy: float, known: Known) -> Asking[Cross]:
     """Find the rank: the block grows until it is larger than its rank, and fresh entries must agree with the cross.
 
     A coarse look suffices to see that a block is too small. Once it is not, it is read as finely as the accuracy, so
     that directions far below the others are found before anything is asked outside it.
     """
-    d = labels.spec.dim
+    labels, d = known.labels, known.labels.spec.dim
     k, coarse = min(d, _FIRST_BLOCK), max(_RANK_SHOWING, accuracy / 4)
     if not labels.flip:
-        target = max(direction.error / 16, 8 * labels.spec.eps)
-        direction = yield from refine_direction(direction, target, labels, sparing_rounds(accuracy))
-        family = replace(family, v=direction.v)
-    entries: Entries | None = None
+        target = max(known.direction.error / 16, 8 * labels.spec.eps)
+        direction = yield from refine_direction(known.direction, target, labels, sparing_rounds(accuracy))
+        known = replace(known, direction=direction, family=replace(known.family, v=direction.v))
     while True:
-        entries = yield from _block(entries, k, coarse, size, family, labels)
+        known = yield from _block(known, k, coarse)
         # A residual collects the errors of the pivots before it.
-        i, j = pivots(_square(entries, k), k, 8 * coarse * size)
+        i, j = pivots(_square(known.entries, k), k, 8 * coarse * known.entries.size)
         if len(i) < k:
-            entries, i, j = yield from _weak(Known(direction, family, entries), k, i, j, accuracy, size, labels)
-        if len(i) == k < d:
-            k = min(d, 2 * k)
-            continue
-        known = Known(direction, family, entries)
-        crossed, entries = yield from _finish(i, j, accuracy, known, labels, exact=False)
-        agrees = yield from _agrees(crossed, entries, labels)
-        if agrees or len(i) == d:
-            return crossed
-        direction, family = crossed.direction, crossed.family
-        if k == d:
-            raise ModelMismatch(
-                f"entries of W predicted from {len(i)} rows and columns are contradicted by fresh labels however "
-                "finely they are read; the scores of the target are not bilinear in the tokens."
-            )
+            known, i, j = yield from _weak(known, k, i, j, accuracy)
+        if len(i) < k or k == d:
+            crossed = yield from _finish(i, j, accuracy, known, exact=False)
+            if (yield from _agrees(crossed)) or len(i) == d:
+                return crossed
+            known = crossed.known
+            if k == d:
+                raise ModelMismatch(
+                    f"entries of W predicted from {len(i)} rows and columns are contradicted by fresh labels however "
+                    "finely they are read; the scores of the target are not bilinear in the tokens."
+                )
         k = min(d, 2 * k)
 
 
@@ -122,92 +109,78 @@ def sparing_rounds(accuracy: float) -> int:
     return 3 if theory.membership_bits(accuracy) > _MANY_BITS else 2
 
 
-def _weak(
-    known: Known, k: int, i: Array, j: Array, accuracy: float, size: float, labels: Labels
-) -> Asking[tuple[Entries, Array, Array]]:
+def _weak(known: Known, k: int, i: Array, j: Array, accuracy: float) -> Asking[tuple[Known, Array, Array]]:
     """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
-    depth, entries = accuracy / 4, known.entries
+    labels, entries = known.labels, known.entries
     others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
     n = min(_LOOKED_AT, len(others[0]))
     pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
     place = entries.rows * k + entries.columns
-    inside = (entries.rows < k) & (entries.columns < k)
+    inside = _inside(entries, k)
     looked_at = np.isin(entries.rows, i) | np.isin(entries.columns, j) | np.isin(place, pairs)
     for which, cuts in ((inside & looked_at, sparing_rounds(accuracy)), (inside, _FEW_CUTS)):
-
-        def unmet(now: Entries, which: Array = which) -> Array:
-            return np.flatnonzero(which & (now.search.radius > depth * size))
-
-        entries = yield from narrow_until_met(entries, unmet, known.family, labels, "pilot", 1 if labels.flip else cuts)
-        G = _square(entries, k)
-        shift = float(shift_bounds(replace(known, entries=entries), labels.spec)[inside].max())
-        tolerance = 8 * depth * size + 2 * shift
+        wide = _wider(which, accuracy / 4 * entries.size)
+        known = yield from known.narrow_until_met(wide, "pilot", 1 if labels.flip else cuts)
+        G = _square(known.entries, k)
+        tolerance = 2 * accuracy * entries.size + 2 * float(shift_bounds(known)[inside].max())
         rest = G - G[:, j] @ np.linalg.solve(G[np.ix_(i, j)], G[i]) if len(i) else G
         if not (np.abs(rest.ravel()[pairs]) > tolerance).any():
-            return entries, i, j
+            return known, i, j
     i, j = pivots(G, k, tolerance)
-    return entries, i, j
+    return known, i, j
 
 
-def _block(
-    entries: Entries | None, k: int, depth: float, size: float, family: EntryThresholds, labels: Labels
-) -> Asking[Entries]:
-    """The entries [:k, :k], each within depth * size."""
+def _block(known: Known, k: int, depth: float) -> Asking[Known]:
+    """The entries [:k, :k], each within depth times their size."""
     rows, columns = (index.ravel() for index in np.indices((k, k)))
-    entries = _with(entries, rows, columns, size, labels)
-    inside = (entries.rows < k) & (entries.columns < k)
-
-    def unmet(now: Entries) -> Array:
-        return np.flatnonzero(inside & (now.search.radius > depth * size))
-
+    known = known.holding(rows, columns)
+    wide = _wider(_inside(known.entries, k), depth * known.entries.size)
     # Few entries and many bits: several cuts a round spare rounds where they cost little.
-    cuts = 7 if k * k < labels.spec.dim else 3 if k * k < 8 * labels.spec.dim else 1
-    return (yield from narrow_until_met(entries, unmet, family, labels, "pilot", cuts))
+    d = known.labels.spec.dim
+    return (yield from known.narrow_until_met(wide, "pilot", _FEW_CUTS if k * k < d else 3 if k * k < 8 * d else 1))
 
 
-def _with(entries: Entries | None, rows: Array, columns: Array, size: float, labels: Labels) -> Entries:
-    """Entries that hold these too; those already under search keep what is known."""
-    if entries is None:
-        return Entries.of(rows, columns, size, labels)
-    d = labels.spec.dim
-    new = ~np.isin(rows * d + columns, entries.rows * d + entries.columns)
-    return entries.joined(Entries.of(rows[new], columns[new], size, labels)) if new.any() else entries
+def _inside(entries: Entries, k: int) -> Array:
+    """Which entries lie in the block [:k, :k]."""
+    return np.asarray((entries.rows < k) & (entries.columns < k))
+
+
+def _wider(which: Array, radius: float) -> Callable[[Known], Array]:
+    """Those of some entries that are not known to within a radius yet."""
+    return lambda known: np.flatnonzero(which & (known.entries.search.radius > radius))
 
 
 def _square(entries: Entries, k: int) -> Array:
-    inside = (entries.rows < k) & (entries.columns < k)
+    inside = _inside(entries, k)
     G = np.zeros((k, k))
     G[entries.rows[inside], entries.columns[inside]] = entries.search.center[inside]
     return G
 
 
-def _finish(
-    i: Array, j: Array, accuracy: float, known: Known, labels: Labels, *, exact: bool
-) -> Asking[tuple[Cross, Entries]]:
+def _finish(i: Array, j: Array, accuracy: float, known: Known, *, exact: bool) -> Asking[Cross]:
     """Bisect the cross of rows i and columns j until M is within accuracy ||M||_F.
 
     exact: every entry of the cross is asked the closed form's number of bits before any is asked more.
     """
-    spec, d = labels.spec, labels.spec.dim
+    d = known.labels.spec.dim
     rows, columns = (index.ravel() for index in np.indices((d, d)))
     wanted = np.isin(rows, i) | np.isin(columns, j)
     # The block knows the typical size better than the pilot did.
-    entries = known.entries.resized(float(np.sqrt(np.mean(known.entries.search.center**2))))
-    entries = _with(entries, rows[wanted], columns[wanted], entries.size, labels)
-    entries = yield from bracket(entries, known.family, labels)
-    inside = np.isin(entries.rows, i) | np.isin(entries.columns, j)
+    size = float(np.sqrt(np.mean(known.entries.search.center**2)))
+    known = replace(known, entries=known.entries.resized(size)).holding(rows[wanted], columns[wanted])
+    known = yield from known.bracketed()
+    inside = np.flatnonzero(np.isin(known.entries.rows, i) | np.isin(known.entries.columns, j))
 
     def shape(now: Entries) -> tuple[float, Array, Skeleton]:
         skeleton, weights = _skeleton(i, j, now, accuracy, d)
         return accuracy * float(np.linalg.norm(skeleton.matrix)), weights, skeleton
 
     # A coarse skeleton may look far worse conditioned than it is: the rest of v waits until it is known.
-    first, least = np.flatnonzero(inside) if exact else None, accuracy / 1024
-    known = yield from bisected(replace(known, entries=entries), shape, labels, first, least)
+    known = yield from bisected(known, shape, inside if exact else None, accuracy / 1024)
     _, weights, skeleton = shape(known.entries)
-    yield from refuse_wrong_labels(known, np.flatnonzero(inside), labels)
-    error = float(np.linalg.norm(weights * known.entries.search.radius)) + left_in_all(known, spec, skeleton)
-    return Cross(skeleton, known.direction, known.family, error), known.entries
+    yield from refuse_wrong_labels(known, inside)
+    error = float(np.linalg.norm(weights * known.entries.search.radius)) + left_in_all(known, skeleton)
+    return Cross(skeleton, known, error)
 
 
 def _skeleton(i: Array, j: Array, entries: Entries, accuracy: float, d: int) -> tuple[Skeleton, Array]:
@@ -232,8 +205,9 @@ def _spread(skeleton: Skeleton, entries: Entries) -> Array:
     return radius * np.sqrt(np.outer(1 + X, 1 + Y))
 
 
-def _agrees(crossed: Cross, entries: Entries, labels: Labels) -> Asking[bool]:
+def _agrees(crossed: Cross) -> Asking[bool]:
     """Whether fresh entries lie where the cross puts them: two decisions each."""
+    labels, family, entries = crossed.known.labels, crossed.known.family, crossed.known.entries
     d = labels.spec.dim
     M = crossed.skeleton.matrix
     asked = entries.rows * d + entries.columns
@@ -246,7 +220,7 @@ def _agrees(crossed: Cross, entries: Entries, labels: Labels) -> Asking[bool]:
 
     def ask(index: Array, scale: Array) -> LazyProbes:
         product = entries.product(levels[index], labels.spec) * scale
-        return crossed.family.above(rows[index], columns[index], levels[index], product, "pilot")
+        return family.above(rows[index], columns[index], levels[index], product, "pilot")
 
     above = yield from labels.decide(len(levels), ask)
     return bool((above == np.repeat([False, True], len(fresh))).all())

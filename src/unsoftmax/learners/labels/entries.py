@@ -17,7 +17,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import PILOT
+from unsoftmax.learners.core.readable import INVISIBLE, PILOT, SATURATED, Steps, find_scale
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import LARGEST_SHARE_LOGIT, EntryThresholds, largest_product, random_bases
@@ -104,42 +104,49 @@ class Entries:
         return np.maximum(self.gain(spec), replace(self, size=self.largest_size).gain(spec))
 
 
-def narrow(
-    entries: Entries, index: Array, family: EntryThresholds, labels: Labels, phase: str, cuts: int = 1
-) -> Asking[Entries]:
-    """One round: the entries at `index` are compared with their next levels, `cuts` of them each."""
-    levels = entries.search.levels(cuts)[index].ravel()
-    index = np.repeat(index, cuts)
-    product = entries.product(levels, labels.spec) * labels.scales(len(index))
-    answers = yield family.above(entries.rows[index], entries.columns[index], levels, product, phase)
-    return replace(entries, search=entries.search.told(index, levels, answers > 0.5))
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What labels told so far: the direction of v, thresholds made with it, and entries of M under search."""
 
+    labels: Labels
+    direction: Direction
+    family: EntryThresholds
+    entries: Entries
 
-def bracket(entries: Entries, family: EntryThresholds, labels: Labels) -> Asking[Entries]:
-    """Grow brackets until nearly all are closed; the few largest entries go on growing while others are halved."""
-    for _ in range(labels.rounds):
-        index = entries.loose
-        if len(index) <= _STRAGGLING * len(entries.rows):
-            return entries
-        entries = yield from narrow(entries, index, family, labels, "pilot")
-    raise _insensitive(len(index), entries, labels)
+    def holding(self, rows: Array, columns: Array) -> Known:
+        """With these entries under search too; of those that were already, what is known is kept."""
+        d, own = self.labels.spec.dim, self.entries
+        new = ~np.isin(rows * d + columns, own.rows * d + own.columns)
+        more = Entries.of(rows[new], columns[new], own.size, self.labels)
+        return replace(self, entries=own.joined(more) if len(own.rows) else more) if new.any() else self
 
+    def narrow(self, index: Array, phase: str, cuts: int = 1) -> Asking[Known]:
+        """One round: the entries at `index` are compared with their next levels, `cuts` of them each."""
+        entries, labels = self.entries, self.labels
+        levels = entries.search.levels(cuts)[index].ravel()
+        index = np.repeat(index, cuts)
+        product = entries.product(levels, labels.spec) * labels.scales(len(index))
+        answers = yield self.family.above(entries.rows[index], entries.columns[index], levels, product, phase)
+        return replace(self, entries=replace(entries, search=entries.search.told(index, levels, answers > 0.5)))
 
-def narrow_until_met(
-    entries: Entries,
-    unmet: Callable[[Entries], Array],
-    family: EntryThresholds,
-    labels: Labels,
-    phase: str,
-    cuts: int = 1,
-) -> Asking[Entries]:
-    """Rounds of bisection until `unmet` names no entry any more."""
-    for _ in range(labels.rounds):
-        index = unmet(entries)
-        if len(index) == 0:
-            return entries
-        entries = yield from narrow(entries, index, family, labels, phase, cuts)
-    raise _insensitive(len(index), entries, labels)
+    def narrow_until_met(self, unmet: Callable[[Known], Array], phase: str, cuts: int = 1) -> Asking[Known]:
+        """Rounds of bisection until `unmet` names no entry any more."""
+        known = self
+        for _ in range(self.labels.rounds):
+            index = unmet(known)
+            if len(index) == 0:
+                return known
+            known = yield from known.narrow(index, phase, cuts)
+        raise _insensitive(len(index), known.entries, self.labels)
+
+    def bracketed(self) -> Asking[Known]:
+        """Brackets grow until nearly all are closed; the few largest entries go on growing while others are halved."""
+
+        def loose(known: Known) -> Array:
+            index = known.entries.loose
+            return index if len(index) > _STRAGGLING * len(known.entries.rows) else index[:0]
+
+        return (yield from self.narrow_until_met(loose, "pilot"))
 
 
 def _insensitive(count: int, entries: Entries, labels: Labels) -> NotIdentifiable | ModelMismatch:
@@ -196,44 +203,24 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     limit, start = largest_product(spec.domain.norm_limit, spec.dtype), 0.5 / math.sqrt(d)
     smallest = hidden_below(error, labels)
 
-    def most_above(exponents: list[int]) -> Asking[list[bool]]:
-        """For each exponent whether most entries exceed 2^exponent typical ones; one round."""
-        x = start * 2.0 ** np.repeat(exponents, 2 * n)
-        # Both sides every time: a sign asked at another scale may have been the error of v.
-        levels = x * np.tile(np.repeat([1.0, -1.0], n), len(exponents))
-        product = np.minimum(TYPICAL_LOGIT / x, limit) * labels.scales(len(x))
-        times = 2 * len(exponents)
-        answers = yield family.above(np.tile(rows, times), np.tile(columns, times), levels, product, "pilot")
-        above = answers.reshape(len(exponents), 2, n) > 0.5
-        outside = above[:, 0].sum(axis=1) + (~above[:, 1]).sum(axis=1)
+    def look(x: float) -> Asking[float]:
+        """Whether most entries are beyond x, on either side: a sign asked at another scale may be the error of v."""
+        levels = x * np.repeat([1.0, -1.0], n)
+        product = np.minimum(TYPICAL_LOGIT / np.full(2 * n, x), limit) * labels.scales(2 * n)
+        answers = yield family.above(np.tile(rows, 2), np.tile(columns, 2), levels, product, "pilot")
+        above = answers.reshape(2, n) > 0.5
         # An entry is outside on one side at most, and either of its two answers may be a flip.
-        outside = (outside - 2 * n * labels.flip) / (1 - 2 * labels.flip)
-        return [bool(one) for one in 2 * outside > n]
+        outside = (above[0].sum() + (~above[1]).sum() - 2 * n * labels.flip) / (1 - 2 * labels.flip)
+        return INVISIBLE if 2 * outside > n else SATURATED
 
-    low, high, step = -8, 8, 8
-    found = yield from most_above([low, 0, high])
-    while all(found) or not any(found):
-        step *= 2
-        if all(found):
-            low, high = high, high + step
-            if high > EXPONENTS:
-                raise NotIdentifiable(
-                    "two-token sequences answer the same however far the threshold is moved: the label does not depend "
-                    "on the scores. The target is no softmax head."
-                )
-        else:
-            low, high = low - step, low
-            if start * 2.0**high < smallest:
-                return 0.0
-        found = yield from most_above([low, (low + high) // 2, high])
-    exponents = [low, (low + high) // 2, high]
-    while True:
-        above = [e for e, yes in zip(exponents, found, strict=True) if yes]
-        below = [e for e, yes in zip(exponents, found, strict=True) if not yes]
-        low, high = max(above, default=low), min((e for e in below if e > max(above, default=low)), default=high)
-        if high - low <= 1:
-            break
-        exponents = sorted({low + max(1, (high - low) * k // 4) for k in (1, 2, 3)} - {high})
-        found = yield from most_above(exponents)
-    # The median of |M_ij| lies between; it is 0.67 standard deviations of a Gaussian entry.
-    return float(start * 2.0 ** (low + 0.5) / 0.67)
+    steps = Steps(shorter=2.0**-16, longer=2.0**8, limit=start * 2.0**EXPONENTS, floor=smallest, narrow=5.0)
+    found = yield from find_scale(look, start, steps)
+    if found.low == 0:
+        return 0.0
+    if math.isinf(found.high):
+        raise NotIdentifiable(
+            "two-token sequences answer the same however far the threshold is moved: the label does not depend on the "
+            "scores. The target is no softmax head."
+        )
+    # The median of |M_ij| lies within a factor of 2 above; it is 0.67 standard deviations of a Gaussian entry.
+    return found.scale * math.sqrt(2) / 0.67

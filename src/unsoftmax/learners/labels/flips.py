@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import SIGMAS
-from unsoftmax.learners.labels.asking import Direction, Labels
+from unsoftmax.learners.labels.asking import Direction, Labels, halved
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.solvers.bisection import Brackets
@@ -144,7 +145,13 @@ class Scene:
         x = x + V
         return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
-    def gauge(self, noise: float) -> tuple[Data, Array]:
+    def data(self, ruler: Ruler, x: Array, q: Array, t: Array, radius: Array) -> tuple[Data, Array]:
+        """Flips at t (k,), each within a radius, and what single tokens said; and the errors of all."""
+        gauge, noise = self._gauge(float(np.median(radius)))
+        flips = ruler.record(x, q, t)
+        return flips.joined(gauge), np.concatenate([radius * ruler.slope() / math.sqrt(3), noise])
+
+    def _gauge(self, noise: float) -> tuple[Data, Array]:
         """What single tokens said, and its errors: f([V]) = 1 is the unit, f([o]) = 0 across V as far as V is known.
 
         Errors are at least `noise`, that of the flips beside these: least squares lose what is known far better.
@@ -169,9 +176,10 @@ def refined(scene: Scene, rough: Heads, accuracy: float) -> Asking[Heads]:
             f"is no sum of {H} heads."
         )
     x, q, size, brackets = x[kept], q[kept], size[kept], brackets.take(kept)
-    for _ in range(theory.membership_flip_bits(accuracy)):
-        brackets = yield from _halved(ruler, x, q, brackets, "main")
+    bits, phase = theory.membership_flip_bits(accuracy), "main"
     while True:
+        # f grows with t: a label of 1 says that the flip is below.
+        brackets = yield from halved(brackets, bits, partial(ruler.probes, x, q, phase=phase), np.logical_not)
         found = _fitted(scene, ruler, rough, x, q, brackets)
         beyond = _beyond(found, accuracy)
         if beyond <= 1:
@@ -181,8 +189,7 @@ def refined(scene: Scene, rough: Heads, accuracy: float) -> Asking[Heads]:
                 f"the accuracy asked for is hidden by rounding of the labels: an accuracy about {beyond:.1g} times "
                 "coarser is in reach."
             )
-        for _ in range(math.ceil(math.log2(beyond))):
-            brackets = yield from _halved(ruler, x, q, brackets, "repair")
+        bits, phase = math.ceil(math.log2(beyond)), "repair"
 
 
 def _expected(scene: Scene, ruler: Ruler, heads: Heads, count: int) -> tuple[Array, Array, Array, Array]:
@@ -202,17 +209,9 @@ def _expected(scene: Scene, ruler: Ruler, heads: Heads, count: int) -> tuple[Arr
     return x, q, t, size
 
 
-def _halved(ruler: Ruler, x: Array, q: Array, brackets: Brackets, phase: str) -> Asking[Brackets]:
-    level = brackets.levels()[:, 0]
-    labels = yield ruler.probes(x, q, level, phase)
-    return brackets.told(np.arange(len(x)), level, labels < 0.5)
-
-
 def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, brackets: Brackets) -> Heads:
     """Heads fitted to all flips, with their standard errors; refused if the flips contradict them."""
-    gauge, noise = scene.gauge(float(np.median(brackets.radius)))
-    data = ruler.record(x, q, brackets.center).joined(gauge)
-    noise = np.concatenate([brackets.radius * ruler.slope() / math.sqrt(3), noise])
+    data, noise = scene.data(ruler, x, q, brackets.center, brackets.radius)
     W, v, _ = levenberg(start.W, start.v, data, noise, damping=1e-4)
     W, v = gauss_newton(W, v, data, noise)
     y, J, rounding = linearised(W, v, data.tokens, data.copies)
@@ -239,39 +238,34 @@ def _beyond(heads: Heads, accuracy: float) -> float:
 
 def weigh(ruler: Ruler, x: Array, q: Array, bits: int, phase: str) -> Asking[Flips]:
     """Flips for tokens x (k, d) under q (k, d), to `bits` bits of each: 6 + bits labels each, 6 + bits rounds."""
-    k = len(x)
+    k, top = len(x), np.log2(ruler.heaviest)
     answers = yield ruler.probes(x, q, np.zeros(k), phase)
     sign = np.where(answers > 0.5, -1.0, 1.0)
-    top = np.log2(ruler.heaviest)
+
+    def heavier(labels: Array) -> Array:
+        return np.asarray(labels == (sign < 0))
+
     exponents = Brackets.between(k, top - _DECADES, top)
-    for _ in range(_EXPONENTS):
-        level = exponents.levels()[:, 0]
-        answers = yield ruler.probes(x, q, sign * 2.0**level, phase)
-        exponents = exponents.told(np.arange(k), level, (answers > 0.5) == (sign < 0))
+    exponents = yield from halved(
+        exponents, _EXPONENTS, lambda level: ruler.probes(x, q, sign * 2.0**level, phase), heavier
+    )
     found = exponents.hi < top
     low = np.where(exponents.lo > top - _DECADES, 2.0**exponents.lo, 0.0)
     size = Brackets.between(k, low, 2.0**exponents.hi)
-    for _ in range(bits):
-        level = size.levels()[:, 0]
-        answers = yield ruler.probes(x, q, sign * level, phase)
-        size = size.told(np.arange(k), level, (answers > 0.5) == (sign < 0))
+    size = yield from halved(size, bits, lambda level: ruler.probes(x, q, sign * level, phase), heavier)
     return Flips(sign * size.center, size.radius, found)
 
 
-def surround(ruler: Ruler, x: Array, q: Array, t: Array, width: Array, phase: str, tries: int = 4) -> Asking[Brackets]:
+def surround(ruler: Ruler, x: Array, q: Array, t: Array, width: Array, phase: str) -> Asking[Brackets]:
     """Brackets around expected flips t +- width, widened eight times where the labels say so; empty ones are open."""
-    k = len(t)
-    lo, hi = np.full(k, -np.inf), np.full(k, np.inf)
-    for _ in range(tries):
-        below, above = np.flatnonzero(np.isinf(lo)), np.flatnonzero(np.isinf(hi))
+    found = Brackets.open(len(t), 1.0)
+    for _ in range(4):
+        below, above = np.flatnonzero(np.isinf(found.lo)), np.flatnonzero(np.isinf(found.hi))
         index = np.concatenate([below, above])
         if len(index) == 0:
             break
         level = np.concatenate([(t - width)[below], (t + width)[above]])
         answers = yield ruler.probes(x[index], q[index], level, phase)
-        flipped = answers > 0.5
-        # f grows with t: a label of 1 says that the flip is below.
-        np.maximum.at(lo, index[~flipped], level[~flipped])
-        np.minimum.at(hi, index[flipped], level[flipped])
-        width = np.where(np.isinf(lo) | np.isinf(hi), 8 * width, width)
-    return Brackets.between(k, lo, hi)
+        found = found.told(index, level, answers < 0.5)
+        width = np.where(np.isinf(found.radius), 8 * width, width)
+    return Brackets.between(len(t), found.lo, found.hi)

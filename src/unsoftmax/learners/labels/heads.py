@@ -17,6 +17,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.labels.asking import Direction, Labels
 from unsoftmax.learners.labels.flips import CONTRADICTED, COPIES, Heads, Scene, refined, weigh
@@ -32,8 +33,8 @@ scores are near 1/2."""
 _UNMOVED = 0.7
 """Share of these pairs below which scores count as large."""
 
-_LARGEST_EXPONENT = 60
-"""Scores are looked for while |x| |q| is between 2^-60 and 2^60."""
+_LARGEST = 2.0**60
+"""Scores are looked for while |x| |q| is between this and its inverse."""
 
 _SHORT = 2.0**-7
 """Length of the query token beside x at most: its own score then leaves some 3e-5 in a weight."""
@@ -119,24 +120,21 @@ def _sized(scene: Scene) -> Asking[Scene | None]:
     """The size of |x| |q| at which scores begin to show; None if they never do."""
     x, q = scene.valued(_LOOKS), scene.units(_LOOKS)
     weight = x @ scene.direction.v
-    low, high = -_LARGEST_EXPONENT, _LARGEST_EXPONENT
-    while high - low > 1:
-        middle = (low + high) // 2
-        now = replace(scene, scale=2.0**middle)
-        ruler = now.ruler(COPIES)
-        if now.scale > _SHORT * ruler.length**2:
-            high = middle
-            continue
-        more = yield ruler.probes(x, q * now.scale, -0.5 * weight, "pilot")
-        less = yield ruler.probes(x, q * now.scale, -2.0 * weight, "pilot")
-        if np.mean((more > 0.5) & (less < 0.5)) > _UNMOVED:
-            low = middle
-        else:
-            high = middle
-    if high == _LARGEST_EXPONENT:
+
+    def look(scale: float) -> Asking[float]:
+        ruler = replace(scene, scale=scale).ruler(COPIES)
+        if scale > _SHORT * ruler.length**2:
+            return SATURATED
+        more = yield ruler.probes(x, q * scale, -0.5 * weight, "pilot")
+        less = yield ruler.probes(x, q * scale, -2.0 * weight, "pilot")
+        return INVISIBLE if np.mean((more > 0.5) & (less < 0.5)) > _UNMOVED else SATURATED
+
+    steps = Steps(shorter=2.0**-8, longer=2.0**8, limit=_LARGEST, floor=1 / _LARGEST, narrow=5.0)
+    size = yield from find_scale(look, 1.0, steps)
+    if math.isinf(size.high):
         return None
-    found = replace(scene, scale=2.0**low)
-    if 2.0**high > _SHORT * found.ruler(COPIES).length ** 2:
+    found = replace(scene, scale=size.scale)
+    if 2 * size.scale > _SHORT * found.ruler(COPIES).length ** 2:
         raise DomainError(
             f"scores do not show inside max_norm {scene.labels.spec.domain.max_norm:g} beside a query token that is "
             "short enough to be weighed by; several heads are not learned there."
@@ -234,9 +232,7 @@ def _near(scene: Scene, x: Array, a: Array, b: Array) -> Asking[Heads | None]:
     keep = flips.found
     W, v = x[None, :, None] * a[:, None, :], b[:, None] * x
     v = v + (scene.direction.v - v.sum(axis=0)) / H
-    gauge, noise = scene.gauge(float(np.median(flips.radius)))
-    data = ruler.record(xs[keep], q[keep], flips.t[keep]).joined(gauge)
-    noise = np.concatenate([flips.radius[keep] * ruler.slope() / math.sqrt(3), noise])
+    data, noise = scene.data(ruler, xs[keep], q[keep], flips.t[keep], flips.radius[keep])
     W, v, rms = levenberg(W, v, data, noise)
     W, v = yield from settle("near the first token", W, v)
     return Heads(W, v) if rms <= CONTRADICTED else None

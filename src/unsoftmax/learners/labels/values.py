@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
-from unsoftmax.learners.labels.entries import Entries, bracket, narrow, narrow_until_met
+from unsoftmax.learners.labels.asking import refine_direction
+from unsoftmax.learners.labels.entries import Entries, Known
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton
@@ -37,23 +37,15 @@ _SIGN_DRAWS = 12
 """Random signs over which the mean square of what an error of v does to the entries is taken."""
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What labels told so far: the direction of v, thresholds made with it, and entries of M under search."""
-
-    direction: Direction
-    family: EntryThresholds
-    entries: Entries
-
-
-def left_by_values(known: Known, spec: OracleSpec, through: Skeleton | None = None) -> float:
+def left_by_values(known: Known, through: Skeleton | None = None) -> float:
     """Frobenius error of M left by the error of v; M is the entries themselves, or the skeleton they give.
 
     Entry (l, j) errs by gain (a_l.dv / a_l.v - b_j.dv / b_j.v), a linear map of dv. Of the entries themselves it is
     bounded over all dv inside the brackets of v; through a skeleton a few draws of signs show the size, the root mean
     square of the draws and half as much again.
     """
-    gain, entries = np.zeros((spec.dim, spec.dim)), known.entries
+    spec, entries = known.labels.spec, known.entries
+    gain = np.zeros((spec.dim, spec.dim))
     gain[entries.rows, entries.columns] = entries.gain(spec)
     A, B = _relative(known.family)
     errors = known.direction.errors
@@ -73,35 +65,34 @@ def left_by_values(known: Known, spec: OracleSpec, through: Skeleton | None = No
     return first / (1 - min(0.5, steep))
 
 
-def left_by_rounding(entries: Entries, spec: OracleSpec, through: Skeleton | None = None) -> float:
+def left_by_rounding(known: Known, through: Skeleton | None = None) -> float:
     """Frobenius error of M left by rounding: a.v and b.v are 1 / sqrt d of the lengths, so a label is as good as
     2 sqrt d eps in their ratio, independently for every entry."""
+    spec, entries = known.labels.spec, known.entries
     weights = 1.0 if through is None else through.amplification(entries.rows, entries.columns)
     return 2 * math.sqrt(spec.dim) * spec.eps * float(np.linalg.norm(weights * entries.gain(spec)))
 
 
-def left_in_all(known: Known, spec: OracleSpec, through: Skeleton | None = None) -> float:
+def left_in_all(known: Known, through: Skeleton | None = None) -> float:
     """Frobenius error of M left by everything but the brackets."""
-    return left_by_values(known, spec, through) + left_by_rounding(known.entries, spec, through)
+    return left_by_values(known, through) + left_by_rounding(known, through)
 
 
-def left_for_bisection(known: Known, whole: float, spec: OracleSpec, through: Skeleton | None = None) -> float:
+def left_for_bisection(known: Known, whole: float, through: Skeleton | None = None) -> float:
     """What brackets may leave of the allowed error `whole` (Frobenius) once v's part and rounding are taken off."""
     # 1 % in hand: norms in the claims are rounded otherwise.
-    return 0.99 * whole - left_in_all(known, spec, through)
+    return 0.99 * whole - left_in_all(known, through)
 
 
-def sharpen(
-    known: Known, whole: float, labels: Labels, through: Skeleton | None = None, least: float = 0.0
-) -> Asking[Known]:
+def sharpen(known: Known, whole: float, through: Skeleton | None = None, least: float = 0.0) -> Asking[Known]:
     """Refine v until what its error leaves in M is its share of `whole`, but not below `least`.
 
     Entries compared so far were compared with levels that the old error of v had shifted: they are loosened by that.
     """
-    spec, direction, entries = labels.spec, known.direction, known.entries
-    left = left_by_values(known, spec, through)
+    spec, direction, entries = known.labels.spec, known.direction, known.entries
+    left = left_by_values(known, through)
     # With `least` the skeleton is still coarse and may look far worse conditioned than it is.
-    rounding = 0.0 if least else left_by_rounding(entries, spec, through)
+    rounding = 0.0 if least else left_by_rounding(known, through)
     if rounding > _ROUNDING_SHARE * whole:
         raise _hidden(rounding / (_ROUNDING_SHARE * whole), spec)
     if left <= _VALUE_SHARE * whole:
@@ -110,44 +101,41 @@ def sharpen(
     if target < 2 * spec.eps:
         raise _hidden(2 * spec.eps / target, spec)
     shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(known)
-    direction = yield from refine_direction(direction, target, labels)
+    direction = yield from refine_direction(direction, target, known.labels)
     family = replace(known.family, v=direction.v)
-    entries = yield from bracket(entries.loosened(shifted), family, labels)
-    return Known(direction, family, entries)
+    return (yield from Known(known.labels, direction, family, entries.loosened(shifted)).bracketed())
 
 
 Shape = Callable[[Entries], tuple[float, Array | float, Skeleton | None]]
 """What entries make of M: its allowed error (Frobenius), the weights of their radii in it, the skeleton if M is one."""
 
 
-def bisected(known: Known, shape: Shape, labels: Labels, first: Array | None, least: float = 0.0) -> Asking[Known]:
+def bisected(known: Known, shape: Shape, first: Array | None, least: float = 0.0) -> Asking[Known]:
     """Bisect entries, and v where it leaves them no room, until M is within its allowed error.
 
     The entries at `first` are asked the closed form's number of bits before any is asked more; v is not refined below
     `least` at first.
     """
-    spec, phase = labels.spec, "main"
+
+    def unmet(now: Known) -> Array:
+        whole, weights, through = shape(now.entries)
+        left = left_for_bisection(now, whole, through)
+        # Where v leaves no room it must be sharpened first.
+        return now.entries.search.unmet(max(left, _LEAST_FOR_BISECTION * whole), weights)
+
+    phase = "main"
     whole, _, through = shape(known.entries)
-    known = yield from sharpen(known, whole, labels, through, least)
-    if first is not None and not labels.flip:
-        for _ in range(theory.membership_bits(labels.accuracy)):
-            entries = yield from narrow(known.entries, first, known.family, labels, "main")
-            known = replace(known, entries=entries)
+    known = yield from sharpen(known, whole, through, least)
+    if first is not None and not known.labels.flip:
+        for _ in range(theory.membership_bits(known.labels.accuracy)):
+            known = yield from known.narrow(first, "main")
         phase = "repair"
     for _ in range(_SHARPENED):
-
-        def unmet(now: Entries, known: Known = known) -> Array:
-            whole, weights, through = shape(now)
-            left = left_for_bisection(replace(known, entries=now), whole, spec, through)
-            # Where v leaves no room it must be sharpened first.
-            return now.search.unmet(max(left, _LEAST_FOR_BISECTION * whole), weights)
-
-        entries = yield from narrow_until_met(known.entries, unmet, known.family, labels, phase)
-        known = replace(known, entries=entries)
-        whole, _, through = shape(entries)
-        if left_for_bisection(known, whole, spec, through) >= _LEAST_FOR_BISECTION * whole:
+        known = yield from known.narrow_until_met(unmet, phase)
+        whole, _, through = shape(known.entries)
+        if left_for_bisection(known, whole, through) >= _LEAST_FOR_BISECTION * whole:
             break
-        known = yield from sharpen(known, whole, labels, through)
+        known = yield from sharpen(known, whole, through)
     return known
 
 
@@ -165,8 +153,9 @@ def _ratio_errors(known: Known) -> Array:
     )
 
 
-def shift_bounds(known: Known, spec: OracleSpec) -> Array:
+def shift_bounds(known: Known) -> Array:
     """By how much (n,) the levels asked may lie off: the error of v, and rounding of labels."""
+    spec = known.labels.spec
     rounding = 2 * math.sqrt(spec.dim) * spec.eps
     return np.asarray(1.1 * known.entries.largest_gain(spec) * (_ratio_errors(known) + rounding))
 
