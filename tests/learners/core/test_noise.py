@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -106,6 +108,18 @@ def test_short_tokens_answered_by_nothing_are_off_by_a_step_at_most():
         assert 0.005 < noise.absolute < 0.015
         # Twice the noise would be a bound beyond W, and a refusal.
         assert_within(us.recover(oracle, us.learners.Approximate()), head)
+
+
+@pytest.mark.parametrize(("dim", "decimals", "seed"), [(2, 1, 23), (4, 1, 0), (4, 1, 38), (2, 2, 10)])
+def test_coarse_answers_are_not_called_another_class(dim, decimals, seed):
+    head, factor = us.models.SingleHead.random(dim, norm=2.0, seed=seed), 10.0**decimals
+    for coarse in (np.round, np.trunc, np.floor):
+        oracle = us.oracle(lambda X, coarse=coarse: coarse(head(X) * factor) / factor, dim, max_norm=1.0)
+        with contextlib.suppress(us.errors.NotIdentifiable):
+            recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
+            assert_within(recovery, head)
+            # Some forty looks for a length had been paid for.
+            assert recovery.usage.billed < 300
 
 
 @pytest.mark.parametrize("declared", [True, False])

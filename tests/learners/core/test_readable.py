@@ -69,6 +69,21 @@ def test_a_window_that_is_too_narrow_ends_the_search():
     assert len(asked) < 10
 
 
+def test_what_shows_too_much_is_not_looked_at_twice():
+    # A few saturated entries hold the size up until, shorter, the others are lost in noise.
+    def size_of(window):
+        return lambda scale: 4.0 if scale > window else INVISIBLE if scale < 0.3 else 1.0
+
+    steps = Steps(0.25, 2.0, limit=1.0, narrow=4.0)
+    for window in (0.9, 0.6):
+        found, asked = finished(find_scale(look_at(size_of(window)), 1.0, steps))
+        assert found.size == 1.0
+        assert len(asked) <= 4
+    found, asked = finished(find_scale(look_at(size_of(0.3)), 1.0, steps))
+    assert len(asked) <= 5
+    assert 0.15 < found.scale < 0.6
+
+
 def test_saturated_entries_are_asked_again_at_smaller_scales():
     full = np.array([1.0, 20.0, 500.0, -3.0])
 

@@ -56,7 +56,7 @@ class Steps:
     shorter        factor on the scale where all is saturated and nothing shorter was seen
     longer         largest factor where little or nothing shows and nothing longer was saturated
     limit, floor   the longest scale allowed, and the shortest that makes sense
-    narrow         ratio of saturated to invisible scales between which nothing more is looked for; 1 is never
+    narrow         ratio of scales with too much and too little to see between which nothing is looked for; 1 is never
     looks          scales that are tried at most
     """
 
@@ -92,12 +92,12 @@ def find_scale(look: Look, first: float, steps: Steps) -> Asking[Found]:
     """Look at scales until the size of what shows is one to end with.
 
     Saturated above and invisible below enclose the scale and halve its logarithm; a size that shows tells the next
-    scale itself. At the limit whatever shows is the end.
+    scale itself, between those that showed too little and too much. At the limit whatever shows is the end.
     """
-    low, high, scale = 0.0, math.inf, min(first, steps.limit)
+    low, high, strong, scale = 0.0, math.inf, math.inf, min(first, steps.limit)
     for _ in range(steps.looks):
         size = yield from look(scale)
-        closed = low > 0 and high < steps.narrow * low
+        closed = low > 0 and min(high, strong) < steps.narrow * low
         if size == SATURATED:
             if closed:
                 return Found(low, INVISIBLE, low, high)
@@ -105,13 +105,15 @@ def find_scale(look: Look, first: float, steps: Steps) -> Asking[Found]:
             scale = math.sqrt(low * high) if low else scale * steps.shorter
             if scale < steps.floor:
                 break
-        elif size > steps.most:
-            scale /= size
+        elif size > steps.most and not closed:
+            strong = min(strong, scale)
+            scale = scale / size if scale / size > low else math.sqrt(low * scale)
         elif INVISIBLE < size >= steps.least or scale >= steps.limit or closed:
             return Found(scale, size, low, high)
         else:
             low = max(low, scale)
-            scale = min(scale / max(size, 1 / steps.longer), steps.limit, math.sqrt(scale * high))
+            longest = min(steps.limit, math.sqrt(scale * min(high, strong)))
+            scale = min(scale / max(size, 1 / steps.longer), longest)
     return Found(scale, SATURATED, low, high)
 
 

@@ -94,6 +94,11 @@ class Lengths:
             )
         return longer, shorter
 
+    @property
+    def least(self) -> float:
+        """The smallest product whose shorter token the number format holds."""
+        return min(self.base, self.limit) * self.shortest
+
     def design(self, v: Array, product: float, dtype: str) -> TokenPairs:
         """The token pairs at this product."""
         return token_pairs(v, *self(product), dtype, reach=self.reach)
@@ -126,10 +131,12 @@ def scale_of_scores(
         faint = size < 3 * float(np.median(seen.radius[readable])) or size < 1e-3
         return INVISIBLE if faint else size
 
-    steps = Steps(0.25, 2.0, 2.0**-8, 2.0**8, largest, narrow=4.0, looks=40)
+    steps = Steps(0.25, 2.0, 2.0**-8, 2.0**8, largest, lengths.least, narrow=4.0, looks=40)
     found = yield from find_scale(look, float(d), steps)
     if found.size == SATURATED:
         refuse_blurred(blurred)
+        # Raises with a reason of its own where the search ended at what the number format holds.
+        lengths(found.scale)
         raise ModelMismatch(
             "no token length gives readable answers: saturated above and constant below it; no head does that."
         )
