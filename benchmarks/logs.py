@@ -166,7 +166,7 @@ def noisy(name_: str, seeds: range) -> Iterator[Row]:
     yield Row(f"error / Cramer-Rao, {name_}", float(np.median(over)) / 1.2, 1.0, "median / 1.2", figures)
     cover = float(np.mean(inside))
     yield Row(f"cover of 95 % bars, {name_}", abs(cover - 0.945) / 0.025, 1.0, f"{cover:.3f}, wanted 0.92 to 0.97")
-    yield Row(f"called surrogates, {name_}", outside / len(seeds), None, "right class, share of logs")
+    yield Row(f"called surrogates, {name_}", outside / (2 * len(seeds)), None, "right class, share of logs")
 
 
 def cramer_rao(target: Any, log: us.Log, found: Any, deviation: float, weights: np.ndarray) -> float:

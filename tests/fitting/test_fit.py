@@ -340,6 +340,65 @@ def test_records_that_the_model_does_not_tell_apart_test_no_class(same, seed: in
     assert us.fit(us.Log(X, [float(true(x[None])[0]) for x in X]), starts=20).status is SURROGATE
 
 
+@pytest.mark.parametrize("spread", [(0.998, 1.002), (0.5, 2.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_multiples_of_few_sequences_test_no_class(spread: tuple[float, float], seed: int) -> None:
+    """Argmax attention answers multiples of a sequence by multiples: five values had passed for W = 0, recovered."""
+    rng = np.random.default_rng([seed, 9])
+    W, v = rng.standard_normal((5, 5)) * 0.3, rng.standard_normal(5)
+    X = np.concatenate([x * rng.uniform(*spread, (8, 1, 1)) for x in rng.standard_normal((5, 4, 5))])
+    y = (X @ v)[np.arange(40), np.einsum("bnd,de,be->bn", X, W, X[:, -1]).argmax(axis=1)]
+    log = us.Log(X, y)
+    try:
+        r = us.fit(log, starts=12)
+    except us.errors.InvalidArgument:  # multiples that near are near copies
+        return
+    assert r.status is SURROGATE
+
+
+def test_the_mean_token_is_a_head_too() -> None:
+    true, X = us.models.SingleHead(np.zeros((5, 5)), head(5).v), tokens(60, dim=5)
+    r = us.fit(us.Log(X, true(X)))
+    assert r.status is RECOVERED
+    assert np.abs(r.model.W).max() < 1e-9
+
+
+def conversations(dim: int, seed: int) -> tuple[us.models.SingleHead, list[np.ndarray]]:
+    """A head, and sequences of which four each begin alike, all of them with the same five tokens."""
+    rng = np.random.default_rng([seed, dim])
+    true = us.models.SingleHead(rng.standard_normal((dim, dim)) * 4 / dim, rng.standard_normal(dim))
+    table, share = rng.standard_normal((500, dim)), 1 / np.arange(1, 501)
+    table[:, 0] = 1
+    X = []
+    for _ in range(31):
+        x = [*range(5), *rng.choice(500, size=8, p=share / share.sum())]
+        for _ in range(4):
+            x = [*x, *rng.choice(500, size=rng.integers(2, 6), p=share / share.sum())]
+            X.append(table[x])
+    return true, X
+
+
+@pytest.mark.parametrize("seed", [5, 12])
+def test_conversations_are_found_whose_sequences_begin_alike(seed: int) -> None:
+    """Of 12 no mixture from scores 0 arrives."""
+    true, X = conversations(6, seed)
+    assert us.fit(us.Log(X, [float(true(x[None])[0]) for x in X])).status is RECOVERED
+
+
+@pytest.mark.parametrize("seed", [43, 54])
+def test_a_fit_that_has_arrived_beside_weights_that_hardly_show_goes_on(seed: int) -> None:
+    """A hot head over five ids, of which the last are seldom and have next to no weight."""
+    rng = np.random.default_rng([seed, 6])
+    true = us.models.SingleHead(rng.standard_normal((5, 5)) * 12 / 5, rng.standard_normal(5))
+    table, share = rng.standard_normal((5, 5)), 1 / np.arange(1, 6)
+    X = [table[rng.choice(5, size=rng.integers(1, 9), p=share / share.sum())] for _ in range(500)]
+    r = us.fit(us.Log(X, [float(true(x[None])[0]) for x in X]))
+    assert r.status is RECOVERED
+    gap = np.concatenate([(r.model.W - true.W).ravel(), r.model.v - true.v])
+    known = np.linalg.norm(gap - r.undetermined.T @ (r.undetermined @ gap))
+    assert known <= max(1e-8, stated(r)) * np.linalg.norm(true.W)
+
+
 def test_near_copies_beside_enough_records_do_not_matter() -> None:
     target = us.models.SingleHead.random(5, norm=2.0, seed=1)
     rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ def fit(
     tolerance: Annotated[float | None, typer.Option(help="Standard deviation of the answers' noise.", min=0)] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format the answers were computed in.")] = None,
     holdout: Annotated[float, typer.Option(help="Share of records kept for the verdict.")] = 0.15,
-    starts: Annotated[int, typer.Option(help="Most starts tried per shape.", min=1)] = 120,
+    starts: Annotated[int, typer.Option(help="Most starts tried per shape.", min=1)] = 160,
     seed: flags.Seed = None,
     output: flags.RecoveryFile = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page here, with the curve.")] = None,

@@ -29,7 +29,7 @@ from unsoftmax.fitting.noise import ROUNDED, Noise, computed, noise_of, rounding
 from unsoftmax.fitting.recipes import recipe
 from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch, found
-from unsoftmax.fitting.settle import settled
+from unsoftmax.fitting.settle import confirmed, settled
 from unsoftmax.fitting.spans import Spans, spans
 from unsoftmax.fitting.verdict import FEWEST, FINEST, Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
@@ -73,7 +73,7 @@ def fit(
     rank: int | None = None,
     holdout: float = 0.15,
     seed: int = 0,
-    starts: int = 120,
+    starts: int = 160,
     curve: bool = False,
     progress: bool | Watch = False,
 ) -> Recovery:
@@ -100,7 +100,7 @@ def fit(
     shapes(log, model, heads, rank)  # refuses what does not go together in all dimensions
     wanted = affordable(shapes(within, model, heads, rank and min(rank, within.dim)), span, given)
     with watching(progress) as watch:
-        best = chosen(wanted, blocks, noise, starts, rng, watch)
+        best = confirmed(chosen(wanted, blocks, noise, starts, rng, watch), noise, span, starts, seed, watch)
     judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
     usage = Usage(
         asked=len(log), tokens=int(log.lengths.sum()), numbers=int(log.answers.size),
@@ -192,7 +192,7 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
     both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
     fitted = checked(problem, rest, sharp, seen, both, FINEST)
     if exact(fitted):
-        return judge_exact(fitted), sharp, seen
+        return judge_exact(problem, fitted, both[0]), sharp, seen
     rows = [noise.deviations(part.y).ravel() for part in (blocks, rest)]
     if noise.source == "none":
         size = float(np.sqrt((problem.at(sharp).residual ** 2).mean()))

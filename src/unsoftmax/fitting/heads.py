@@ -111,6 +111,12 @@ class HeadsAt:
         B = [q.T @ _pulled(rows, ga) for _, ga in self._inner]
         return np.concatenate([part.ravel() for part in (*A, *B, *(rows.T @ z for z in Z))]).astype(np.float64)
 
+    def response(self, step: Array) -> Array:
+        """J step (rows,) in full precision, without weights: how records differ in it may be seen to rounding."""
+        W, P = self.changes(step)
+        parts = zip(self.G, self.Z, W, P, strict=True)
+        return np.asarray(sum(_along(g, self.q @ w.T) + z @ p.T for g, z, w, p in parts)).ravel()
+
     def changes(self, step: Array) -> tuple[Array, Array]:
         """dW (H, d, d) and dP (H, m, d) of a step."""
         changed, factors, P = self.shape.split(step)

@@ -14,6 +14,10 @@ from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.precision import EPS, UNIT
 from unsoftmax.probes.base import Array
 
+ROUNDINGS = 100.0
+"""Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums of
+d^2 products are off by tens of roundings at most."""
+
 _COARSE = 1e-12
 """Rounding units above this belong to formats shorter than float64."""
 

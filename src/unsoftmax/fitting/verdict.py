@@ -12,16 +12,12 @@ from unsoftmax.fitting.copies import cells
 from unsoftmax.fitting.directions import Seen, units_of
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
-from unsoftmax.fitting.noise import Noise
+from unsoftmax.fitting.noise import ROUNDINGS, Noise
 from unsoftmax.fitting.picks import picks_one_token, unbounded
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
-
-ROUNDINGS = 100.0
-"""Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums of
-d^2 products are off by tens of roundings at most."""
 
 FEWEST = 5
 """Numbers that must be held out, in two records at least, and that must be left beyond the unknowns, copies counted
@@ -47,9 +43,11 @@ BARS = 4.0
 the noise itself is only measured."""
 
 _UNTESTED = (
-    "To this model few of the records differ (tokens without weight, sequences of one token): what they show is hardly "
-    "more than what was fitted, so that nothing tests the class. Add records that differ."
+    "To this model few of the records differ (tokens without weight, sequences of one token, multiples of one): what "
+    "they show is hardly more than what was fitted, so that nothing tests the class. Add records that differ."
 )
+
+_HARDLY = "Records agree to rounding, but hardly show some directions of the parameters: add records."
 
 _ARGMAX = (
     "Every answer is the value of one token: argmax attention, the limit of large W, explains them, so that no answer "
@@ -101,29 +99,47 @@ def checked(
     at = Heads(held, problem.shape).at(x)
     leverage = seen.leverage(at, deviations[1])
     free, gap = len(train) - seen.rank, float(np.abs(at.residual).max())
-    spare = _spare((problem.at(x), at), deviations, units_of(problem.blocks, problem.shape, x), seen, limit)
+    spare = _spare((problem.at(x), at), x, deviations, units_of(problem.blocks, problem.shape, x), seen, limit)
     return Checked(problem.shape, x, seen, train, at.residual / deviations[1], leverage, free, gap, spare)
 
 
 def _spare(
-    both: tuple[HeadsAt, HeadsAt], deviations: tuple[Array, Array], units: tuple[float, float], seen: Seen, limit: float
+    both: tuple[HeadsAt, HeadsAt],
+    x: Array,
+    deviations: tuple[Array, Array],
+    units: tuple[float, float],
+    seen: Seen,
+    limit: float,
 ) -> int:
     """Numbers beyond the determined unknowns, of records that changes of the parameters by `limit` units tell apart.
 
     Once for all parameters and once for the scores: sequences of one token show values alone, however many there are.
+    Where a factor of all scores does not show (W of 0), answers grow as their sequence does, and multiples of one
+    sequence say one thing.
     """
     shape, rng = both[0].shape, np.random.default_rng([0, 0xA1])
     rank = shape.freedom - seen.hidden(limit)[0]
     root = 1 if shape.rank is None else 0.5
     sizes = np.repeat([units[0] ** root, units[1]], [shape.scores, shape.values])
-    left, noise = [], 0.0
-    for part, most in ((sizes, rank), (sizes * (np.arange(len(sizes)) < shape.scores), rank - shape.values)):
+    scores = np.arange(len(sizes)) < shape.scores
+
+    def shown(part: Array) -> Array:
         steps = part * rng.standard_normal((_CHANGES, len(sizes)))
-        shown = [np.stack([at.forward(s) / d for s in steps], axis=1) for at, d in zip(both, deviations, strict=True)]
-        F = np.concatenate([rows.reshape(-1, shape.outputs * _CHANGES) for rows in shown])
-        noise = noise or 1 / limit + ROUNDINGS * EPS * float(np.median(np.abs(F)))
-        left.append((int(cells(F / noise, rng).max()) + 1) * shape.outputs - max(most, 0))
-    return min(left)
+        rows = [np.stack([at.response(s) / d for s in steps], axis=1) for at, d in zip(both, deviations, strict=True)]
+        return np.concatenate([each.reshape(-1, shape.outputs * _CHANGES) for each in rows])
+
+    def left(places: Array, most: int) -> int:
+        return (int(cells(places, rng).max()) + 1) * shape.outputs - max(most, 0)
+
+    F = shown(sizes)
+    noise = 1 / limit + ROUNDINGS * EPS * float(np.median(np.abs(F)))
+    spare = min(left(F / noise, rank), left(shown(sizes * scores) / noise, rank - shape.values))
+    warmer = [np.abs(at.response(x * scores) / d).max() for at, d in zip(both, deviations, strict=True)]
+    if max(warmer) > noise:
+        return spare
+    F = shown(sizes * ~scores)
+    lengths = np.linalg.norm(F, axis=1, keepdims=True) + 1e-300
+    return min(spare, left(F / lengths * (float(np.median(lengths)) / noise), min(rank, shape.values)))
 
 
 def exact(fit: Checked) -> bool:
@@ -132,8 +148,8 @@ def exact(fit: Checked) -> bool:
     return bool((np.abs(fit.train) <= ROUNDINGS).all() and (np.abs(fit.held) <= limit).all() and len(fit.held))
 
 
-def judge_exact(fit: Checked) -> Judged:
-    """Held-out records agree to rounding."""
+def judge_exact(problem: Heads, fit: Checked, deviations: Array) -> Judged:
+    """Held-out records agree to rounding: the model, unless they would with any larger W, or test nothing."""
     worst = float(np.abs(fit.held / np.sqrt(1 + fit.leverage)).max())
     claims = (
         Claim(
@@ -144,10 +160,14 @@ def judge_exact(fit: Checked) -> Judged:
         ),
         pac(fit, "agree to rounding"),
     )
-    if fit.spare < FEWEST or not fit.seen.certain:
-        doubt = "Records agree to rounding, but hardly show some directions of the parameters: add records."
-        doubt = _UNTESTED if fit.spare < FEWEST else doubt
-        return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
+    doubts = {
+        _UNTESTED: fit.spare < FEWEST,
+        _HARDLY: not fit.seen.certain,
+        _ARGMAX: unbounded(problem, fit.x, deviations),
+    }
+    for doubt, there in doubts.items():
+        if there:
+            return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
     return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
 
 
@@ -196,8 +216,8 @@ def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_la
         )
     if missing.p_value < SIGNIFICANCE:
         doubts.append(
-            f"The model class does not explain the answers: {missing.feature} would explain more (p = "
-            f"{missing.p_value:.1g}); fit a wider class."
+            f"The fit does not explain the answers: {missing.feature} would explain more (p = {missing.p_value:.1g}). "
+            "Fit a wider class; if this should be the right one, add records, or starts."
         )
     if noise.source == "none":
         doubts.append(
