@@ -8,7 +8,8 @@ import pytest
 import unsoftmax as us
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.scales import on_grid
-from unsoftmax.solvers.mixing_newton import refine
+from unsoftmax.solvers import mixing_newton
+from unsoftmax.solvers.mixing_newton import refine, where_ranges_meet
 from unsoftmax.solvers.mixture import split_values
 from unsoftmax.solvers.pencil import annihilators, find_clusters
 from unsoftmax.solvers.projective import scales_of_points
@@ -131,20 +132,57 @@ def test_clusters_that_nearly_coincide_are_told_apart_by_their_own_widths(left_o
     assert np.allclose(np.sort(found.centres), sigma, atol=1e-8)
 
 
-def test_newton_finds_ranges_and_key_directions_together():
-    rng, O, u, P = mixed(2)
-    Z = np.linalg.solve(O, P).reshape(3, 5, 15)
+def answered(rng, O, u, Z, sizes):
+    """Blocks of displacements and answers: n sequences of m tokens for every (m, n)."""
+    H, s, D = Z.shape
     data = []
-    for m, n in ((1, 40), (3, 12)):
-        e = rng.standard_normal((n, m, 15))
+    for m, n in sizes:
+        e = rng.standard_normal((n, m, D))
         t = np.einsum("hd,bmd->bhm", u, e)
         alpha = np.exp(t) / (1 + np.exp(t).sum(axis=2, keepdims=True))
         written = np.einsum("hsd,bhd->bhs", Z, alpha @ e)
-        data.append((e, np.einsum("nhs,bhs->bn", O.reshape(15, 3, 5), written)))
+        data.append((e, np.einsum("nhs,bhs->bn", O.reshape(len(O), H, s), written)))
+    return data
+
+
+def test_newton_finds_ranges_and_key_directions_together():
+    rng, O, u, P = mixed(2)
+    data = answered(rng, O, u, np.linalg.solve(O, P).reshape(3, 5, 15), ((1, 40), (3, 12)))
     start = O + 1e-3 * rng.standard_normal(O.shape)
     found = refine(start, u + 1e-3 * rng.standard_normal(u.shape), P, data)
     assert found.residual < 1e-14
     assert np.abs(found.u - u).max() < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_stays_small_where_ranges_of_two_heads_nearly_meet(seed):
+    """Noise of 1e-8 had been 1e-4 in key directions and 1e-3 in what heads write: as much as O^-1 makes of it."""
+    rng, O, u, P = mixed(seed)
+    O[:, 5] = O[:, 0] + 1e-5 * O[:, 5]
+    O = np.hstack([np.linalg.qr(part)[0] for part in np.split(O, 3, axis=1)])
+    Z = rng.standard_normal((3, 5, 15))
+    noisy = [(e, y + 1e-8 * rng.standard_normal(y.shape)) for e, y in answered(rng, O, u, Z, ((1, 120), (3, 12)))]
+    P = O @ Z.reshape(15, 15) + 1e-8 * rng.standard_normal(P.shape)
+    rough = refine(O + 1e-7 * rng.standard_normal(O.shape), u + 1e-4 * rng.standard_normal(u.shape), P, noisy)
+    found = where_ranges_meet(rough, noisy, 1e-8)
+    assert np.abs(found.u - u).max() < 1e-6
+    truth = [o @ z for o, z in zip(np.split(O, 3, axis=1), Z, strict=True)]
+    off, before = (
+        max(np.abs(o @ z - p).max() for o, z, p in zip(np.split(m.O, 3, axis=1), m.Z, truth, strict=True))
+        for m in (found, rough)
+    )
+    assert off < 1e-6 < 0.1 * before
+
+
+def test_heads_that_are_not_there_leave_newton_without_a_step_on_all_answers(monkeypatch):
+    """Each had cost seconds at d = 256, where one head was tried for four."""
+    rng, O, u, P = mixed(2)
+    data = answered(rng, O, u, np.linalg.solve(O, P).reshape(3, 5, 15), ((1, 400),))
+    parts, step = [], mixing_newton._step
+    monkeypatch.setattr(mixing_newton, "_step", lambda *args: parts.append(args[4]) or step(*args))
+    found = refine(np.eye(15), rng.standard_normal((1, 15)), P, data)
+    assert found.residual > 0.1
+    assert None not in parts
 
 
 def test_scales_of_points_seen_as_directions():

@@ -28,13 +28,25 @@ _TALL = 4
 _CONDITIONED = 1e-6
 """Smallest pivot of their factor, against the largest, at which one correction still gives all digits."""
 
+_MEET = 1e-2
+"""Singular value of all annihilators, orthonormal by heads, below which ranges nearly meet: noise is a hundred
+times as large in what single heads write there."""
+
+_MOST_MEET = 8
+"""Outputs corrected at once, the weakest: two heads that nearly meet in one direction leave up to four."""
+
+_NOTHING = 0.5
+"""Share of the answers that a fit to a part of them leaves, from which on there is nothing for all of them to improve:
+wrong heads leave 1 and more, right ones behind much noise 0.05."""
+
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """O (n, n) with orthonormal blocks of s columns, u (H, D); `residual` relative to the answers."""
+    """O (n, n) with orthonormal blocks of s columns, u (H, D), Z (H, s, D) = O^-1 P; `residual`: of the answers."""
 
     O: Array
     u: Array
+    Z: Array
     residual: float
     change: float
 
@@ -47,7 +59,7 @@ def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
     enough = 3 * -(-P.shape[1] // (len(O) // len(u))) + 4
     free = sum(len(e) for e, _ in data) - len(O) + len(O) // len(u)
     part = enough if free > 2 * enough else None
-    current, last, first, close, patience = Mixing(O, u, np.inf, np.inf), np.inf, 0, 1e-9, 4
+    current, last, first, close, patience = Mixing(O, u, _parts(O, P, len(u)), np.inf, np.inf), np.inf, 0, 1e-9, 4
     for i in range(most):
         try:
             current = _step(current.O, current.u, P, data, part)
@@ -57,7 +69,7 @@ def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
         stalled = i > first + 2 and current.change > 0.3 * last and current.change < 1e-3
         lost = i > first + patience and current.change > 1e-2
         if current.change < close or stalled or lost:
-            if part is None:
+            if part is None or _left(current, P, data) > _NOTHING:
                 break
             # The next full step is right to the square of this one.
             part, first, close = None, i, 3e-5
@@ -65,15 +77,53 @@ def refine(O: Array, u: Array, P: Array, data: Data, most: int = 14) -> Mixing:
                 # All answers together may still average the noise out; if so, it shows at once.
                 patience = 1
         last = current.change
-    return Mixing(current.O, current.u, residual(current.O, current.u, P, data), current.change)
+    return replace(current, Z=_parts(current.O, P, len(u)), residual=_left(current, P, data))
 
 
-def residual(O: Array, u: Array, P: Array, data: Data) -> float:
+def _left(found: Mixing, P: Array, data: Data) -> float:
     """Root mean square of what the model leaves of the answers, relative to them."""
-    H, s = len(u), len(O) // len(u)
-    Z = np.linalg.solve(O, P).reshape(H, s, -1)
-    missed = sum(float(((Y - _written(O, Z, _means(u, e)[0])) ** 2).sum()) for e, Y in data)
-    return float(np.sqrt(missed / sum(float((Y**2).sum()) for _, Y in data)))
+    m, Y = _read(found.u, data)
+    return _relative(Y - _written(found.O, _parts(found.O, P, len(found.u)), m), Y)
+
+
+def _parts(O: Array, P: Array, H: int) -> Array:
+    return np.asarray(np.linalg.solve(O, P).reshape(H, len(O) // H, -1))
+
+
+def where_ranges_meet(found: Mixing, data: Data, noise: float) -> Mixing:
+    """O and Z corrected along the outputs that ranges nearly share, from answers whose heads weigh tokens differently.
+
+    The annihilators L of all heads together, orthonormal by heads, are small along such outputs b, and what they leave
+    in P_h there, b w_h', is noise over their size. Its sum over heads is none, and above the model an answer shows
+    sum_h m_h . w_h along b: linear in w_h, which is taken as large as the gap says and no larger. noise: of an answer.
+    """
+    H, s, D = found.Z.shape
+    _, size, outputs = np.linalg.svd(_evenly_noisy(found.O, H)[1])
+    shared = outputs[size < _MEET][-_MOST_MEET:]
+    if len(shared) == 0:
+        return found
+    m, Y = _read(found.u, data)
+    missed = (Y - _written(found.O, found.Z, m)) @ shared.T
+    apart = (m - m.mean(axis=1, keepdims=True)).reshape(len(m), H * D)
+    left, sizes, right = np.linalg.svd(apart, full_matrices=False)
+    # As large as expected beside noise: directions that the tokens hardly show stay as they are.
+    expected = np.maximum((missed**2).mean(axis=0), noise**2) / (apart**2).sum(axis=1).mean()
+    gains = sizes[:, None] / (sizes[:, None] ** 2 + noise**2 / expected)
+    w = (right.T @ (gains * (left.T @ missed))).reshape(H, D, -1)
+    P = [o @ z for o, z in zip(np.split(found.O, H, axis=1), found.Z, strict=True)]
+    parts = [np.linalg.svd(p + (v @ shared).T, full_matrices=False) for p, v in zip(P, w - w.mean(axis=0), strict=True)]
+    O, Z = np.hstack([U[:, :s] for U, _, _ in parts]), np.stack([S[:s, None] * V[:s] for _, S, V in parts])
+    better = replace(found, O=O, Z=Z, residual=_relative(Y - _written(O, Z, m), Y))
+    return better if better.residual < found.residual else found
+
+
+def _read(u: Array, data: Data) -> tuple[Array, Array]:
+    """m_h (B, H, D) and answers (B, n) of all blocks."""
+    return np.concatenate([_means(u, e)[0] for e, _ in data]), np.concatenate([Y for _, Y in data])
+
+
+def _relative(missed: Array, Y: Array) -> float:
+    return float(np.sqrt((missed**2).sum() / (Y**2).sum()))
 
 
 def _means(u: Array, e: Array) -> tuple[Array, Array]:
@@ -93,7 +143,7 @@ def _written(O: Array, Z: Array, means: Array) -> Array:
 def _step(O: Array, u: Array, P: Array, data: Data, part: int | None = None) -> Mixing:
     """One step; du from `part` random combinations of the answers that X leaves alone, or from all."""
     H, s, D = len(u), len(O) // len(u), P.shape[1]
-    inverse = np.linalg.inv(O)
+    O, inverse = _evenly_noisy(O, H)
     Z = (inverse @ P).reshape(H, s, D)
     read = [(*_means(u, e), e, Y) for e, Y in data]
     m = np.concatenate([part[0] for part in read])
@@ -120,7 +170,21 @@ def _step(O: Array, u: Array, P: Array, data: Data, part: int | None = None) -> 
     n = len(O)
     turned = O @ (np.eye(n) + X.reshape(n, n))
     turned = np.hstack([np.linalg.qr(turned[:, h * s : (h + 1) * s])[0] for h in range(H)])
-    return Mixing(turned, u + du, np.inf, float(np.linalg.norm(du) / np.linalg.norm(u)))
+    return Mixing(turned, u + du, Z, np.inf, float(np.linalg.norm(du) / np.linalg.norm(u)))
+
+
+def _evenly_noisy(O: Array, H: int) -> tuple[Array, Array]:
+    """O with other bases of the same ranges, and its inverse, whose rows are orthonormal by heads.
+
+    Where ranges nearly meet, O^-1 magnifies noise of the answers a thousandfold and more, in one direction of a head:
+    in these bases it is the same in all of them, so that least squares weighs them as it should.
+    """
+    bases, rows = [], []
+    for range_, row in zip(np.split(O, H, axis=1), np.split(np.linalg.inv(O), H), strict=True):
+        Q, R = np.linalg.qr(row.T)
+        bases.append(range_ @ R.T)
+        rows.append(Q.T)
+    return np.hstack(bases), np.vstack(rows)
 
 
 def _outside(Q: Array, n: int) -> Array:

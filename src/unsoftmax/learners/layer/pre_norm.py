@@ -22,7 +22,7 @@ from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import TYPICAL, Reader, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.mixing_newton import Data, Mixing, refine
+from unsoftmax.solvers.mixing_newton import Data, Mixing, refine, where_ranges_meet
 from unsoftmax.solvers.pencil import Clusters, left_null
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import Domain, OracleSpec
@@ -38,8 +38,15 @@ _WEAKEST = 1e9
 """Condition of the sum of all P_h from which on two draws decide, and a refusal names it: trained layers with 4e7 are
 told apart, one with 6e12 is not, and 1e-13 beside it is what fine differences resolve with four digits to spare."""
 
-_SHOWN = 4
+_SHOWN = 8
 """Pairs of tokens of which one at least shows a dimension that single tokens do not."""
+
+_ASIDE = 6.0
+"""Rounding units of an answer to two tokens outside all one-token answers, from which on heads fill the space: heads
+that do not leave up to 2 in float32, trained ones that do 18 and more in the clearest of eight pairs."""
+
+_ASIDE_EXACT = 1e-12
+"""The same share in float64, where sums of the layer itself round to a dozen units."""
 
 _ELSEWHERE = 1e-2
 """Share of an answer to two tokens outside all one-token answers from which on heads share values: such heads leave a
@@ -109,9 +116,12 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         exact = yield from _exact_probes(u, found.rank, at, P, rng, phase)
         if exact is None:
             continue
-        mixing = refine(exact[0], u, P, [*data, *exact[1]])
+        data = [*data, *exact[1]]
+        mixing = refine(exact[0], u, P, data)
+        if ball.noise > 1e-12:
+            mixing = where_ranges_meet(mixing, data, ball.noise * max(float(np.abs(y).max()) for _, y in data))
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
-            return _heads(mixing, P, B), mixing.u
+            return _heads(mixing, B), mixing.u
     if weak:
         words = f"more than answers show ({1 / ball.noise:.0e})" if drowned else f"a factor of {condition:.0e}"
         raise NotIdentifiable(
@@ -133,10 +143,12 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
     whole = np.eye(len(ball.M))
     x = np.stack([of_length(EDGE * ball.radius, ball, rng) for _ in range(_SHOWN)])
     y = yield from At(q, ball, whole).ask(x[:, None], "pilot")
-    outside = np.linalg.norm(y - (y @ span.basis) @ span.basis.T) / max(float(np.linalg.norm(y)), 1e-300)
+    missed = np.linalg.norm(y - (y @ span.basis) @ span.basis.T, axis=1)
     if span.rank == ball.M.shape[1]:
         # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
-        return span.basis if outside < max(1e-12, 30 * ball.noise) else whole
+        clearest = float((missed / np.maximum(np.linalg.norm(y, axis=1), 1e-300)).max())
+        return span.basis if clearest < max(_ASIDE_EXACT, _ASIDE * ball.noise) else whole
+    outside = np.linalg.norm(missed) / max(float(np.linalg.norm(y)), 1e-300)
     if outside > _ELSEWHERE:
         raise SharedValuesError(
             f"two tokens are answered in directions that no single token is answered in ({outside:.0%} of the answer): "
@@ -146,11 +158,10 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
     return span.basis
 
 
-def _heads(mixing: Mixing, P: Array, B: Array) -> Heads:
+def _heads(mixing: Mixing, B: Array) -> Heads:
     H = len(mixing.u)
-    Z = np.split(np.linalg.solve(mixing.O, P), H)
     O = [B @ block for block in np.split(mixing.O, H, axis=1)]
-    return Heads(O, Z, mixing.residual * float(np.linalg.cond(mixing.O)))
+    return Heads(O, list(mixing.Z), mixing.residual * float(np.linalg.cond(mixing.O)))
 
 
 def _rough_directions(
