@@ -25,7 +25,7 @@ LEARNERS = {"full": us.learners.Approximate(), "low rank": us.learners.LowRank()
 
 
 def ratio(learner, seed):
-    """Largest of error over stated bound, for W and v; None where the head is said to be lost in the noise."""
+    """Largest of error over stated bound, for W and v (None: the head is said to be lost in the noise); the noise."""
     rng = np.random.default_rng([seed, 0x11])
     link, dim = list(SERVED)[rng.integers(5)], int(rng.choice([1, 2, 3, 4, 6, 8, 12]))
     tau, limit, size = 10 ** rng.uniform(-7, -2), (None, 1.0, 2.0)[rng.integers(3)], 10.0 ** rng.integers(-1, 2)
@@ -44,25 +44,37 @@ def ratio(learner, seed):
     try:
         recovery = us.recover(oracle, LEARNERS[learner], seed=seed)
     except us.errors.NotIdentifiable:
-        return None
-    return max(error / bound for error, bound in zip(errors(recovery, head), bounds(recovery), strict=True))
+        return None, tau
+    return max(error / bound for error, bound in zip(errors(recovery, head), bounds(recovery), strict=True)), tau
+
+
+def worst(ratios):
+    return max(r for r, _ in ratios if r is not None)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_no_bound_is_too_small(learner):
-    assert max(filter(None, (ratio(learner, seed) for seed in range(20)))) < 1 + 1e-9
+    assert worst([ratio(learner, seed) for seed in range(20)]) < 1 + 1e-9
+
+
+def test_noise_that_no_token_length_outweighs_is_not_called_saturated():
+    """Noise of 0.75 % behind a logarithm had ended in scores "saturated however short the last token is"."""
+    assert ratio("low rank", 1298)[0] is None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_no_bound_of_five_hundred_is_too_small(learner):
     ratios = [ratio(learner, seed) for seed in range(1000, 1500)]
-    assert max(filter(None, ratios)) < 1 + 1e-9
-    assert sum(r is None for r in ratios) < 50
+    assert worst(ratios) < 1 + 1e-9
+    # What is lost in the noise is a head behind much of it: a bound past W itself is no statement.
+    assert min(tau for r, tau in ratios if r is None) > 1e-6
+    assert sum(r is None for r, _ in ratios) < 125
 
 
 def formatted(seed):
-    """As `ratio`, for answers in a short number format, undeclared, and scores of any size down to 0."""
+    """As `ratio`, for answers in a short number format, undeclared, and scores of any size down to 0; with the format
+    and the link."""
     rng = np.random.default_rng([seed, 0x22])
     link, dtype = list(SERVED)[rng.integers(5)], ("float32", "float16")[rng.integers(2)]
     dim, limit = int(rng.integers(1, 13)), (None, None, 2.0)[rng.integers(3)]
@@ -77,19 +89,23 @@ def formatted(seed):
     try:
         recovery = us.recover(us.oracle(service, dim, max_norm=limit, link=link), us.learners.Approximate(), seed=seed)
     except us.errors.NotIdentifiable:
-        return None
-    return max(error / bound for error, bound in zip(errors(recovery, head), bounds(recovery), strict=True))
+        return None, (dtype, link)
+    found = max(error / bound for error, bound in zip(errors(recovery, head), bounds(recovery), strict=True))
+    return found, (dtype, link)
 
 
 def test_no_bound_on_formatted_answers_is_too_small():
-    assert max(filter(None, (formatted(seed) for seed in range(15)))) < 1
+    assert worst([formatted(seed) for seed in range(15)]) < 1
 
 
 @pytest.mark.long
 def test_no_bound_of_a_thousand_formatted_answers_is_too_small():
     ratios = [formatted(seed) for seed in range(1000, 2000)]
-    assert max(filter(None, ratios)) < 1
-    assert sum(r is None for r in ratios) < 50
+    assert worst(ratios) < 1
+    # The three digits of float16 behind a link that flattens may leave a bound past W itself, which is no statement.
+    lost = [served for r, served in ratios if r is None]
+    assert len(lost) < 125
+    assert all(dtype == "float16" and link in ("sigmoid", "tanh", "exp") for dtype, link in lost)
 
 
 def in_float32(head, link):

@@ -82,25 +82,37 @@ def test_the_error_is_what_the_noise_floor_predicts(make, of, declared, limit):
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(("make", "of"), FORMATS)
 def test_the_error_is_what_the_noise_floor_predicts_on_more_heads(make, of, declared, limit):
+    refused = []
     for dim in (4, 8, 16, 32):
         for seed in range(10):
-            check(make, of, declared, limit, dim, 1000 + seed)
+            try:
+                check(make, of, declared, limit, dim, 1000 + seed)
+            except us.errors.NotIdentifiable as refusal:
+                refused.append(str(refusal))
+    # Three digits leave a few heads a bound past W itself, which is no statement.
+    assert len(refused) <= (4 if of in (3, "float16") else 0)
+    assert all("nothing can be stated" in words for words in refused)
 
 
 def check_low_rank(make, of, declared, limit, dim, seed):
+    """Whether the head was learned, and then within what was stated."""
     rng = np.random.default_rng(seed)
     W, v = rng.standard_normal((dim, 2)) @ rng.standard_normal((2, dim)), rng.standard_normal(dim)
     head = us.models.SingleHead(W * (W_NORM / np.linalg.norm(W)), v / np.linalg.norm(v))
+    recovery, why = None, ""
     try:
         recovery = us.recover(make(head, limit, of, declared), us.learners.LowRank(), seed=seed)
-    except us.errors.NotIdentifiable:
-        # Three digits at tokens of norm 1 leave a bound past W itself, which is no statement.
+    except us.errors.NotIdentifiable as refusal:
+        why = str(refusal)
+    if recovery is None:
+        # Three digits may leave a bound past W itself, which is no statement, at tokens of norm 1 most often.
         assert of in (3, "float16")
-        assert limit == 1.0
-        return
+        assert limit == 1.0 or "nothing can be stated" in why
+        return False
     stated = {claim.name: claim.bound for claim in recovery.certificate.claims}
     bound = stated.get("error of W", W_NORM * stated.get("relative parameter error", 0.0))
     assert errors(recovery, head)[0] <= bound
+    return True
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -114,9 +126,9 @@ def test_low_rank_states_what_a_format_leaves(make, of, declared):
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(("make", "of"), FORMATS)
 def test_low_rank_states_what_a_format_leaves_on_more_heads(make, of, declared, limit):
-    for dim in (6, 12, 20):
-        for seed in range(6):
-            check_low_rank(make, of, declared, limit, dim, 100 + seed)
+    heads = [(dim, 100 + seed) for dim in (6, 12, 20) for seed in range(6)]
+    learned = sum(check_low_rank(make, of, declared, limit, dim, seed) for dim, seed in heads)
+    assert limit == 1.0 or learned >= len(heads) / 3
 
 
 def cast(head, limit, dtype, declared):

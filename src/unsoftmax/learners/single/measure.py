@@ -77,7 +77,7 @@ def read_values(spec: OracleSpec) -> Asking[Array]:
 
 
 def refuse_unknown(head: SingleHead | LowRankHead, precision: Precision, spec: OracleSpec) -> None:
-    """Raise where W may be off by as much as it is large: the noise hides every score that short tokens make."""
+    """Raise where W may be off by as much as it is large, as far as the noise lets anyone state it."""
     size = float(np.linalg.norm(head.W))
     if max(size, _ANYTHING) > precision.W:
         return
@@ -85,8 +85,8 @@ def refuse_unknown(head: SingleHead | LowRankHead, precision: Precision, spec: O
     tokens = "" if norm is None else f"with tokens of norm at most {norm:g} "
     remedy = "Lower the noise." if norm is None else "Raise max_norm, or lower the noise."
     raise NotIdentifiable(
-        f"{tokens}the scores move the answers no more than their noise does: of W only ||W||_F < "
-        f"{precision.W + size:.1g} is known. {remedy}"
+        f"{tokens}answers this noisy leave an error of W of up to {precision.W:.1g}, and W is read as no larger "
+        f"(||W||_F = {size:.1g}): nothing can be stated of it. {remedy}"
     )
 
 

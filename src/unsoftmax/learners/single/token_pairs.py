@@ -113,7 +113,12 @@ def scale_of_scores(
 
     def look(product: float) -> Asking[float]:
         nonlocal blurred, faint
-        design = lengths.design(values.v, product, spec.dtype)
+        try:
+            design = lengths.design(values.v, product, spec.dtype)
+        except ModelMismatch:
+            # What noise makes unreadable at every length is not saturated.
+            refuse_blurred(blurred)
+            raise
         pick = rng.integers(d, size=(2, SCALING))
         plain = np.ones((SCALING, 2), dtype=np.int64)
         y = yield design.at(pick[0], pick[1], np.ones(SCALING), plain, "pilot")
