@@ -15,14 +15,12 @@ from unsoftmax.learners.behind.rows import read_heads_behind
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range
+from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-
-_NOISE_TO_ERROR = 1e3
-"""Error of W over the gap by which answers fail to scale: the conditioning of the cross, seen on random W."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ class AttentionBehind:
 
 
 def score_claim(scores: Scores) -> Claim:
-    """What the noise of the answers leaves in W."""
-    return Claim(RELATIVE_ERROR, _NOISE_TO_ERROR * scores.noise, statement="of W, from how exactly answers scale")
+    """What the gap by which answers fail to scale leaves in W: three digits for the conditioning of the cross."""
+    return Claim(RELATIVE_ERROR, LOUD * scores.noise, statement="of W, from how exactly answers scale")
 
 
 def require_several(spec: OracleSpec, learner: str) -> None:

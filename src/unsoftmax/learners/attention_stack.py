@@ -18,7 +18,7 @@ from unsoftmax.learners.core.costs import HEADS
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.confined import read_confined
-from unsoftmax.learners.stack.far import Far, find_far
+from unsoftmax.learners.stack.far import TRIES, Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
@@ -34,9 +34,6 @@ from unsoftmax.spec import OracleSpec
 
 _LONGEST = 11
 """Tokens of the longest sequence, repetitions included."""
-
-_ATTEMPTS = 3
-"""Displacements that are tried: where scores are strong the first one is often too long, and the next are shorter."""
 
 _PER_HEAD = 16
 """Parameters of a head over D at ranks of four: beyond LARGEST together, the star is all there will be."""
@@ -146,7 +143,7 @@ class AttentionStack:
 
     def _in_order(self, far: Far, seed: int) -> Asking[tuple[Polished, list[list[int]], Order]]:
         """All heads and their layers; float32 shows some heads badly at one displacement, and then at another one."""
-        last = _ATTEMPTS - 1 if far.frame.dtype == "float32" else 0
+        last = TRIES - 1 if far.frame.dtype == "float32" else 0
         for first in range(last + 1):
             polished = yield from self._wide(far, seed, first)
             # Behind a final norm there may be networks, and then nothing else tells the layers.
@@ -161,13 +158,13 @@ class AttentionStack:
 
     def _wide(self, far: Far, seed: int, first: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""
-        for again in range(first, _ATTEMPTS):
+        for again in range(first, TRIES):
             step = self._heads if far.frame.final is None else self._behind_norm
             polished, misfit = yield from step(far, seed, again)
             if misfit <= far.rough:
                 return polished
         raise ModelMismatch(
-            f"{len(polished.heads)} heads were told apart at each of {_ATTEMPTS} displacements, and none explain all "
+            f"{len(polished.heads)} heads were told apart at each of {TRIES} displacements, and none explain all "
             f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, its scores are too strong, "
             f"{DEPENDENT}, or its answers are noisier than declared."
         )

@@ -22,7 +22,8 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIde
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.readable import SATURATED, SCALING, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.noise import FELT
+from unsoftmax.learners.core.readable import REPAIRS, SATURATED, SCALING, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
 from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
@@ -30,6 +31,7 @@ from unsoftmax.learners.kernel.powers import learn
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import LEARNED, power_of
+from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.sphere import sphere
@@ -41,9 +43,6 @@ _TYPICAL = 0.2
 """Typical |log kappa(t) / kappa(0)| of an entry: a third of the 0.69 at which a sigmoid ends on its upper side, so few
 flat entries are asked again (a hundredth at d = 32; at 0.3 a tenth in two heads of twenty, as the pilot is small);
 every kernel of the catalogue is steep there on both sides."""
-
-_ROUNDS = 12
-"""Times the size of the pairs may be changed by up to 2^8: |W| from 1e-28 to 1e28."""
 
 _LOUD = 1e-3
 """Reading of log kappa that a score leaves beyond doubt: rounding of float32 leaves 1e-6."""
@@ -74,12 +73,6 @@ _OFF = 1e-5
 """Share of an answer by which it may change, or be answered across v, beside what the query token adds: targets of
 another class that were tried change by 1e-3 or more."""
 
-_ROUNDED = 1e4
-"""The same in units of rounding, where that is more: a target in float32 may leave hundreds of them."""
-
-_SILENT = 2.0**-52
-"""Score over |W| of a query token that shows no score."""
-
 
 @dataclass(frozen=True)
 class KernelHead:
@@ -107,7 +100,7 @@ class KernelHead:
         d = spec.dim
         table = d + NODES + 2
         pilot = 2 + 2 + SCALING
-        repairs = SCALING * _ROUNDS + 64 + d * d // 10
+        repairs = SCALING * REPAIRS + 64 + d * d // 10
         if power is None and self.kernel is not None:
             return Forecast(
                 {"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot, model=Head
@@ -178,7 +171,7 @@ class KernelHead:
 
 
 def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Asking[float]:
-    """Length of the first token's part at which entries of l are typical."""
+    """Length of the first token's part at which entries of l are typical, for |W| from 1e-28 to 1e28."""
     d = len(Z)
     pairs = rng.integers(0, d, (2, SCALING))
     mixed: tuple[float, Array, Array] | None = None
@@ -192,7 +185,7 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
         seen = np.abs(g[np.isfinite(g)])
         return float(np.median(seen)) / _TYPICAL if len(seen) > SCALING // 2 else SATURATED
 
-    found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=_ROUNDS))
+    found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=REPAIRS))
     if mixed is not None:
         size, nothing, loud = mixed
         # Entries of W may be 0: what is nothing one way and loud the other way round speaks of the kernel.
@@ -255,10 +248,10 @@ def named(spec: OracleSpec, rng: np.random.Generator) -> Asking[str | None]:
     x, q = sphere(rng, (2, d))
     longest = 0.1 * spec.domain.norm_limit / _STRETCH[-1]
     far, near = (min(length, longest) for length in _LENGTHS)
-    # Tokens without a score show v, in front of equal weights.
-    v = (yield Probes(_pairs(np.eye(d) * far, _SILENT / far * q), phase="outside")) / far
+    # Tokens without a score, EPS of |W|, show v in front of equal weights.
+    v = (yield Probes(_pairs(np.eye(d) * far, EPS / far * q), phase="outside")) / far
     size = float(np.linalg.norm(v))
-    allowed = max(_OFF, _ROUNDED * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(near * size, 1e-300)
+    allowed = max(_OFF, FELT * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(near * size, 1e-300)
     if size * near <= 1e3 * spec.tolerance:
         return None
     stretch = np.repeat(_STRETCH, len(_SIZES))[:, None]
@@ -266,7 +259,7 @@ def named(spec: OracleSpec, rng: np.random.Generator) -> Asking[str | None]:
     for length in (far, near):
         y = yield Probes(_pairs(stretch * length * x, sizes / (stretch * length) * q), phase="outside")
         y = (y / stretch[:, 0]).reshape(len(_STRETCH), -1) / (length * size)
-        both = yield Probes(_pairs(np.array([[length], [-length]]) * x, _SILENT / length * q), phase="outside")
+        both = yield Probes(_pairs(np.array([[length], [-length]]) * x, EPS / length * q), phase="outside")
         off = np.abs(y[1:] - y[0]) - 2 * _SIZES / length**2
         if float(off.max()) > allowed or abs(float(both.sum())) > allowed * length * size:
             return "the kernel depends on the token beyond its score x'Wq, or something is added to the head"

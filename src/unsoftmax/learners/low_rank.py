@@ -115,17 +115,14 @@ class LowRank:
         self.forecast(spec)
         if spec.kind in EXPLAINED:
             return low_rank_program(spec, seed, self.rank)
-        main = self._forecast(spec).phases.get("main", 0)
+        if self.method == "cross" and not self.affine:
+            return _cross(spec, seed, self.rank)
 
         def plain(small: OracleSpec) -> Program:
-            if self.method == "cross" and not self.affine:
-                return _cross(small, seed, self.rank)
             if self.method == "cross":
                 return cross(small, seed, self.rank)
-            return random_pairs(small, seed, self.method, self.rank, main)
+            return random_pairs(small, seed, self.method, self.rank, self._count(spec.dim))
 
-        if self.method == "cross" and not self.affine:
-            return plain(spec)
         whole = with_affine_terms(plain, spec, seed) if self.affine else plain(spec)
         return _if_exact(whole, spec, seed, "affine=True" if self.affine else f'method="{self.method}"', self.affine)
 

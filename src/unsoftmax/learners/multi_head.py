@@ -164,22 +164,22 @@ class MultiHead:
                 ground = replace(ground, axis=lift.axis, noise=max(ground.noise, lift.noise))
         except Silent as silence:
             return Outcome(Heads(np.zeros((0, spec.dim, spec.dim)), np.zeros((0, spec.dim))), (str(silence), _VERDICT))
+        room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
         if bounded:
             # Rounding must not carry a token over the norm limit.
             radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)
-            room = Room(radius, int(min(spec.domain.length_limit, 64)), max(spec.tolerance, _rounding(ground, radius)))
+            room = replace(room, radius=radius, noise=max(spec.tolerance, _rounding(ground, radius)))
             yield from keep(require_no_order(ground, 0.99 * radius, rng))
             W, v = yield from fit_heads(Fitting(ground, room, self.heads, records, rng))
         elif rational:
-            room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             W, v = yield from rational_heads(ground, self.heads, records, room.longest, rng)
             _require_sum(v, ground)
         else:
-            room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
             try:
                 W, v = yield from keep(saturated_heads(ground, self.rank, rng))
             except Entangled as error:
-                room = Room(error.radius, room.longest, max(spec.tolerance, _rounding(ground, error.radius)))
+                noise = max(spec.tolerance, _rounding(ground, error.radius))
+                room = replace(room, radius=error.radius, noise=noise)
                 # Saturated probes lie far outside the room in which everything is fitted.
                 records, earlier = Records(), records.asked
                 W, v = yield from fit_entangled(Fitting(ground, room, self.heads, records, rng), error)

@@ -16,7 +16,7 @@ from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.noise import AUDIBLE, LOUD
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.core.settling import begun, settle, settle_list
@@ -31,16 +31,11 @@ from unsoftmax.probes.base import Array, Request
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.block_diagonal import Blocks, finest_blocks
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.spec import OracleSpec
 
 _SMALL = 0.001
 """Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
-
-_PARTED = 1e2
-"""How far the coupling inside blocks must exceed what is left across them."""
-
-_OUTSIDE = 1e-9
-"""Share of what single tokens answer that must lie outside all subspaces to be the value of one more head."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +128,7 @@ class OrthogonalHeads:
         statement = (
             f"coupling of the {len(blocks.bases)} subspaces (dimensions {sizes}) next to what holds each together"
         )
-        bound = 1.0 if np.isinf(blocks.within) else blocks.within / _PARTED
+        bound = 1.0 if np.isinf(blocks.within) else blocks.within / AUDIBLE
         claim = Claim("subspaces part", bound, blocks.across, statement=statement)
         return Outcome(model, outcome.notes, (claim,), outcome.allows)
 
@@ -144,7 +139,7 @@ def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:
     inside = sum((basis @ (basis.T @ ground.V) for basis in blocks.bases), np.zeros(ground.dim))
     rest = ground.V - inside
     # The subspaces are known no better than what couples them.
-    if np.linalg.norm(rest) <= max(_OUTSIDE, _PARTED * blocks.across) * np.linalg.norm(ground.V):
+    if np.linalg.norm(rest) <= max(NO_DIRECTION, AUDIBLE * blocks.across) * np.linalg.norm(ground.V):
         return model
     flat = np.zeros((1, ground.dim, ground.dim))
     return Heads(np.concatenate([model.W, flat]), np.vstack([model.v, rest]))
@@ -188,7 +183,7 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
         new = int((levels > 1e2 * noise * d * levels[0]).sum()) if levels[0] > 0 else 0
         same, rank = (same + 1 if new == rank else 0), new
     blocks = finest_blocks(np.array(matrices), noise * d, rng)
-    if blocks.across * _PARTED > blocks.within:
+    if blocks.across * AUDIBLE > blocks.within:
         raise ModelMismatch(
             f"no orthogonal subspaces stand out: they are coupled by {blocks.across:.1g} and held together by only "
             f"{blocks.within:.1g}. The heads do not live in orthogonal subspaces; use MultiHead."

@@ -16,8 +16,8 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.output.reading import Table, centre
-from unsoftmax.learners.output.width import BLOCK, FIRST, MOST, ROW_SPACE, Width, from_tops, grow
+from unsoftmax.learners.output.reading import FIRST, Table, centre
+from unsoftmax.learners.output.width import BLOCK, MOST, ROW_SPACE, Width, from_tops, grow
 from unsoftmax.models.output_layer import OutputLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
@@ -50,7 +50,11 @@ class OutputLayer:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         check(self, spec)
-        self._check(spec)
+        if self.gauge == "rotation" and spec.shows in ("chosen", "top"):
+            raise InvalidArgument(
+                f'gauge="rotation" needs all logits or log-probabilities of a prompt in one answer (got shows='
+                f'{spec.shows!r}); learn with gauge="linear".'
+            )
         if spec.shows == "top":
             return Forecast(ranges={"main": (FIRST, MOST)}, model=Layer)
         V = spec.vocabulary or 0
@@ -65,15 +69,8 @@ class OutputLayer:
         supposing = "" if V <= _WIDEST else f"hidden states of at most {_WIDEST} dimensions"
         return Forecast(ranges=ranges, supposing=supposing, model=Layer)
 
-    def _check(self, spec: OracleSpec) -> None:
-        if self.gauge == "rotation" and spec.shows in ("chosen", "top"):
-            raise InvalidArgument(
-                f'gauge="rotation" needs all logits or log-probabilities of a prompt in one answer (got shows='
-                f'{spec.shows!r}); learn with gauge="linear".'
-            )
-
     def program(self, spec: OracleSpec, seed: int) -> Program:
-        self._check(spec)
+        self.forecast(spec)
         return self._run(spec, np.random.default_rng(seed))
 
     def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:

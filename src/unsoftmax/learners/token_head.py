@@ -76,7 +76,14 @@ class TokenHead:
     accepts = ("ids",)
 
     def forecast(self, spec: OracleSpec) -> Forecast:
-        self._check(spec)
+        check(self, spec)
+        if self.embeddings is not None:
+            self._check_embeddings(spec)
+        if spec.domain.length_limit < 2:
+            raise DomainError(
+                "TokenHead needs sequences of two tokens and max_length is 1; alone, a token attends to itself and "
+                "scores are invisible."
+            )
         n = len(self._asked(spec).allowed)
         phases = {"values": n}
         if self.rank is not None and n >= 4 * self.rank + 4:
@@ -97,16 +104,6 @@ class TokenHead:
         others = np.setdiff1d(np.arange(spec.vocabulary or 0), chosen)
         return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
 
-    def _check(self, spec: OracleSpec) -> None:
-        check(self, spec)
-        if self.embeddings is not None:
-            self._check_embeddings(spec)
-        if spec.domain.length_limit < 2:
-            raise DomainError(
-                "TokenHead needs sequences of two tokens and max_length is 1; alone, a token attends to itself and "
-                "scores are invisible."
-            )
-
     def _check_embeddings(self, spec: OracleSpec) -> None:
         E = np.asarray(self.embeddings)
         if E.ndim != 2 or len(E) != spec.vocabulary or E.dtype.kind not in "fiu" or not np.isfinite(E).all():
@@ -117,7 +114,7 @@ class TokenHead:
             raise InvalidArgument('`embeddings` do not go with positions="fixed"; learn the scores alone.')
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
-        self._check(spec)
+        self.forecast(spec)
         return self._run(spec, np.random.default_rng(seed))
 
     def _run(self, spec: OracleSpec, rng: np.random.Generator) -> Program:

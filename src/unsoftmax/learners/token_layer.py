@@ -24,6 +24,7 @@ from unsoftmax.models.token_layer import TokenLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.circuit_newton import OnePlace, standard_errors
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.gauss_newton import descend
 from unsoftmax.spec import OracleSpec
 
@@ -36,9 +37,6 @@ are fewer than the width, are told apart by it. The second is another draw of to
 
 _WIDEST = 64
 """Width up to which the most queries are stated."""
-
-_NO_PLACES = 1e-9
-"""Places beside tokens that are none: they are known to 1e-10."""
 
 _CONFIDENCE = 10.0
 """Stated error over the root of the summed squares of standard errors."""
@@ -109,7 +107,7 @@ class TokenLayer:
         places, off = yield from read_places(frame, parts, found.places, length, tokens, rng)
         # Tokens that may not be asked are not known.
         x = np.where(np.isnan(frame.x), 0.0, frame.x)
-        if np.abs(places).max() <= _NO_PLACES * np.abs(x).max():
+        if np.abs(places).max() <= NO_DIRECTION * np.abs(x).max():
             places = np.zeros_like(places)
         layer = Layer(x, places, *parts, frame.basis, frame.origin, frame.centred)
         return Outcome(layer, _notes(layer, looked.ranks, len(tokens)), allows=_allowed(found.error, looked.error, off))

@@ -17,21 +17,10 @@ from unsoftmax.learners.attention_behind import require_rays, require_several, s
 from unsoftmax.learners.behind.bounded import read_bounded
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.rows import read_heads_behind
-from unsoftmax.learners.behind.split import split_network
+from unsoftmax.learners.behind.split import EXPLAINED, split_network
+from unsoftmax.learners.core import costs
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.costs import (
-    HEADS,
-    PILOTS,
-    SCORES,
-    SEVERAL,
-    WIDE,
-    doubled,
-    heads_range,
-    network_range,
-    scores_range,
-    widest,
-)
 from unsoftmax.learners.core.noise import FELT
 from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
@@ -43,13 +32,8 @@ from unsoftmax.models.transformer import Transformer as Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two, require_pairs
 from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.spec import OracleSpec
-
-_CANCELS = 1e-9
-"""A w_o below this share of the neurons has cancelled: the odd part shows nothing of W."""
-
-_SPLIT = 1e-7
-"""Relative error of the answers that dividing A among several heads leaves."""
 
 _VECTORS = 3
 """Random vectors at which the wirings are compared; all of them must agree, so that a coincidence at one decides
@@ -98,28 +82,28 @@ class Transformer:
             raise InvalidArgument(f"`network` must have dim {spec.dim} like the target (got {self.network.dim}).")
         if self.method == "ray" and spec.domain.max_norm is None:
             require_rays(spec, "Transformer")
-            ranges = self._network_ranges(spec.dim) | {"scores": scores_range(spec.dim)}
-            return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{WIDE}, {SCORES}", model=Model)
+            ranges = self._network_ranges(spec.dim) | {"scores": costs.scores_range(spec.dim)}
+            return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{costs.WIDE}, {costs.SCORES}", model=Model)
         require_pairs(spec, "Transformer")
         if self.method == "ray":
-            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + PILOTS)}
-            return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=WIDE, model=Model)
+            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + costs.PILOTS)}
+            return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=costs.WIDE, model=Model)
         plain = SingleHead().forecast(spec)
-        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + PILOTS)}
+        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + costs.PILOTS)}
         phases = {phase: 2 * queries for phase, queries in plain.phases.items()}
-        return Forecast(phases, ranges=ranges, supposing=WIDE, model=Model)
+        return Forecast(phases, ranges=ranges, supposing=costs.WIDE, model=Model)
 
     def _network_ranges(self, d: int) -> dict[str, tuple[int, int]]:
-        return {} if self.network is not None else {"network": network_range(d)}
+        return {} if self.network is not None else {"network": costs.network_range(d)}
 
     def _several_forecast(self, d: int) -> Forecast:
         # Dividing A among the heads asks about one query for each of its H m d entries.
         ranges = {
-            "heads": doubled(heads_range(d, None)),
-            "network": network_range(d),
-            "split": (0, 2 * HEADS * widest(d) * d),
+            "heads": costs.doubled(costs.heads_range(d, None)),
+            "network": costs.network_range(d),
+            "split": (0, 2 * costs.HEADS * costs.widest(d) * d),
         }
-        return Forecast(ranges=ranges, supposing=f"{SEVERAL}, {WIDE}", model=MultiHeadTransformer)
+        return Forecast(ranges=ranges, supposing=f"{costs.SEVERAL}, {costs.WIDE}", model=MultiHeadTransformer)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -157,7 +141,7 @@ class Transformer:
         W, *_ = yield from read_heads_behind(spec, rng)
         network, note, residual = yield from self._network(spec, seed, wiring)
         model = yield from split_network(network, W, rng)
-        claim = Claim(RELATIVE_ERROR, _SPLIT, statement="of the answers, from how A is split among the heads")
+        claim = Claim(RELATIVE_ERROR, EXPLAINED, statement="of the answers, from how A is split among the heads")
         return Outcome(model, (note, f"{len(W)} heads; {wiring}."), allows=Allowance(claim, residual))
 
     def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
@@ -169,7 +153,7 @@ class Transformer:
             )
         network, note, residual = yield from self._network(spec, seed, wiring)
         v = 2 * network.canonical().linear[:-1]
-        if np.linalg.norm(v) <= _CANCELS * np.linalg.norm(network.canonical().neurons):
+        if np.linalg.norm(v) <= NO_DIRECTION * np.linalg.norm(network.canonical().neurons):
             error = NotIdentifiable(
                 "A w_o = 0: the odd part of the target vanishes and does not show W (Section 4.1). The network is in "
                 '.recovery.model; method="ray" reads W all the same.'

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.behind.infinity import find_infinity
+from unsoftmax.learners.behind.infinity import USABLE, find_infinity
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import FELT
@@ -38,9 +38,6 @@ _MISSES = 3
 
 _LOUD = 1e-8
 """Share of the scale above which an answer is one."""
-
-_HEARD = 1e-3
-"""A corner's answers with all heads on, or half on, must be this loud and in proportion to this accuracy."""
 
 _ALONE = 1e-6
 """Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for two
@@ -91,8 +88,8 @@ def _all_off(far: Far, a: Array, b0: Array) -> Asking[bool]:
     """Is it silent at a because all heads are off, not the network? Then all are on at -b0, and half on at b = 0."""
     half = yield from far.ask(a[None], 0 * b0, phase="discovery")
     whole = yield from far.ask(a[None], -b0, phase="discovery")
-    loud = abs(float(half[0])) > _HEARD * far.scale
-    return loud and abs(float(whole[0] / half[0]) / 2**far.degree - 1) < _HEARD
+    loud = abs(float(half[0])) > USABLE * far.scale
+    return loud and abs(float(whole[0] / half[0]) / 2**far.degree - 1) < USABLE
 
 
 def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> Asking[Array]:

@@ -52,9 +52,9 @@ LARGE = 0.15
 """A row at which the network answers less than this share of what it does along the best direction is drawn again: it
 would lose most of a digit."""
 
-_USABLE = 1e-3
-"""A row that still answers less than this share of the best after all draws reads nothing: three digits would be
-lost."""
+USABLE = 1e-3
+"""A row that still answers less than this share of the best after all draws reads nothing: three digits would be lost;
+and a corner must be as loud with all heads on or half on, which are in proportion to this accuracy."""
 
 _REDRAWS = 24
 """A row is tried on both sides, then a quarter closer: after all of them it is 0.03 off the best direction."""
@@ -132,9 +132,9 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
         phase, side[todo] = "repair", -side[todo]
         if attempt % 2:
             tilt[todo] *= 0.75
-    if np.abs(y).min() < _USABLE * abs(y[0]) or y[0] == 0:
+    if np.abs(y).min() < USABLE * abs(y[0]) or y[0] == 0:
         raise NotIdentifiable(
-            f"the network behind attention nearly vanishes along {int((np.abs(y) < _USABLE * abs(y[0])).sum())} of {d} "
+            f"the network behind attention nearly vanishes along {int((np.abs(y) < USABLE * abs(y[0])).sum())} of {d} "
             "directions around its largest one; scores cannot be read there. Try another seed."
         )
     return A, y * 2.0**infinity.degree

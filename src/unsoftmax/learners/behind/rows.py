@@ -15,7 +15,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, find_far, saturating_query
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.behind.infinity import LARGE
+from unsoftmax.learners.behind.infinity import LARGE, USABLE
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
@@ -181,7 +181,7 @@ def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> As
         # The other side where there is one, then closer to the middle.
         turn[left] = np.where(sides[left] > 0, -turn[left], turn[left])
         reach[left] *= np.where((turn[left] > 0) | (sides[left] == 0), 0.6, 1.0)
-    if np.abs(c).min() < 1e-3 * largest:
+    if np.abs(c).min() < USABLE * largest:
         raise Misled("the network nearly vanished along too many directions of one head")
     return Z, c
 

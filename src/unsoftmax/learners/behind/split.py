@@ -18,6 +18,7 @@ from scipy.special import expit
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import together
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
@@ -42,11 +43,8 @@ head."""
 _LOGIT = 1.3
 """Typical logit of the pairs; near 1 a step in the logit moves the answer most."""
 
-_EXPLAINED = 1e-7
-"""Relative gap within which the spare equations must hold."""
-
-_RETRIES = 6
-"""Pairs are drawn anew, shorter each time, where one left its linear region."""
+EXPLAINED = 1e-7
+"""Relative gap within which the spare equations must hold, and relative error of the answers that the parts leave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +121,7 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
     whole = (region.active * g.w_o) @ g.A.T + (0.0 if g.lin is None else g.lin)
     radius = region.margin
     directions = W @ region.x
-    for _ in range(_RETRIES):
+    for _ in range(REPAIRS):
         number = (H - 1) * d + _SPARE_QUERIES
         delta = rng.standard_normal((8 * number, d))
         delta *= radius / np.linalg.norm(delta, axis=1, keepdims=True)
@@ -141,7 +139,7 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
         system = np.vstack([rows, np.tile(np.eye(d), (1, H))])
         wanted = np.concatenate([(y - y0) / radius, whole])
         V = np.linalg.lstsq(system, wanted, rcond=None)[0]
-        if np.abs(system @ V - wanted).max() <= _EXPLAINED * np.abs(wanted).max():
+        if np.abs(system @ V - wanted).max() <= EXPLAINED * np.abs(wanted).max():
             return V.reshape(H, d)
         # A kink lies closer than the network found says: stay nearer.
         radius *= 0.4

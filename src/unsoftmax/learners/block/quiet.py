@@ -29,8 +29,9 @@ WRITTEN = 1e-3
 _ROUNDS = 2
 """Newton steps: from 1e-5 to 1e-10, and to rounding."""
 
-_FEWEST = 6
-"""Dimensions of tokens that write nothing which tables of sums need: fewer leave no room for two sides."""
+SIDE = 6
+"""Tokens that write nothing on either side of a table, at first, and dimensions of them that it needs: fewer leave no
+room for two sides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +94,10 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
         off = rest - np.outer(rest @ rough.q, rough.q) / (rough.q @ rough.q)
         parts.append(np.linalg.svd(off)[2][: len(rest) - 1])
     r = max(ranks)
-    if d - r < _FEWEST:
+    if d - r < SIDE:
         raise NotIdentifiable(
             f"heads write {r} of {d} dimensions of tokens: behind a network they are told apart by tokens that write "
-            f"nothing, which takes {_FEWEST} dimensions at least. Heads that share values leave them."
+            f"nothing, which takes {SIDE} dimensions at least. Heads that share values leave them."
         )
     Vt = np.linalg.svd(np.vstack(parts))[2]
     written, empty = yield from settle("tokens that write", Vt[d - r :], Vt[: d - r])

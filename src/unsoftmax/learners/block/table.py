@@ -15,22 +15,17 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.block.infinity import Level
-from unsoftmax.learners.block.quiet import STEP, Quiet
+from unsoftmax.learners.block.quiet import SIDE, STEP, Quiet
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
-_TRIES = 12
-"""Query tokens that are tried at most: one fails where two heads happen to weigh alike there."""
-
 _CANDIDATES = 4
 """Tables read fairly well, of which the best are read in full: under a random query token one head of eight often
 looks at that token alone."""
-
-_SIDE = 6
-"""Tokens that write nothing, on either side of a table, at first; more until cells are left over."""
 
 _SPARE = 6
 """Cells beyond the unknowns of one head: H, and two sides."""
@@ -58,10 +53,10 @@ class Table:
 
 
 def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
-    """n tables at random query tokens, the best of some more."""
-    pool = yield from quiet.tokens(_SIDE)
+    """n tables at random query tokens, the best of some more; one fails where two heads happen to weigh alike."""
+    pool = yield from quiet.tokens(SIDE)
     found: list[Table] = []
-    for attempt in range(_TRIES):
+    for attempt in range(REPAIRS):
         q = quiet.far.on_sphere(quiet.rng.standard_normal(quiet.far.dim))
         table, pool = yield from _read(quiet, pool, q, "fair", "main" if attempt < _CANDIDATES else "repair")
         found += [] if table is None else [table]
@@ -74,7 +69,7 @@ def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
         if len(tables) == n:
             return tables
     raise ModelMismatch(
-        f"at {_TRIES} query tokens the answers did not fall apart into heads whose softmax denominators add up token "
+        f"at {REPAIRS} query tokens the answers did not fall apart into heads whose softmax denominators add up token "
         "by token: more than one layer of softmax attention stands before the network, two heads have the same scores, "
         "or the answers are noisier than their digits."
     )

@@ -32,6 +32,7 @@ from unsoftmax.learners.block.infinity import ENDLESS, Infinity, read_out
 from unsoftmax.learners.block.quiet import WRITTEN, Quiet, find_quiet
 from unsoftmax.learners.block.table import Table, read_tables
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.kind import Kind, find_kind
 from unsoftmax.learners.rotary.llama import explained, heads_of
@@ -44,9 +45,6 @@ from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
-
-_FADES = 8
-"""Shrunk tokens asked at most for eps: each tells how far to shrink the next one."""
 
 _SCORE = 0.7
 """Score, over the query token's own, that tokens are given which show what heads write: a head that hardly looks at
@@ -225,10 +223,13 @@ def values_of(spans: Spans, fits: Fits) -> Values:
 
 
 def find_eps(far: Infinity, table: Table, spans: Spans) -> Asking[float]:
-    """eps from how a token fades as it is shrunk: its share of what it wrote on the sphere is s / sqrt(s^2 + eps)."""
+    """eps from how a token fades as it is shrunk: its share of what it wrote on the sphere is s / sqrt(s^2 + eps).
+
+    Each tells how far to shrink the next one.
+    """
     chosen, whole = choose(table, table.heads + CELLS), far.visible(table.q) @ spans.O[:, :, 0].T
     unit, k, guess = spans.X[0], -9, 0.0
-    for _ in range(_FADES):
+    for _ in range(REPAIRS):
         size = 2.0**k
         found = yield from read_columns(far, chosen, size * unit, "pilot")
         share = float((found.columns * whole).sum() / (whole * whole).sum())

@@ -12,6 +12,7 @@ from scipy.linalg import qr
 
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.denominators import denominators
 from unsoftmax.solvers.row_space import ARITHMETIC
@@ -21,10 +22,6 @@ BEYOND = 12
 
 _BLOCK = 8
 """Prompts asked at once until the dimensions stop growing."""
-
-_GAP = 100.0
-"""Least ratio of the last singular value of a cube to the first of its noise: 1e3 to 1e9 was seen for four heads with
-scores of standard deviation 0.5 to 2."""
 
 CLOSE = 1e-7
 """Share of the answers that heads, the scores of a query or a place may leave unexplained: 1e-9 and less was seen,
@@ -136,12 +133,15 @@ def _corners(numbers: Array, K: int) -> Array:
 
 
 def _span(y: Array, frame: Frame) -> tuple[int, float, Array]:
-    """Dimensions of the answers (n, d) and constants together, the angle noise leaves, an orthonormal basis."""
+    """Dimensions of the answers (n, d) and constants together, the angle noise leaves, an orthonormal basis.
+
+    The last singular value of a cube was 1e3 to 1e9 times its noise for four heads with scores of deviation 0.5 to 2.
+    """
     size = float(np.linalg.norm(y)) / np.sqrt(len(y)) or 1.0
     U, s, _ = np.linalg.svd(np.concatenate([y / size, np.ones((len(y), 1))], axis=1), full_matrices=False)
     floor = max(ARITHMETIC * np.finfo(np.float64).eps * s[0], frame.noise * frame.size / size * np.sqrt(y.size))
     ratios = s[:-1] / np.maximum(s[1:], floor)
-    above = np.flatnonzero((ratios >= _GAP) & (s[1:] <= _GAP * floor))
+    above = np.flatnonzero((ratios >= AUDIBLE) & (s[1:] <= AUDIBLE * floor))
     rank = int(above[0]) + 1 if len(above) else len(s)
     return rank, float(floor / max(s[rank - 1], 1e-300)), np.asarray(U[:, :rank])
 

@@ -16,6 +16,7 @@ from unsoftmax.learners.circuits.cube import CLOSE
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.circuits.values import LARGEST, MORE, POLISH, RANGE, Found, relative_error
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneColumn, Scores, standard_errors
 from unsoftmax.solvers.gauss_newton import Descent, descend
@@ -28,9 +29,6 @@ PART = 1.5
 
 _LEAST = 1e-4
 """Least weight of a key that a first guess goes by."""
-
-_TRIES = 8
-"""Queries that may be asked in the place of others whose scores were not found."""
 
 SEARCH = Descent(damping=1e-3, down=8.0, iterations=100, patience=10, arrived=1e-30)
 """Answers are normed, so 1e-30 is rounding."""
@@ -82,7 +80,7 @@ class _Columns:
                     kept.append(new)
         lost = wanted - len(self.a)
         self.missed += lost
-        if self.missed > _TRIES:
+        if self.missed > REPAIRS:
             raise ModelMismatch(
                 "what other last tokens answer is no mixture of what the heads write for the first: the layer is not "
                 "alone (a network, a second layer or a norm stands behind it)."

@@ -23,8 +23,8 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 
 SCALING = 8
-"""Entries whose typical logit sets the scale that is kept: their root mean square is known to a quarter, 1 / sqrt(2 *
-8)."""
+"""Entries whose typical logit sets the scale that is kept, and errors or misfits whose size is stated: their root mean
+square is known to a quarter, 1 / sqrt(2 * 8)."""
 
 TYPICAL_LOGIT = 0.8
 """Root mean square of the logits aimed at where heads are read one by one: large beside rounding, and few of normally
@@ -35,8 +35,8 @@ PILOT = 6
 says its power of ten; few beside the main reading."""
 
 REPAIRS = 12
-"""Rounds in which what is not readable is asked again; shortened by two or three each time, tokens are four thousand
-times shorter and more in the end."""
+"""Times that what may fail is tried: a draw that serves in half of the cases fails in one run of four thousand, and a
+token shortened by two or three each time is four thousand times shorter and more in the end."""
 
 SATURATED = math.inf
 """What a look says where most scores are too large to tell their size."""

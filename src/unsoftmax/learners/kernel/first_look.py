@@ -21,11 +21,9 @@ LOOKS = 4
 """Queries of the first look, at most: two with short tokens, and two with long ones where these do not show a positive
 kernel."""
 
-_POSITIVE = -4.0
-"""(1 - 3) / (1 - 1/2): the ratio of the two answers where all scores count as 0 and weights are equal."""
-
 _NEAR = 0.1
-"""Gap from it that noise or scores may leave: the nearest power, the square of the score, is 0.29 away."""
+"""Gap from the ratio of both answers of positive kernels that noise or scores may leave: the nearest power, the square
+of the score, is 0.29 away."""
 
 _SHORT = 2.0**-20
 """Length of x, for scores below 2^-52 |W|: positive kernels are flat there; squares of scores stay within float32."""
@@ -63,7 +61,7 @@ def _positive(y: Array, spec: OracleSpec) -> bool:
     """Whether two answers, beyond the tolerance, are as 1 - k."""
     if y[1] == 0 or float(np.abs(y).max()) <= spec.tolerance:
         return False
-    return abs(float(y[0] / y[1]) - _POSITIVE) <= _NEAR
+    return abs(float(y[0] / y[1]) - (1 - FOLDS[0]) / (1 - FOLDS[1])) <= _NEAR
 
 
 def folded(x: Array, q: Array) -> Array:

@@ -34,7 +34,7 @@ from unsoftmax.learners.kernel.degree import (
     summed_power,
 )
 from unsoftmax.learners.kernel.first_look import FOLDS
-from unsoftmax.learners.kernel.reading import LINEAR
+from unsoftmax.learners.kernel.reading import LINEAR, TINY
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import Kernel, power_name
 from unsoftmax.precision import EPS
@@ -184,14 +184,10 @@ def _sizes(
     return signed(ratio, g[1] / g[0], g[2] / g[0]) if power.side > 0 else ratio
 
 
-_LONG = 2.0**26
-"""Length of tokens beside the query token, as far as the domain allows; its inverse is that of the query token, so
-that scores are of order |W|. Powers have no scale, so shorter ones show as much."""
-
-
 def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Asking[Outcome]:
     """W up to its scale (Frobenius norm 1), v and the power, of normalised weights or of a plain sum."""
-    length = min(_LONG, 0.1 * spec.domain.norm_limit)
+    # As long as the domain allows, and the query token as short: scores of order |W|. Powers have no scale.
+    length = min(1 / TINY, 0.1 * spec.domain.norm_limit)
     sender, share, allowed = yield from _asked_twice(Sender(spec, length, EPS * length, spec.eps, spec.tolerance), rng)
     if abs(share - 2) <= allowed:
         W, v, power, error = yield from plain_sum(sender, rng)

@@ -16,7 +16,7 @@ from unsoftmax.precision import EPS, HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
-_TINY = 2.0**-26
+TINY = 2.0**-26
 """e: its square, the score of the second token over b'Wb, is below the rounding of float64."""
 
 _LEAST_ROOM = 1e4
@@ -81,7 +81,7 @@ def start(spec: OracleSpec) -> Asking[Reader]:
             f"and max_norm is {room:g}; with a known exponential kernel use SingleHead."
         )
     d = spec.dim
-    e = max(_TINY, 30.0 / room)
+    e = max(TINY, 30.0 / room)
     # Long tokens beside a query token without a score: answers of few decimals show v as well as exact ones.
     tokens, q = np.eye(d) / e, np.full(d, EPS * e / np.sqrt(d))
     once = np.stack([tokens, np.broadcast_to(q, (d, d))], axis=1)

@@ -17,15 +17,13 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import INVISIBLE, PILOT, SATURATED, Steps, find_scale
+from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.readable import INVISIBLE, PILOT, SATURATED, TYPICAL_LOGIT, Steps, find_scale
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import LARGEST_SHARE_LOGIT, EntryThresholds, largest_product, random_bases
 from unsoftmax.solvers.bisection import Search
 from unsoftmax.spec import OracleSpec
-
-TYPICAL_LOGIT = 0.7
-"""Root mean square of the logits: large enough that errors of v weigh little, small enough that few exceed 2."""
 
 _SEARCH_SHARE = 0.5
 """Share of delta that the entries may use up."""
@@ -39,9 +37,6 @@ EXPONENTS = 300
 
 VALUE_SHARE = 1 / 32
 """Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
-
-_VISIBLE = 100
-"""How far above the error of v and rounding an entry must be to be told from 0."""
 
 _FURTHER = 2.0**-10
 """Bits by which v is sharpened at a time while no entry shows: ten."""
@@ -189,7 +184,7 @@ def hidden_below(error: float, labels: Labels) -> float:
     """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
     spec = labels.spec
     limit = largest_product(spec.domain.norm_limit, spec.dtype)
-    return _VISIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-EXPONENTS)
+    return AUDIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-EXPONENTS)
 
 
 def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[float]:

@@ -36,19 +36,12 @@ _PLACED = 2.0**-7
 _LOST = 0.05
 """Share of flips that may lie outside of every bracket; more of them speak against the fit that expected them."""
 
-CONTRADICTED = 3.0
-"""Root mean square of residuals over their expected size from which the flips contradict every model of the class: it
-is 1 for the right one."""
-
 _FEEBLE = 1e-3
 """Heads with a smaller share of the largest |W_h| are held to an error relative to this share: that of W = 0 is never
 small beside W."""
 
 _DECADES = 24
 """Powers of two between the largest and the smallest weight that is told from 0."""
-
-_EXPONENTS = 5
-"""Labels that place a weight among these powers: 24 / 2^5 leaves less than one."""
 
 _CROWD = 16
 """Share of the copies that a weight may reach: beyond n / 16 the scores of the copies themselves count."""
@@ -210,7 +203,10 @@ def _expected(scene: Scene, ruler: Ruler, heads: Heads, count: int) -> tuple[Arr
 
 
 def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, brackets: Brackets) -> Heads:
-    """Heads fitted to all flips, with their standard errors; refused if the flips contradict them."""
+    """Heads fitted to all flips, with their standard errors; refused if the flips contradict them.
+
+    The root mean square of residuals over their expected size is 1 for the right model.
+    """
     data, noise = scene.data(ruler, x, q, brackets.center, brackets.radius)
     W, v, _ = levenberg(start.W, start.v, data, noise, damping=1e-4)
     W, v = gauss_newton(W, v, data, noise)
@@ -218,7 +214,7 @@ def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, bracke
     # A target of a shorter format rounds as much more.
     sigma = np.hypot(rounding * (scene.labels.spec.eps / 2.0**-52), noise)
     rms = float(np.sqrt(np.mean(((y - data.y) / sigma) ** 2)))
-    if not rms <= CONTRADICTED:
+    if not rms <= SIGMAS:
         raise ModelMismatch(
             f"{len(x)} sequences where the label flips contradict every sum of {len(v)} heads, by {rms:.1g} times what "
             "their brackets leave."
@@ -237,7 +233,10 @@ def _beyond(heads: Heads, accuracy: float) -> float:
 
 
 def weigh(ruler: Ruler, x: Array, q: Array, bits: int, phase: str) -> Asking[Flips]:
-    """Flips for tokens x (k, d) under q (k, d), to `bits` bits of each: 6 + bits labels each, 6 + bits rounds."""
+    """Flips for tokens x (k, d) under q (k, d), to `bits` bits of each: 6 + bits labels each, 6 + bits rounds.
+
+    Labels place a weight between two powers of two first.
+    """
     k, top = len(x), np.log2(ruler.heaviest)
     answers = yield ruler.probes(x, q, np.zeros(k), phase)
     sign = np.where(answers > 0.5, -1.0, 1.0)
@@ -247,7 +246,7 @@ def weigh(ruler: Ruler, x: Array, q: Array, bits: int, phase: str) -> Asking[Fli
 
     exponents = Brackets.between(k, top - _DECADES, top)
     exponents = yield from halved(
-        exponents, _EXPONENTS, lambda level: ruler.probes(x, q, sign * 2.0**level, phase), heavier
+        exponents, math.ceil(math.log2(_DECADES)), lambda level: ruler.probes(x, q, sign * 2.0**level, phase), heavier
     )
     found = exponents.hi < top
     low = np.where(exponents.lo > top - _DECADES, 2.0**exponents.lo, 0.0)

@@ -17,10 +17,11 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.noise import SIGMAS
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.labels.asking import Direction, Labels
-from unsoftmax.learners.labels.flips import CONTRADICTED, COPIES, Heads, Scene, refined, weigh
+from unsoftmax.learners.labels.flips import COPIES, Heads, Scene, refined, weigh
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.exponential_sums import SMALL, fit_sum, frequencies, table_rank
 from unsoftmax.solvers.heads_fit import levenberg
@@ -39,24 +40,18 @@ _LARGEST = 2.0**60
 _SHORT = 2.0**-7
 """Length of the query token beside x at most: its own score then leaves some 3e-5 in a weight."""
 
-_FIRST_COPIES = 2048
-"""Copies of the ruler's token for the first table, and twice as many: extrapolated they leave (exp(score) / 2048)^2,
-some 1e-5."""
-
 _FEWEST_COPIES = 64
 """Copies below which the first table is too far from a sum of exponentials for its rank to be read."""
 
 _FINE = 20
-"""Bits of the weights of the first table: a millionth, as the copies leave."""
+"""Bits of the weights of the first table: a millionth, as the copies leave; sums that are right leave five times as
+much."""
 
 _COARSE = 14
 """Bits of the weights near the first token: beside their distance of 0.1 they leave a thousandth."""
 
 _ABSENT = 1e-4
 """Share of the first table's largest singular value that counts as none: ten times what the copies leave."""
-
-_READ = 5e-6
-"""Relative residual that 20 bits of each weight leave, at least, in sums that are right."""
 
 _FITTED = 1e-3
 """Relative residual of the first token's sums up to which they are believed."""
@@ -206,7 +201,8 @@ def _table(scene: Scene, x: Array, shifts: Array, columns: Array, slices: Array)
     q = (rows[:, None, None] + columns[None, :, None] + slices[None, None]).reshape(-1, scene.dim)
     xs = np.tile(x, (len(q), 1))
     read = []
-    copies = min(_FIRST_COPIES, scene.copies(2 * _FIRST_COPIES) // 2)
+    # Twice as many as elsewhere, and four times: extrapolated they leave (exp(score) / 2048)^2, some 1e-5.
+    copies = scene.copies(4 * COPIES) // 2
     for n in (copies, 2 * copies):
         ruler = scene.ruler(n)
         flips = yield from weigh(ruler, xs, q, _FINE, "pilot")
@@ -216,7 +212,7 @@ def _table(scene: Scene, x: Array, shifts: Array, columns: Array, slices: Array)
     # What n copies leave falls as 1 / n; what is left then is about its square.
     G, first = 2 * read[1] - read[0], 2 * (read[1] - read[0])
     square = (first / (np.abs(G) + SMALL * np.abs(G).max())) ** 2
-    left = max(2 * float(np.sqrt(np.mean(square**2))), _READ)
+    left = max(2 * float(np.sqrt(np.mean(square**2))), 5 * 2.0**-_FINE)
     shape = (len(rows), len(columns), len(slices))
     return _Table(G.reshape(shape), q, float(x @ scene.direction.v), min(left, _FITTED))
 
@@ -235,4 +231,4 @@ def _near(scene: Scene, x: Array, a: Array, b: Array) -> Asking[Heads | None]:
     data, noise = scene.data(ruler, xs[keep], q[keep], flips.t[keep], flips.radius[keep])
     W, v, rms = levenberg(W, v, data, noise)
     W, v = yield from settle("near the first token", W, v)
-    return Heads(W, v) if rms <= CONTRADICTED else None
+    return Heads(W, v) if rms <= SIGMAS else None

@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.entries import Entries, Known
 from unsoftmax.probes.base import Array
@@ -21,17 +22,12 @@ from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton
 from unsoftmax.spec import OracleSpec
 
-_VALUE_SHARE = 0.3
-"""Share of the accuracy that errors of v may use up; v is only d of d^2 + d numbers, so its bits are cheap."""
-
-_ROUNDING_SHARE = 0.3
-"""Share of the accuracy that rounding may use up before the accuracy counts as out of reach."""
+_SHARE = 0.3
+"""Share of the accuracy that errors of v may use up, which is only d of d^2 + d numbers, so that its bits are cheap;
+and share that rounding may use up before the accuracy counts as out of reach."""
 
 _LEAST_FOR_BISECTION = 0.35
 """Share of the accuracy that must be left for the brackets."""
-
-_SHARPENED = 8
-"""Rounds of asking again what keeps the accuracy from being reached; two are usual."""
 
 _SIGN_DRAWS = 12
 """Random signs over which the mean square of what an error of v does to the entries is taken."""
@@ -93,11 +89,11 @@ def sharpen(known: Known, whole: float, through: Skeleton | None = None, least: 
     left = left_by_values(known, through)
     # With `least` the skeleton is still coarse and may look far worse conditioned than it is.
     rounding = 0.0 if least else left_by_rounding(known, through)
-    if rounding > _ROUNDING_SHARE * whole:
-        raise _hidden(rounding / (_ROUNDING_SHARE * whole), spec)
-    if left <= _VALUE_SHARE * whole:
+    if rounding > _SHARE * whole:
+        raise _hidden(rounding / (_SHARE * whole), spec)
+    if left <= _SHARE * whole:
         return known
-    target = max(direction.error * _VALUE_SHARE * whole / left, least)
+    target = max(direction.error * _SHARE * whole / left, least)
     if target < 2 * spec.eps:
         raise _hidden(2 * spec.eps / target, spec)
     shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(known)
@@ -130,7 +126,7 @@ def bisected(known: Known, shape: Shape, first: Array | None, least: float = 0.0
         for _ in range(theory.membership_bits(known.labels.accuracy)):
             known = yield from known.narrow(first, "main")
         phase = "repair"
-    for _ in range(_SHARPENED):
+    for _ in range(REPAIRS):
         known = yield from known.narrow_until_met(unmet, phase)
         whole, _, through = shape(known.entries)
         if left_for_bisection(known, whole, through) >= _LEAST_FOR_BISECTION * whole:

@@ -20,8 +20,9 @@ from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
-_FIRST = 64
-"""Tokens looked at first where they must be chosen; twice as many whenever the width is not below them."""
+FIRST = 64
+"""Tokens looked at first where they must be chosen, and prompts asked at first for their likeliest tokens; twice as
+many whenever the width is not below them."""
 
 LENGTH = 8
 """Ids in a prompt: V^8 prompts are never drawn twice, and a service bills by the token."""
@@ -40,7 +41,7 @@ class Table:
     def __post_init__(self) -> None:
         V = self.spec.vocabulary or 0
         self._order = self.rng.permutation(V) if self.chosen else np.arange(V)
-        self.tokens = self._order[: self._rounded(_FIRST)] if self.chosen else self._order
+        self.tokens = self._order[: self._rounded(FIRST)] if self.chosen else self._order
         self.prompts = random_prompts(self.spec, 0, self.rng)
         self.rows = np.zeros((0, len(self.tokens)))
 

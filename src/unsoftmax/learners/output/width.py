@@ -16,7 +16,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre, random_prompts
+from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.output.reading import FIRST, Table, are_log_probabilities, centre, random_prompts
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import ARITHMETIC as ROUNDINGS
 from unsoftmax.solvers.row_space import RankFound, curved, rank_of
@@ -35,10 +36,6 @@ _SKETCH = 3
 _NOISE = 4.0
 """Noise over what was declared or seen in decimals: an entry's standard deviation is below its largest error."""
 
-_ARITHMETIC = 1e3
-"""Roundings of an answer's own format that the arithmetic before it may leave: weights and activations of 8 bits behind
-float32 answers left 450, sums of 576 products in float32 leave 20."""
-
 _CAP = 1e-7
 """Part of the largest answer that a cap known to its own digits leaves: caps are found to 1e-9 and better, and other
 functions in the place of a cap left a thousandth and more."""
@@ -54,9 +51,6 @@ _NEW = 0.5
 _CURVED = 0.02
 """Most of the rest that squares and cubes of logits may explain: of independent noise in 48 x 160 entries they explain
 2 / 7680, and of float16 rounding, which grows with the entries, 0.1 %; of a cap five times beyond the logits, 60 %."""
-
-FIRST = 64
-"""Prompts asked at first; doubled until a block shows a width, or the next doubling promises none."""
 
 _DOUBLINGS = 5
 """2048 prompts at most: a block grows slower than the prompts, so one that is too narrow then stays so."""
@@ -158,17 +152,20 @@ def _straight(width: Width, table: Table) -> Width:
 
 
 def _explained(width: Width, table: Table) -> bool:
-    """Whether rounding, as the digits of the answers show it or as it was declared, explains what is left."""
+    """Whether rounding, as the digits of the answers show it or as it was declared, explains what is left.
+
+    Weights and activations of 8 bits behind float32 answers left 450 of its units, sums of 576 products in it 20.
+    """
     n, m = width.rows.shape
     entry = width.found.noise / (math.sqrt(n) + math.sqrt(m))
     said = table.spec.tolerance + decimal_error(table.rows)
     unit = max(table.spec.eps, rounding_unit(table.rows))
     largest = float(np.abs(table.rows).max())
     if width.softcap is None:
-        return entry <= _NOISE * (said + _ARITHMETIC * unit * largest)
+        return entry <= _NOISE * (said + LOUD * unit * largest)
     # Undoing a cap enlarges the errors of the largest answers, and the cap itself is known to some digits only.
     steep = 1 / (1 - (largest / width.softcap) ** 2)
-    return entry <= _NOISE * steep * (said + (_ARITHMETIC * unit + _CAP) * largest)
+    return entry <= _NOISE * steep * (said + (LOUD * unit + _CAP) * largest)
 
 
 def _no_width(table: Table) -> NotIdentifiable:

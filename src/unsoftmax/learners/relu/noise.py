@@ -117,17 +117,15 @@ def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Gen
 def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng: np.random.Generator) -> Asking[None]:
     """Refuse a smooth target: answers `values` (n,) at x (n, d) had second differences `second` over `step` (n, d)."""
     y = yield one_row(np.vstack([x + step / FINER, x - step / FINER]), phase="curvature")
-    ahead, behind = y.reshape(2, -1)
-    bent = bending(second, ahead + behind - 2 * values)
+    bent = bending(second, y.reshape(2, -1).sum(axis=0) - 2 * values)
     if 0 < bent.sum() < DIRECTIONS:
         # Sharp activations bend beside their kinks only.
         x = directions(_DOUBTFUL, x.shape[1], True, rng)
         step = _level_steps(x, rng)
         shorter = step / FINER
         y = yield one_row(np.vstack([x, x + step, x - step, x + shorter, x - shorter]), phase="curvature")
-        values, ahead, behind, near_ahead, near_behind = y.reshape(5, -1)
-        more = bending(ahead + behind - 2 * values, near_ahead + near_behind - 2 * values)
-        bent = np.concatenate([bent, more])
+        values, *around = y.reshape(5, -1)
+        bent = np.concatenate([bent, bending(*(np.reshape(around, (2, 2, -1)).sum(axis=1) - 2 * values))])
     refuse_if_smooth(bent)
 
 

@@ -185,12 +185,11 @@ class _Peeling:
     def circle(self, sigma: float) -> Asking[CellNetwork]:
         """One great circle: kinks, then gradients, then the net with what they add."""
         circle = upper_circle(self.dim, self.rng, _MARGIN) if self.upper else closed_circle(self.dim, self.rng)
-        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, "kinks", self.rng)
+        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, self.rng)
         if not len(self.net.noise):
             self.sigma = chain.sigma
-        sigma = chain.sigma
         shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
-        found: Gradients = yield from read_gradients(circle, chain, sigma, shortest, "gradients", self.rng)
+        found: Gradients = yield from read_gradients(circle, chain, shortest, self.rng)
         self.repairs += found.repairs
         return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
 
@@ -231,11 +230,9 @@ def refuse_if_unexplained(found: Peeled) -> None:
         )
 
 
-def find_kinks(
-    circle: Circle, sigma: float, scale: float, eps: float, phase: str, rng: np.random.Generator
-) -> Asking[Chain]:
+def find_kinks(circle: Circle, sigma: float, scale: float, eps: float, rng: np.random.Generator) -> Asking[Chain]:
     """Kinks and pieces along the circle; `sigma` is the noise of an answer, `scale` the size of answers."""
-    search = Search(circle, sigma, scale, eps, phase, rng)
+    search = Search(circle, sigma, scale, eps, rng)
     yield from search.seeds()
     looked = False
     for _ in range(_MOST_LEVELS):

@@ -14,6 +14,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Gap, Plan
 from unsoftmax.learners.relu.noise import FINER, bending, refuse_if_smooth
+from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing, meeting, merged
@@ -23,12 +24,6 @@ SIGMAS = 8.0
 
 NARROWEST = 1e-10
 """Angle of a gap too narrow for another query."""
-
-_CLOSEST = 1e-9
-"""Angle to a crossing at which the next query is asked: ten of the narrowest gaps, so that it still leaves one."""
-
-_FINEST = 1e-13
-"""Shortest step of a new piece, an angle: a few hundred units of rounding, below which two points are one."""
 
 _CURVED = 24
 """Short arcs that are no sinusoids before the target is refused; a network shows a few where kinks are close."""
@@ -67,7 +62,6 @@ class Search:
     sigma: float
     scale: float
     eps: float
-    phase: str
     rng: np.random.Generator
     pieces: list[Piece] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -78,7 +72,7 @@ class Search:
         self.widest = min(0.05, max(1e-6, 30 * math.sqrt(self.sigma / self.scale)))
 
     def ask(self, angles: list[float]) -> Asking[Array]:
-        y = yield one_row(self.circle.points(np.array(angles)), phase=self.phase)
+        y = yield one_row(self.circle.points(np.array(angles)), phase="kinks")
         # The pilot saw few answers; where they are larger, so is their rounding.
         self.sigma = max(self.sigma, 0.5 * self.eps * float(np.abs(y).max(initial=0.0)))
         return y
@@ -136,7 +130,8 @@ class Search:
     def closest(self, left: Piece, right: Piece, t: float, jump: float) -> float:
         """How near to a crossing two points can be and still be told to lie on different pieces."""
         uncertain = (left.error(t, self.sigma) + right.error(t, self.sigma)) / jump
-        return max(_CLOSEST, 20 * uncertain, 200 * self.sigma / jump)
+        # Ten of the narrowest gaps still leave one.
+        return max(10 * NARROWEST, 20 * uncertain, 200 * self.sigma / jump)
 
     def read(self, plan: Plan) -> list[tuple[float, float]]:
         """Use a plan's answers; returns points that lie on neither piece (the start of a new one)."""
@@ -175,7 +170,7 @@ class Search:
             centre = points[0][0] if len(points) == 1 else 0.5 * (points[0][0] + points[1][0])
             near = min(centre - low, high - centre)
             step = min(max(0.02 * near, min(0.3 * near, 0.01 * self.widest)), self.widest) * self.gaps[index].reach
-            step = max(step, _FINEST)
+            step = max(step, ARITHMETIC)
             if len(points) == 1:
                 angles += [centre - step, centre + step]
             else:
@@ -248,7 +243,7 @@ class Search:
         piece = self.pieces[index]
         worst = max(piece.points[1:-1], key=lambda p: abs(p[1] - piece.value(p[0])))
         step = min(self.widest, 0.02 * min(worst[0] - piece.left[0], piece.right[0] - worst[0]))
-        if step < _FINEST:
+        if step < ARITHMETIC:
             raise ModelMismatch(
                 f"answers to vectors {piece.span:.1g} apart on the circle contradict each other: they carry more noise "
                 "than repeated ones show, or depend on what else is in the batch. No network does that."

@@ -34,11 +34,13 @@ _KINKED = 1e-5
 """Misfit that a kink leaves in a fit: at lambda = 2^13 one of a hundred tokens is within 1e-4 of a neuron's kink, and
 the extrapolation in 1/lambda is off by as much there."""
 
-_AFFINE = 1e-6
-"""Misfit, relative to what is written, below which answers to single long tokens are affine: no network shows."""
+_NOTHING = 1e-6
+"""Share of what is written below which answers to single long tokens are affine, so that no network shows, and frozen
+tokens may change places."""
 
-_EXCHANGED = 1e-6
-"""The same for frozen tokens that change places, relative to what is written."""
+TRIES = 3
+"""Displacements, query tokens and readings of paths that are tried: where scores are strong the first displacement is
+often too long, near a kink of a network the 1/lambda term is none, and a pick may change on the way."""
 
 TOKENS = 4
 """Frozen tokens of a random context."""
@@ -186,7 +188,7 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     alone = np.linalg.lstsq(F, y, rcond=None)[0]
     size = float(np.sqrt(np.mean(y**2)))
     misfit = float(np.abs(F @ alone - y).max())
-    floor = 1e-2 if frame.dtype == "float32" else _AFFINE
+    floor = 1e-2 if frame.dtype == "float32" else _NOTHING
     if size == 0 or misfit <= floor * max(size, 1e-3):
         return Far(frame, far.lengths, rng, alone)
     return Far(frame, EXTRAPOLATED[frame.dtype], rng)
@@ -205,4 +207,4 @@ def may_change_places(far: Far) -> Asking[bool]:
     a, b, q = far.frame.radius * sphere(far.rng, (3, far.frame.D))
     others = np.stack([np.stack([a, b]), np.stack([b, a])])
     y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
-    return float(np.abs(y[0] - y[1]).max()) <= _EXCHANGED * float(np.abs(y).max()) + AUDIBLE * far.noise
+    return float(np.abs(y[0] - y[1]).max()) <= _NOTHING * float(np.abs(y).max()) + AUDIBLE * far.noise

@@ -14,6 +14,8 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.stack.far import TRIES
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.plain_stack import heads_of, picked, same_set
@@ -31,12 +33,6 @@ _FEWEST = 48
 _STEP = 2.0**-16
 """How far tokens are moved, over their length: scores within this share of each other may change the pick, and 2^-36 of
 the response is rounding."""
-
-_SCANS = 12
-"""Scans until two of them show the same paths; each is clean with a chance of about one half or more."""
-
-_READS = 3
-"""Times that matrices are read: a pick that changed on the way, or a token on two paths in two scans, shows in them."""
 
 _WIDEN = 4
 """Scans after which tokens get unequal lengths: a head that prefers the token itself then leaves short ones."""
@@ -58,22 +54,11 @@ class Scan:
     signatures: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Paths:
-    """Matrices P (H, d, d) of the heads by layer, lowest first."""
+def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Generator) -> Asking[list[Array]]:
+    """P (H, d, d) of the heads by layer, lowest first: scans until two agree, then d queries per path; raises
+    where these are not the paths of a stack.
 
-    P: list[Array]
-
-    @property
-    def count(self) -> int:
-        """Paths of all layers together."""
-        return int(np.prod([1 + len(layer) for layer in self.P])) - 1
-
-
-def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Generator) -> Asking[Paths]:
-    """Scans until two agree, then d queries per path; raises where these are not the paths of a stack.
-
-    `one` is a token and its answer.
+    Each scan is clean with a chance of about one half or more. `one` is a token and its answer.
     """
     d = spec.dim
     n = int(min(TOKENS, spec.domain.length_limit))
@@ -83,7 +68,7 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
     scans: list[Scan] = []
     read: list[tuple[Array, Array]] = []
     reads, crowded, width, most = 0, False, 6, 0
-    for number in range(_SCANS):
+    for number in range(REPAIRS):
         shortest = 0.99 if number < _WIDEN and not reads else 0.2
         scan, full = yield from _scan(_draw(n, d, shortest, rng), r, width, rng, "main" if number < 2 else "repair")
         crowded = crowded or full
@@ -97,10 +82,10 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
             explained = _explains(scan, M)
             layers = heads_of(M) if explained else None
             if layers is not None and (yield from _spanned(M, one, rng)):
-                return Paths([M[layer] for layer in layers])
+                return [M[layer] for layer in layers]
             read = list(zip(scan.signatures, M, strict=True)) if explained else []
         scans.append(scan)
-        if reads == _READS:
+        if reads == TRIES:
             break
     if crowded:
         raise NotIdentifiable(

@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS, SCALING
 from unsoftmax.learners.stack.apart import OVER
 from unsoftmax.learners.stack.far import TOKENS, Far
 from unsoftmax.learners.stack.order import OVER as OVER_DEEP
 from unsoftmax.learners.stack.polish import (
-    DRAWS,
     EPS,
     Polished,
     ask_deep,
@@ -38,11 +38,8 @@ _LENGTHS = (2.0**9, 2.0**10, 2.0**11, 2.0**12)
 """lambda where the 1/lambda term is read: four leave six digits of it."""
 
 _FIRST = 16
-"""Points that are asked at once, until they are more than a network has neurons."""
-
-_MOST = 12
-"""Rounds of points: networks of more than 190 neurons are left unknown, and those of more than rank-one terms that d
-outputs and half of the directions can tell apart."""
+"""Points that are asked at once, until they are more than a network has neurons: of more than 190, and of more than
+rank-one terms that d outputs and half of the directions can tell apart, networks are left unknown."""
 
 _ROUGH = 0.05
 """Misfit of a neuron's slopes, relative, with which it is still a start for Gauss-Newton."""
@@ -61,7 +58,7 @@ def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -
     unknown = unknown_numbers(ordered, frame.d) + sum(n.A.size + n.b.size + n.C.size for n in networks)
     data = yield from ask_deep(far, heads, OVER_DEEP * (unknown + start.constants.size + 1), "polish")
     model = settle_deep(start, data, start.flat.size - start.constants.size)
-    fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=DRAWS, seed=seed)
+    fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
     if fit.residual > frame.exact:
         return None
     return Polished(fit.model.heads, fit, parameter_error(fit))
@@ -80,7 +77,7 @@ def _neurons(far: Far, heads: Heads, sizes: tuple[int, ...]) -> Asking[tuple[tup
     points: list[Array] = []
     tangents: list[Array] = []
     jacobians: list[Array] = []
-    for _ in range(min(_MOST, -(-(most + 2) // _FIRST))):
+    for _ in range(min(REPAIRS, -(-(most + 2) // _FIRST))):
         for _ in range(_FIRST):
             q = far.frame.radius * rest @ sphere(rng, (rest.shape[1],))
             E = np.linalg.qr(np.column_stack([q, U, rest]))[0][:, 1:D]

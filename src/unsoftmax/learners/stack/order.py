@@ -12,7 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.apart import SPARE
-from unsoftmax.learners.stack.far import Far
+from unsoftmax.learners.stack.far import TRIES, Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.scales import held, weights_at_infinity
@@ -29,9 +29,6 @@ _LENGTHS = {
 
 OVER = 1.4
 """Numbers asked over unknowns, of the order and of a whole encoder."""
-
-_TRIES = 3
-"""Query tokens that are tried: near a kink of a network the 1/lambda term is none."""
 
 _CLEAR = 0.3
 """Largest distance of an entry from 0 and 1 where ordinary answers will tell the order again: at random half the
@@ -51,7 +48,7 @@ def find_layers(far: Far, heads: Heads, told_again: bool) -> Asking[tuple[list[l
 
     told_again: ordinary answers will be held against the layers, so that a first guess is enough.
     """
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         order = yield from _at_one_query(far, heads, "order" if attempt == 0 else "repair")
         layers = order.layers()
         clear = order.deviation <= _CLEAR if told_again else _is_strict(order)

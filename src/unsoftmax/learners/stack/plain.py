@@ -17,11 +17,11 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import SLACK, Asking
-from unsoftmax.learners.core.readable import PILOT, SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import PILOT, SATURATED, SCALING, Steps, find_scale
 from unsoftmax.learners.stack.frame import Frame
-from unsoftmax.learners.stack.hard import Paths, find_paths
+from unsoftmax.learners.stack.hard import find_paths
 from unsoftmax.learners.stack.order import find_causal
-from unsoftmax.learners.stack.polish import DRAWS, parameter_error
+from unsoftmax.learners.stack.polish import parameter_error
 from unsoftmax.learners.stack.star import READABLE
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array, Probes
@@ -62,22 +62,17 @@ class Weights:
         return np.concatenate([alpha, 1 - alpha.sum(axis=2, keepdims=True)], axis=2)
 
 
-def read_weights(paths: Paths, one: tuple[Array, Array]) -> Weights:
+def read_weights(P: list[Array], one: tuple[Array, Array]) -> Weights:
     """One token x (d,) and its answer give the constant; `others` is what the outputs and the heads' ranges hold."""
-    keys, M = all_paths(paths.P)
+    keys, M = all_paths(P)
     d = M.shape[1]
     others, below = int(_FILL * d / len(keys)), 1
-    for layer in paths.P:
+    for layer in P:
         rank = ranks(layer)
         others = min(others, int((rank if rank == d else 0.85 * rank) / below))
         below *= 1 + len(layer)
     x, y = one
     return Weights(keys, M, max(others, 1), y - x - M.sum(axis=0) @ x)
-
-
-def sequences(others: int, d: int) -> int:
-    """How many are asked."""
-    return int(np.ceil(_OVER * d * (d + 1) / others)) + _SPARE
 
 
 def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
@@ -97,7 +92,8 @@ def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
         return float(np.sqrt(_typical(alpha, readable))) if readable.mean() >= 0.7 else SATURATED
 
     found = yield from find_scale(look, 1.0, Steps(least=1 / 8, shorter=1 / 3, looks=5))
-    X = draw(sequences(weights.others, d), found.scale if found.size == SATURATED else found.wished)
+    number = int(np.ceil(_OVER * d * (d + 1) / weights.others)) + _SPARE
+    X = draw(number, found.scale if found.size == SATURATED else found.wished)
     y = yield Probes(X)
     return Sequences(X, y - X[:, -1])
 
@@ -111,12 +107,11 @@ def _typical(alpha: Array, readable: Array) -> float:
     return max(sizes)
 
 
-def solve_soft(paths: Paths, weights: Weights, data: Sequences, causal: bool) -> Plain:
+def solve_soft(P: list[Array], weights: Weights, data: Sequences, causal: bool) -> Plain:
     """All heads, lowest layer first."""
-    n, d = sum(map(len, paths.P)), data.y.shape[1]
-    P, sizes = np.concatenate(paths.P), tuple(map(len, paths.P))
+    n, d = sum(map(len, P)), data.y.shape[1]
     W, c = np.zeros((n, d, d)), np.zeros((n, d))
-    model = Plain(W, c, P, weights.constant, sizes, causal)
+    model = Plain(W, c, np.concatenate(P), weights.constant, tuple(map(len, P)), causal)
     alpha = weights.read(data.tokens, data.y + data.tokens[:, -1])
     Z = data.tokens
     for rows in model.layers():
@@ -159,22 +154,23 @@ def learn_plain(
             "a stack without norms is told by how hard answers move, which float32 leaves three digits of; its layers "
             "need float64 answers."
         )
-    paths = yield from find_paths(spec, frame.one, rng)
-    causal = (yield from find_causal(frame, rng)) if len(paths.P) > 1 else False
-    weights = read_weights(paths, frame.one)
+    P = yield from find_paths(spec, frame.one, rng)
+    causal = (yield from find_causal(frame, rng)) if len(P) > 1 else False
+    weights = read_weights(P, frame.one)
     data = yield from ask_soft(weights, rng)
-    start = solve_soft(paths, weights, data, causal)
+    start = solve_soft(P, weights, data, causal)
     size = float(np.sqrt(np.mean(data.y**2)))
     misfit = float(np.sqrt(np.mean((start.answers(data) - data.y) ** 2))) / max(size, 1e-300)
     if not misfit <= _START:
         raise ModelMismatch(
-            f"{paths.count} paths were found where attention is hard, and a stack of their heads misses soft answers "
-            f"by {misfit:.2g} of what is written: scores are not bilinear, or something else stands between the layers."
+            f"{len(weights.M)} paths were found where attention is hard, and a stack of their heads misses soft "
+            f"answers by {misfit:.2g} of what is written: scores are not bilinear, or something else stands between "
+            "the layers."
         )
     fit = _polished(start, data, seed) if polish and start.flat.size <= LARGEST else None
     if fit is not None and fit.residual > frame.exact:
         raise ModelMismatch(
-            f"heads in {len(paths.P)} layers without norms miss soft answers by {fit.residual:.2g} of what is written: "
+            f"heads in {len(P)} layers without norms miss soft answers by {fit.residual:.2g} of what is written: "
             "something else than attention stands between the layers."
         )
     model = start if fit is None else fit.model
@@ -184,4 +180,4 @@ def learn_plain(
 
 def _polished(start: Plain, data: Sequences, seed: int) -> Fit[Plain]:
     noise = EPS * float(np.abs(data.tokens).max() + np.abs(data.y).max())
-    return gauss_newton(start, [data], noise=noise, draws=DRAWS, seed=seed)
+    return gauss_newton(start, [data], noise=noise, draws=SCALING, seed=seed)

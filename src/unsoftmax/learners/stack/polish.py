@@ -13,6 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import SLACK, Asking
+from unsoftmax.learners.core.readable import PILOT, SCALING
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.base import Array
@@ -29,11 +30,9 @@ _OVER_WIDE = 1.6
 _OVER_DEEP = {"float64": 1.25, "float32": 3.0}
 """Numbers asked over unknowns of a stack without networks: float32 answers leave their errors in it."""
 
-_SHORT = 6
-"""Queries with a short last token, which shows eps."""
-
 _SHORT_LENGTH = 2.0**-6
-"""Its length: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a readable share."""
+"""Length of the short last tokens that show eps: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a
+readable share."""
 
 EPS = 1e-5
 """First guess of eps: any is good, since ordinary tokens hardly show it."""
@@ -43,12 +42,6 @@ _EPS_TRIED = tuple(10.0 ** np.arange(-12, 0.5, 0.5))
 
 _START = 1e-9
 """Misfit over the answers at which a stack is a start for the last fit, whose first step then is at rounding."""
-
-_HELD_OUT = 8
-"""Random contexts that tell the error of heads that were not polished."""
-
-DRAWS = 8
-"""Random errors of the answers whose effect is followed into the parameters."""
 
 _TRIMS = 4
 """Rounds in which contexts that a network's kink spoils are left out: each shows smaller ones."""
@@ -97,7 +90,7 @@ def wide(far: Far, heads: Heads) -> Wide:
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
     data = far.data
-    last: dict[str, Any] = {"draws": DRAWS, "seed": seed}
+    last: dict[str, Any] = {"draws": SCALING, "seed": seed}
     if not far.networks:
         # A start only, and nobody asks how good it is; of extrapolated answers the noise is a bound that few reach.
         last = {"enough": far.noise if len(far.lengths) == 1 else 0.0}
@@ -128,7 +121,7 @@ def unpolished(far: Far, tries: list[Heads]) -> Asking[tuple[Polished, float]]:
 
     The error of the worst head over the misfit of the contexts: ten was seen.
     """
-    y = yield from far.written(far.directions(_HELD_OUT), *far.contexts(_HELD_OUT))
+    y = yield from far.written(far.directions(SCALING), *far.contexts(SCALING))
     misfits = [float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2))) for heads in tries]
     misfit, heads = min(misfits), tries[int(np.argmin(misfits))]
     relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
@@ -171,15 +164,15 @@ def _fit_deep(far: Far, heads: Heads, layers: list[list[int]], seed: int, phase:
     T, behind = (frame.T, None) if frame.final is None else (np.eye(frame.D), frame.d)
     model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), EPS, T, behind)
     model = _cut_again(settle_deep(model, data, 1 + ordered.flat.size))
-    return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=DRAWS, seed=seed)
+    return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
 
 
 def ask_deep(far: Far, heads: Heads, numbers: float, phase: str) -> Asking[Contexts]:
     """Random contexts that tell so many numbers, the last token of ordinary length, and some with a short one."""
     m = int(np.ceil(numbers / told_per_query(heads, far.outputs)))
-    q = far.directions(m + _SHORT)
+    q = far.directions(m + PILOT)
     others, counts = far.contexts(len(q))
-    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(_SHORT, _SHORT_LENGTH))
+    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(PILOT, _SHORT_LENGTH))
     y, last = yield from far.answers(q, others, counts, scale, phase)
     y = y - last if far.frame.final is None else far.frame.normalised(y)
     return Contexts(q, others, np.log(counts), y, scale)
@@ -194,7 +187,7 @@ def settle_deep(model: S, data: Contexts, constants: int) -> S:
         model = gauss_newton(model, [data.take(rows)], held=constants).model
     # Ordinary tokens hardly show eps: free, it would follow the heads' errors.
     enough = _START * float(np.sqrt(np.mean(data.y**2)))
-    model = gauss_newton(model, [data.take(slice(0, -_SHORT))], steps=25, enough=enough, held=1).model
+    model = gauss_newton(model, [data.take(slice(0, -PILOT))], steps=25, enough=enough, held=1).model
     misfits = [np.linalg.norm(data.y - replace(model, eps=eps).answers(data)) for eps in _EPS_TRIED]
     return replace(model, eps=_EPS_TRIED[int(np.argmin(misfits))])
 

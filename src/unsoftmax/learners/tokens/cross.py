@@ -53,7 +53,8 @@ def read_cross(reader: Reader, rank: int | None, rng: np.random.Generator, *, di
         yield from _read_row(reader, cross, key, diagonal)
         query = _next_query(reader, cross, fit, key)
         if query is None:
-            _drop_row(cross)
+            cross.keys.pop()
+            cross.rows, cross.row_radii = cross.rows[:-1], cross.row_radii[:-1]
             break
         if implied is not None:
             # These entries followed from a rank that turned out too small.
@@ -112,18 +113,24 @@ def _unseen(cross: Cross, fresh: Array, rng: np.random.Generator, diagonal: bool
 
 
 def _read_row(reader: Reader, cross: Cross, key: int, diagonal: bool) -> Asking[None]:
-    n = len(reader.values)
-    level, radius = np.zeros(n), np.full(n, UNREAD)
-    if diagonal:
-        radius[key] = 0.0
-    level[cross.queries], radius[cross.queries] = cross.columns[key], cross.column_radii[key]
-    asked = np.setdiff1d(np.arange(n), [key, *cross.queries])
+    known = Gaps(cross.columns[key], cross.column_radii[key])
+    level, radius, asked = _line(reader, key, cross.queries, known, diagonal)
     ladder = Ladder(np.array(cross.keys, dtype=np.int64), cross.rows[:, asked], cross.row_radii[:, asked])
     keys = np.full(len(asked), key)
     seen = yield from read(reader, keys, asked, _expected(cross, keys, asked), ladder, "main")
     level[asked], radius[asked] = seen.level, seen.radius
     cross.add_row(key, level, radius)
     yield from mend_rows(reader, cross)
+
+
+def _line(reader: Reader, own: int, read: list[int], known: Gaps, diagonal: bool) -> tuple[Array, Array, Array]:
+    """Levels and radii (n,) of the row or column of a token, as `known` at tokens `read`, and the tokens not known."""
+    n = len(reader.values)
+    level, radius = np.zeros(n), np.full(n, UNREAD)
+    if diagonal:
+        radius[own] = 0.0
+    level[read], radius[read] = known.level, known.radius
+    return level, radius, np.setdiff1d(np.arange(n), [own, *read])
 
 
 def mend_rows(reader: Reader, cross: Cross) -> Asking[None]:
@@ -140,12 +147,8 @@ def mend_rows(reader: Reader, cross: Cross) -> Asking[None]:
 
 
 def _read_column(reader: Reader, cross: Cross, query: int, diagonal: bool) -> Asking[None]:
-    n = len(reader.values)
-    level, radius = np.zeros(n), np.full(n, UNREAD)
-    if diagonal:
-        radius[query] = 0.0
-    level[cross.keys], radius[cross.keys] = cross.rows[:, query], cross.row_radii[:, query]
-    asked = np.setdiff1d(np.arange(n), [query, *cross.keys])
+    known = Gaps(cross.rows[:, query], cross.row_radii[:, query])
+    level, radius, asked = _line(reader, query, cross.keys, known, diagonal)
     queries = np.full(len(asked), query)
     ladder = Ladder(np.array(cross.keys), cross.rows[:, [query]], cross.row_radii[:, [query]])
     seen = yield from read(reader, asked, queries, _expected(cross, asked, queries), ladder, "main")
@@ -175,13 +178,18 @@ def _rungs(reader: Reader, column: Gaps) -> Array:
 
 def _expected(cross: Cross, keys: Array, queries: Array) -> Array:
     """What is known of a gap before it is asked: the column's centre and how far the key usually lies above it."""
-    readable = cross.row_radii < UNREAD
-    centre = (cross.rows * readable).sum(axis=0) / (1 + readable.sum(axis=0))
+    _, centre = _centre(cross)
     p = len(cross.queries)
     if not p:
         return np.asarray(centre[queries])
     lift = ((cross.columns - centre[cross.queries]) * (cross.column_radii < UNREAD)).sum(axis=1) / (p + 2)
     return np.asarray(centre[queries] + lift[keys])
+
+
+def _centre(cross: Cross) -> tuple[Array, Array]:
+    """Which entries of the rows are readable, and the mean of those of every column, drawn towards 0."""
+    readable = cross.row_radii < UNREAD
+    return readable, (cross.rows * readable).sum(axis=0) / (1 + readable.sum(axis=0))
 
 
 def _next_query(reader: Reader, cross: Cross, fit: Fit, key: int) -> int | None:
@@ -201,8 +209,7 @@ def _next_query(reader: Reader, cross: Cross, fit: Fit, key: int) -> int | None:
 
 def _depth(cross: Cross) -> Array:
     """How far the lower keys of each column are expected to lie below what can be seen beside the query token."""
-    readable = cross.row_radii < UNREAD
-    centre = (cross.rows * readable).sum(axis=0) / (1 + readable.sum(axis=0))
+    readable, centre = _centre(cross)
     deviation = float(np.sqrt(np.mean((cross.rows - centre)[readable] ** 2)))
     return np.maximum(0.0, 1.5 * deviation - _VISIBLE - centre)
 
@@ -219,8 +226,3 @@ def _pivot(reader: Reader, cross: Cross, score: Array, depth: Array | float = 0.
 
 def _extremeness(reader: Reader) -> Array:
     return np.abs(reader.values - np.median(reader.values))
-
-
-def _drop_row(cross: Cross) -> None:
-    cross.keys.pop()
-    cross.rows, cross.row_radii = cross.rows[:-1], cross.row_radii[:-1]

@@ -26,10 +26,8 @@ _DIGITS = 2.0e4
 """Loss accepted in one reading (e^10): entries that would lose more are asked again beside a better base."""
 
 WORTHLESS = 4.0
-"""Radius at which a gap says nothing; an unread entry is asked again only if less than a quarter of it is promised."""
-
-_BEYOND = 4.0
-"""How much further than the visible bound a saturated gap is expected to lie."""
+"""Radius at which a gap says nothing; an unread entry is asked again only if less than a quarter of it is promised, and
+expected to lie as much further than the visible bound."""
 
 _PASSES = 4
 """Each pass reads beside tokens that the one before has read."""
@@ -123,7 +121,7 @@ def mend(reader: Reader, keys: Array, queries: Array, known: Gaps, ladder: Ladde
         if len(rows) == 0:
             break
         part = Gaps(best.level[rows], best.radius[rows])
-        beyond = np.where(part.radius >= UNREAD, _BEYOND * np.sign(part.level), 0.0)
+        beyond = np.where(part.radius >= UNREAD, WORTHLESS * np.sign(part.level), 0.0)
         columns = rows if ladder.level.shape[1] > 1 else slice(None)
         rungs = Ladder(ladder.tokens, ladder.level[:, columns], ladder.radius[:, columns])
         new = yield from read(reader, keys[rows], queries[rows], part.level + beyond, rungs, "repair", part)
