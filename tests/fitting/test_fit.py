@@ -399,6 +399,19 @@ def test_a_fit_that_has_arrived_beside_weights_that_hardly_show_goes_on(seed: in
     assert known <= max(1e-8, stated(r)) * np.linalg.norm(true.W)
 
 
+def test_a_direction_that_one_record_shows_is_said_to_rest_on_it() -> None:
+    """Whatever that record answers, some W fits it: heads that leave the query out had been recovered in silence."""
+    true, X = head(5), tokens(120, dim=5)
+    X[:, :, 4] = 0
+    X[3, 2, 4] = 1
+    log = us.Log(X, true(X))
+    fits = [us.fit(log, seed=seed) for seed in range(3)]
+    shown = [r for r in fits if r.status is RECOVERED]  # where the record is not held out
+    assert shown
+    assert all("no other confirms: 1." in r.notes[-1] for r in shown)
+    assert us.fit(us.Log(X[:, :, :4], head(4)(X[:, :, :4]))).notes == ()
+
+
 def test_near_copies_beside_enough_records_do_not_matter() -> None:
     target = us.models.SingleHead.random(5, norm=2.0, seed=1)
     rng = np.random.default_rng(0)

@@ -80,6 +80,12 @@ def test_junk_is_refused_by_name(options, words) -> None:
         us.Log(**{"tokens": X, "answers": Y, **options})
 
 
+def test_ids_without_a_table_are_told_what_they_need(tmp_path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"ids": [3, 1, 2], "answer": 0.5}\n')
+    with pytest.raises(us.errors.InvalidArgument, match="ids with a `table`"):
+        us.Log.read(tmp_path / "log.jsonl")
+
+
 def test_files_read_back_as_the_same_log(tmp_path) -> None:
     log = us.Log(X, Y, tolerance=0.5)
     np.savez(tmp_path / "log.npz", tokens=X, answers=Y, tolerance=0.5)

@@ -20,6 +20,10 @@ MOST_DIRECTIONS = 700
 """Unknowns up to which J is taken apart into all its singular directions (d = 25 for one head: about a second each
 time); beyond, errors are sampled."""
 
+_ALONE = 1e-12
+"""1 - the leverage of a number below which its residual shows nothing of an error of its own size: float64 has 1e-16,
+records among others a hundredth and more."""
+
 VISIBLE = 1.0
 """A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
 
@@ -53,6 +57,9 @@ class Seen(Protocol):
 
     def spread(self, limit: float) -> Spread:
         """Errors along the directions that are known to within `limit` units."""
+
+    def alone(self, limit: float) -> int:
+        """How many fitted numbers each show such a direction that no other shows: they fit whatever they are."""
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         """How many directions are not, and a basis (k, H d d + H m d) of them where that is small enough to hold."""
@@ -105,6 +112,9 @@ class Directions:
         errors = np.sqrt((root**2).sum(axis=1))
         norms = (float(np.linalg.norm(part)) for part in (errors[: W.size], errors[W.size :]))
         return Spread(errors[: W.size].reshape(W.shape), errors[W.size :].reshape(P.shape), *norms)
+
+    def alone(self, limit: float) -> int:
+        return int(((self.U[:, ~self.unseen(limit)] ** 2).sum(axis=1) > 1 - _ALONE).sum())
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         unseen = self.unseen(limit)

@@ -179,7 +179,7 @@ def _cut(rows: Array, lengths: Any, flat: int) -> tuple[Array, Array]:
 def _rows(part: Any, ids: bool) -> Array:
     rows = _ids(part) if ids else _numbers("tokens", part)
     if rows.ndim != (1 if ids else 2):
-        wanted = "(N,) ids" if ids else "(N, d) numbers"
+        wanted = "(N,) ids" if ids else "(N, d) numbers, or ids with a `table` (V, d)"
         raise InvalidArgument(f"every sequence in `tokens` must be {wanted} (got shape {rows.shape}).")
     return rows
 

@@ -68,6 +68,9 @@ class Sampled:
         flat = [np.full(part.shape, norm / np.sqrt(part.size)) for part, norm in zip((W, P), norms, strict=True)]
         return Spread(flat[0], flat[1], *norms)
 
+    def alone(self, limit: float) -> int:
+        return 0  # not looked for: draws do not show the leverage of one record
+
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         number = self.shape.freedom - self.rank
         size = self.shape.heads * self.shape.dim * (self.shape.dim + self.shape.outputs)

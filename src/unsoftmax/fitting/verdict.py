@@ -47,6 +47,11 @@ _UNTESTED = (
     "they show is hardly more than what was fitted, so that nothing tests the class. Add records that differ."
 )
 
+_ALONE = (
+    "Directions that one recorded number shows and no other confirms: {}. They are right if the class holds for these "
+    "records too."
+)
+
 _HARDLY = "Records agree to rounding, but hardly show some directions of the parameters: add records."
 
 _ARGMAX = (
@@ -168,7 +173,9 @@ def judge_exact(problem: Heads, fit: Checked, deviations: Array) -> Judged:
     for doubt, there in doubts.items():
         if there:
             return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
-    return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), FINEST)
+    alone = fit.seen.alone(FINEST)
+    notes = (_ALONE.format(alone),) if alone else ()
+    return Judged(Status.RECOVERED, claims, notes, max(fit.spread, 1.0), FINEST)
 
 
 def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, seed: int) -> Judged:
