@@ -7,8 +7,8 @@ import pytest
 
 from tests.solvers.test_stack_newton import OUT, D, T, heads
 from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons, count_terms, fit_neurons, rank_one_terms
-from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts
+from unsoftmax.solvers.stack_models import Deep
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -39,7 +39,7 @@ def test_derivative_of_an_encoder_against_differences() -> None:
     rng = np.random.default_rng(0)
     draw = rng.standard_normal
     networks = tuple(Neurons(draw((5, D)), draw(5), draw((OUT, 5)), 0.0) for _ in range(2))
-    model = Encoder(heads(n=3, seed=3), (1, 2), networks, "gelu", 0.1 * draw((4, OUT)), 1e-2, T)
+    model = Deep(heads(n=3, seed=3), (1, 2), 0.1 * draw((4, OUT)), 1e-2, T, networks=networks)
     q = draw((4, D))
     data = Contexts(q, draw((4, 3, D)), np.zeros((4, 3)), np.zeros((4, OUT)), np.full(4, 0.7))
     flat, J = model.flat, model.jacobian(data)[1]

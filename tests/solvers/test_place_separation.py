@@ -7,7 +7,7 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 import pytest
 
-from unsoftmax.solvers.place_separation import CONTEXTS, separate_places, settings_needed
+from tests.solvers.place_separation import CONTEXTS, separate_places, settings_needed
 
 
 class Rotary:

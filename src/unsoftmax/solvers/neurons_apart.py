@@ -65,6 +65,48 @@ class Neurons:
     C: Array
     misfit: float
 
+    @property
+    def flat(self) -> Array:
+        """All numbers."""
+        return np.concatenate([self.A.ravel(), self.b, self.C.ravel()])
+
+    def like(self, flat: Array) -> Neurons:
+        """Neurons of the same shapes from `flat`."""
+        A, b, C = np.split(flat, np.cumsum([self.A.size, self.b.size]))
+        return Neurons(A.reshape(self.A.shape), b, C.reshape(self.C.shape), 0.0)
+
+    def at_work(self, own: Array, activation: str) -> NeuronsAtWork:
+        """The network at tokens `own` (B, D)."""
+        x = own @ self.A.T + self.b
+        act, slope = (function(x) for function in ACTIVATIONS[activation])
+        return NeuronsAtWork(self, own, act, slope, act @ self.C.T)
+
+
+@dataclass(frozen=True, eq=False)
+class NeuronsAtWork:
+    """A network at work: what it sees (B, D), activations and their slopes (B, m), out (B, d)."""
+
+    net: Neurons
+    own: Array
+    active: Array
+    slope: Array
+    out: Array
+
+    def by_parameters(self) -> Array:
+        """(B, d, parameters) in the order of Neurons.flat."""
+        B, d = self.out.shape
+        by_x = self.net.C * self.slope[:, None]
+        blocks = [
+            np.einsum("bei,bz->beiz", by_x, self.own).reshape(B, d, -1),
+            by_x,
+            np.einsum("ef,bi->befi", np.eye(d), self.active).reshape(B, d, -1),
+        ]
+        return np.concatenate(blocks, axis=2)
+
+    def by_own(self) -> Array:
+        """(B, d, D)."""
+        return np.asarray((self.net.C * self.slope[:, None]) @ self.net.A)
+
 
 def count_terms(J: Array) -> int | None:
     """Number m of rank-one terms that Jacobians (K, d, p) span off their mean; None if K are too few to tell."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import types
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -25,37 +26,31 @@ SCALARS: tuple[Access, ...] = ("values", "noisy")
 EXPLAINING: tuple[Access, ...] = (*SCALARS, "gradient", "attention")
 """The same, and values that come with their gradient or the attention behind them."""
 
-_WORDS: dict[Access, str] = {
-    "values": "one real number per sequence of vectors",
-    "noisy": "one real number, within a tolerance, per sequence of vectors",
-    "labels": "labels of sequences of vectors",
-    "vectors": "vectors, one per sequence of vectors",
-    "ids": "one real number per sequence of token ids",
-    "gradient": "values with their gradients",
-    "attention": "values with the attention behind them",
-    "logits": "what a language model says of the next token",
-}
 
-_INSTEAD: dict[Access, str] = {
-    "values": "SingleHead or MultiHead",
-    "noisy": "Approximate",
-    "labels": "Membership",
-    "vectors": "AttentionLayer",
-    "ids": "TokenHead",
-    "gradient": "SingleHead, LowRank or MultiHead",
-    "attention": "SingleHead, LowRank or MultiHead",
-    "logits": "OutputLayer",
-}
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of access in words, the learners for it, and how an oracle that shows it is declared."""
 
-_DECLARED: dict[Access, str] = {
-    "values": "us.oracle(fn, dim)",
-    "noisy": "us.oracle(fn, dim, tolerance=...)",
-    "labels": 'us.oracle(fn, dim, kind="membership")',
-    "vectors": "us.oracle(fn, dim, outputs=...)",
-    "ids": "us.token_oracle(fn, vocabulary)",
-    "gradient": 'us.oracle(fn, dim, kind="gradient")',
-    "attention": 'us.oracle(fn, dim, kind="attention")',
-    "logits": "us.logit_oracle(fn, vocabulary)",
+    words: str
+    learners: str
+    declared: str
+
+
+_EXPLAINED = "SingleHead, LowRank or MultiHead"
+
+_KINDS: dict[Access, _Kind] = {
+    "values": _Kind("one real number per sequence of vectors", "SingleHead or MultiHead", "us.oracle(fn, dim)"),
+    "noisy": _Kind(
+        "one real number, within a tolerance, per sequence of vectors",
+        "Approximate",
+        "us.oracle(fn, dim, tolerance=...)",
+    ),
+    "labels": _Kind("labels of sequences of vectors", "Membership", 'us.oracle(fn, dim, kind="membership")'),
+    "vectors": _Kind("vectors, one per sequence of vectors", "AttentionLayer", "us.oracle(fn, dim, outputs=...)"),
+    "ids": _Kind("one real number per sequence of token ids", "TokenHead", "us.token_oracle(fn, vocabulary)"),
+    "gradient": _Kind("values with their gradients", _EXPLAINED, 'us.oracle(fn, dim, kind="gradient")'),
+    "attention": _Kind("values with the attention behind them", _EXPLAINED, 'us.oracle(fn, dim, kind="attention")'),
+    "logits": _Kind("what a language model says of the next token", "OutputLayer", "us.logit_oracle(fn, vocabulary)"),
 }
 
 
@@ -82,11 +77,11 @@ def check(learner: Any, spec: OracleSpec) -> None:
     shown = access(spec)
     if shown in accepts:
         return _check_rank(getattr(learner, "rank", None), spec)
-    wanted = accepts[0]
-    remedy = f"declare the oracle with {_DECLARED[wanted]} if the target shows that"
+    wanted = _KINDS[accepts[0]]
+    remedy = f"declare the oracle with {wanted.declared} if the target shows that"
     if shown is not None:
-        remedy += f", or use {_INSTEAD[shown]}, which learns from {_WORDS[shown]}"
-    raise InvalidArgument(f"{type(learner).__name__} learns from {_WORDS[wanted]}; {remedy}.")
+        remedy += f", or use {_KINDS[shown].learners}, which learns from {_KINDS[shown].words}"
+    raise InvalidArgument(f"{type(learner).__name__} learns from {wanted.words}; {remedy}.")
 
 
 _COUNTS = {"heads": 1, "layers": 1, "measurements": 1, "length": 1}

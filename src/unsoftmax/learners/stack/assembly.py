@@ -24,7 +24,6 @@ from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.layer_order import Order
 from unsoftmax.solvers.neurons_apart import Neurons
 from unsoftmax.solvers.plain_stack import Plain
-from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.solvers.star import ranks
@@ -37,12 +36,11 @@ def outcome(
     """The stack in the oracle's number format."""
     fit = polished.fit.model
     sizes = [len(layer) for layer in layers]
-    known: tuple[FeedForward, ...] | None = None
-    if isinstance(fit, Encoder):
-        heads, constants, eps = fit.heads, fit.constants[::2], fit.eps
-        known = tuple(_network(net, fit, l) for l, net in enumerate(fit.networks))
-    elif isinstance(fit, Deep):
-        heads, constants, eps = fit.heads, fit.constants @ far.frame.basis.T, fit.eps
+    networks: tuple[FeedForward, ...] | Literal["unknown"] | None = "unknown"
+    if isinstance(fit, Deep):
+        of_heads = fit.constants[::2] if fit.networks else fit.constants
+        heads, constants, eps = fit.heads, of_heads @ far.frame.basis.T, fit.eps
+        networks = tuple(_network(net, fit, l) for l, net in enumerate(fit.networks)) or None
     else:
         heads = polished.heads.take([h for layer in layers for h in layer])
         constants, eps = np.zeros((len(layers), far.frame.d)), 0.0
@@ -52,8 +50,6 @@ def outcome(
         own = replace(own, O=np.einsum("de,hes->hds", far.frame.basis, own.O))
         parts.append(_layer(own, constant, far.frame.T))
         start += size
-    networks: tuple[FeedForward, ...] | Literal["unknown"] | None = None if isinstance(fit, Deep) else "unknown"
-    networks = known or networks
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
     model = model.astype(spec.dtype)
     return Outcome(model, (_found(model, heads, far),), (_order(order),), _allowed(SLACK * polished.error))
@@ -71,7 +67,7 @@ def plain_outcome(found: Plain, error: float) -> Outcome:
     return Outcome(model, (note,), allows=_allowed(error))
 
 
-def _network(net: Neurons, fit: Encoder, l: int) -> FeedForward:
+def _network(net: Neurons, fit: Deep, l: int) -> FeedForward:
     """One network on normalised tokens."""
     activation: Any = fit.activation
     return FeedForward(net.A @ fit.T.T, net.b, net.C, fit.constants[2 * l + 1], activation)

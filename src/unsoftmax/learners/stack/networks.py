@@ -30,8 +30,8 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.layer_order import first_order
 from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons, count_terms, fit_neurons, rank_one_terms
-from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
+from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.solvers.stack_newton import gauss_newton
 
 _LENGTHS = (2.0**9, 2.0**10, 2.0**11, 2.0**12)
@@ -54,10 +54,11 @@ def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -
     if found is None:
         return None
     networks, activation = found
-    start = Encoder(ordered, sizes, networks, activation, np.zeros((2 * len(sizes), frame.d)), EPS, frame.T)
-    unknown = unknown_numbers(ordered, frame.d) + sum(n.A.size + n.b.size + n.C.size for n in networks)
-    data = yield from ask_deep(far, heads, OVER_DEEP * (unknown + start.constants.size + 1), "polish")
-    model = settle_deep(start, data, start.flat.size - start.constants.size)
+    constants = np.zeros((2 * len(sizes), frame.d))
+    start = Deep(ordered, sizes, constants, EPS, frame.T, networks=networks, activation=activation)
+    unknown = unknown_numbers(ordered, frame.d) + sum(net.flat.size for net in networks)
+    data = yield from ask_deep(far, heads, OVER_DEEP * (unknown + constants.size + 1), "polish")
+    model = settle_deep(start, data, start.flat.size - constants.size)
     fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
     if fit.residual > frame.exact:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.logit_fit import OUTLYING
-from unsoftmax.solvers.stack_encoder import Encoder
 from unsoftmax.solvers.stack_heads import Contexts, Heads, factored
 from unsoftmax.solvers.stack_models import Deep, Wide
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
@@ -48,9 +47,6 @@ _TRIMS = 4
 
 _LEAST_KEPT = 0.8
 """Share of contexts that must stay: kinks spoil a few of a hundred, a model that is wrong misses most."""
-
-
-S = TypeVar("S", Deep, Encoder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +174,7 @@ def ask_deep(far: Far, heads: Heads, numbers: float, phase: str) -> Asking[Conte
     return Contexts(q, others, np.log(counts), y, scale)
 
 
-def settle_deep(model: S, data: Contexts, constants: int) -> S:
+def settle_deep(model: Deep, data: Contexts, constants: int) -> Deep:
     """A start for all parameters together: the last tokens of ordinary length come first, the short ones show eps, and
     the parameters from `constants` on are constants."""
     # Constants are not near their start: by themselves first, longest tokens first, where they turn the least.
