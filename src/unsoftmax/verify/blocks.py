@@ -16,21 +16,15 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import representable
-from unsoftmax.verify.layers import MOST_CLAIMED, NEAR_TIES, REACH, SLACK, near_ties
-from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
-from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
-
-_RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
-"""Random sequences of each length, as for layers."""
+from unsoftmax.verify.gaps import size_of
+from unsoftmax.verify.layers import NEAR_TIES, Answering, compared, near_ties, random_lengths
+from unsoftmax.verify.plan import Checked, Plan, exactly
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks: contexts, and their query tokens alone, at every length."""
-    contexts = sum(count for n, count in _RANDOM.items() if n <= spec.domain.length_limit) + NEAR_TIES
-    return 2 * len(LENGTHS["full"]) * contexts
+    return 2 * len(LENGTHS["full"]) * (sum(random_lengths(spec).values()) + NEAR_TIES)
 
 
 def check(model: LayerBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -38,31 +32,16 @@ def check(model: LayerBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     rng = np.random.default_rng([seed, 0xB10C5])
     far = Infinity.of(model.readout, model.final_norm)
     layer, size = model.layer.astype("float64"), math.sqrt(spec.dim)
-    lengths = {n: count for n, count in _RANDOM.items() if n <= spec.domain.length_limit}
-    rounds = {
-        "random contexts": [sphere(rng, (count, n, spec.dim)) * size for n, count in lengths.items()],
-        "near ties": [near_ties(layer, size, spec, rng)],
-    }
-    found: list[Claim] = []
-    stated = Statement()
-    for name, designs in rounds.items():
-        gap, reach, scale = 0.0, 0.0, 0.0
-        for tokens in designs:
-            X = representable(tokens)
-            y = yield from far.added(X[:, :-1], X[:, -1], "verify")
-            wrong = added(layer, X, far) - y
-            scale = max(scale, float(np.sqrt(np.mean(y**2))))
-            gap = max(gap, float(np.abs(wrong).max()) / scale if scale else 0.0)
-            largest = 1.0 if name != "near ties" else LARGEST
-            moved = moves(layer, lambda other, X=X: added(other, X, far), rng, largest)  # type: ignore[misc]
-            reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / scale if scale else 0.0)
-            if name == "near ties":
-                stated = statements(layer, errors_of(moved, wrong, y), f"{len(X)} fresh contexts with near ties")
-        noise = far.noise / scale if scale else 1.0
-        bound = max(SLACK * math.sqrt(spec.dim) * noise, min(REACH * reach * allows.relative_error, MOST_CLAIMED))
-        words = "max gap relative to what attention adds because of the context, at endless query tokens"
-        found.append(Claim(name, min(bound, 0.1), gap, statement=words))
-    return Checked(tuple(found), stated)
+    words = "max gap relative to what attention adds because of the context, at endless query tokens"
+    random = [sphere(rng, (count, n, spec.dim)) * size for n, count in random_lengths(spec).items()]
+    claims = {"random contexts": (random, words), "near ties": ([near_ties(layer, size, spec, rng)], words)}
+    seen = Answering(
+        lambda other, X: added(other, X, far),
+        lambda X, y: size_of(y),
+        lambda y, size: far.noise / size,
+        lambda X: far.added(X[:, :-1], X[:, -1], "verify"),
+    )
+    return (yield from compared(layer, claims, seen, allows, spec.dim, rng))
 
 
 PLAN = Plan(exactly(queries), check)

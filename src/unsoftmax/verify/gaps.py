@@ -5,6 +5,8 @@ Theory: docs/theory/verification.md, "Near ties", sizes.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from unsoftmax.models.base import Model
@@ -15,6 +17,13 @@ ROUNDINGS = 100.0
 """Units of rounding, of an answer or of a head's W, that a gap may reach, times the root of the dimension where
 errors of the scores add up over the coordinates: right models stay an order of magnitude below."""
 
+ONE_DIGIT = 0.1
+"""Relative error that leaves not one digit: no noise and no stated error excuses a larger gap, and a parameter that may
+be off by more is not seen."""
+
+DOUBT = 0.01
+"""Probability with which what is said of sequences that were not asked may be wrong."""
+
 CLAIMED = 1e-6
 """Most relative error that a learner may claim for itself where the answers use all digits of float64: more is no
 recovery of such a target."""
@@ -24,6 +33,22 @@ ONE_TOKEN = 16
 
 PER_LENGTH = 12
 """Fresh random sequences of each length: three at each of the four sizes of tokens."""
+
+
+def unseen(asked: int) -> float:
+    """Share of sequences that may be otherwise than the so many that were asked, but for `DOUBT`."""
+    return math.log(1 / DOUBT) / asked
+
+
+def sure(asked: int) -> str:
+    """The same, in words for a claim."""
+    confidence, share = 100 * (1 - DOUBT), 100 * unseen(asked)
+    return f"with {confidence:g} % confidence at most {share:.1f} % of sequences so drawn differ by more"
+
+
+def size_of(answers: Array) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(answers**2)))
 
 
 def inside(tokens: Array, limit: float) -> Array:
@@ -40,7 +65,7 @@ def representable(tokens: Array, spec: OracleSpec | None = None) -> Array:
 
 def residual(predicted: Array, answered: Array, reach: Array | float = 1.0) -> float:
     """Largest gap relative to the root mean square of the larger of the two, over each sequence's reach."""
-    size = max(float(np.sqrt(np.mean(predicted**2))), float(np.sqrt(np.mean(answered**2))))
+    size = max(size_of(predicted), size_of(answered))
     gap = np.abs(predicted - answered)
     gap = gap.max(axis=1) if gap.ndim == 2 else gap
     return float((gap / reach).max()) / size if size else 0.0

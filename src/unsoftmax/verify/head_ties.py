@@ -16,11 +16,8 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ROUNDINGS, inside
-from unsoftmax.verify.ties import below_all, deep, faint
-
-_UNVERIFIABLE = 0.1
-"""Relative error of a W that rounding may hide at most from ties: where it hides more, not one digit is seen."""
+from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, inside
+from unsoftmax.verify.ties import LENGTH, below_all, deep, faint
 
 LAST_DIGITS = 30.0
 """Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
@@ -51,7 +48,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     The first tokens are random, the one before the last is orthogonal to the values of the other heads. Tokens far
     below lie there under all heads: others that attended to them would drown what head h says.
     """
-    length = int(min(4, spec.domain.length_limit))
+    length = int(min(LENGTH, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
     q = sphere(rng, (4 * number, spec.dim))
     readable = np.linalg.norm(q @ model.W[h].T, axis=1)
@@ -170,13 +167,13 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
         bound = np.maximum(np.maximum(HALF_DIGITS, ROUNDINGS * typical), np.median(granted / rate, axis=1))
     found: list[Claim] = []
     for h in heads:
-        if typical[h] > _UNVERIFIABLE / _CONFIDENCE and off[h] <= bound[h]:
+        if typical[h] > ONE_DIGIT / _CONFIDENCE and off[h] <= bound[h]:
             drowned = f"unknown: its scores drown in rounding beside the other heads, which hides {typical[h]:.2g} of W"
             found.append(Claim(f"head {h + 1}", math.inf, statement=drowned))
             continue
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {on} show it"
-        found.append(Claim(f"head {h + 1}", min(float(bound[h]), _UNVERIFIABLE), float(off[h]), statement=statement))
+        found.append(Claim(f"head {h + 1}", min(float(bound[h]), ONE_DIGIT), float(off[h]), statement=statement))
     if ties.all():
         return found
     # Errors of all W as large as ties show them, and of the values: these would put all answers off alike.

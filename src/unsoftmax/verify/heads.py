@@ -24,14 +24,14 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
-from unsoftmax.verify import values as plain
 from unsoftmax.verify.explained import shown
-from unsoftmax.verify.gaps import ROUNDINGS, amplification, representable
+from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, amplification, representable
 from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, sensitivity, verdicts
 from unsoftmax.verify.plan import Checked, Count, Plan, Statement
-from unsoftmax.verify.sent import long_claim, long_rounds, long_sequences, norms_in_words, sent_norms
+from unsoftmax.verify.sent import asked, fresh, long_claim, norms_in_words, random_queries, sent_norms
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import typical_norm
+from unsoftmax.verify.values import token_sizes
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ rounding, and a head this weak is no head of float64 answers."""
 
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Fewest and most fresh queries of a model with (fewest, most) heads: at most all of them have a W that is 0."""
-    random = _ONE_TOKEN + plain.random_queries(spec, _PER_LENGTH)
+    random = _ONE_TOKEN + random_queries(spec, _PER_LENGTH)
     silent = _SILENT * (spec.domain.length_limit >= 2)
     if spec.domain.length_limit < 3:
         return random, random + silent
@@ -127,11 +127,8 @@ PLAN = Plan(count, check)
 def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
     """f = 0: there is no value that rounding could be relative to, so answers are held against the tokens' lengths."""
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
-    largest = 0.0
-    short = dict.fromkeys(plain.lengths(spec), _PER_LENGTH)
-    for length, number in ({1: _ONE_TOKEN} | short | long_sequences(spec, _PER_LENGTH)).items():
-        y = yield Probes(representable(sphere(rng, (number, length, spec.dim)) * norm), phase="verify")
-        largest = max(largest, float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) / norm)
+    answers = yield from asked(fresh(spec, _ONE_TOKEN, _PER_LENGTH, [norm], [norm], rng))
+    largest = max(float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) for part in answers for y in part) / norm
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
     return Claim("no head", ARITHMETIC, largest, statement=statement)
 
@@ -140,35 +137,33 @@ def _function(
     model: MultiHead, spec: OracleSpec, scale: float, claimed: float, off: float, rng: np.random.Generator
 ) -> Asking[tuple[list[Claim], float]]:
     """Single tokens and random sequences, which see all heads together; and the noise of the answers, relative."""
-    one = representable(sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * scale)
-    y = yield Probes(one, phase="verify")
+    sizes = token_sizes(scale, spec)
+    kinds = fresh(spec, _ONE_TOKEN, _PER_LENGTH, sizes, sent_norms(scale, spec), rng)
+    answers = yield from asked(kinds)
+    random, far = (
+        [(np.abs(model(X) - y) / _size(model, X), X) for X, y in zip(kind.rounds, part, strict=True)]
+        for kind, part in zip(kinds[1:], answers[1:], strict=True)
+    )
+    (one,), (y,) = kinds[0].rounds, answers[0]
     single, size = np.abs(model(one) - y), _size(model, one)
-    answers, gaps = [y], []
-    sizes = plain.token_sizes(scale, spec)
-    for length in plain.lengths(spec):
-        tokens = representable(sphere(rng, (_PER_LENGTH, length, spec.dim)) * plain.spread(sizes, _PER_LENGTH))
-        y = yield Probes(tokens, phase="verify")
-        answers.append(y)
-        gaps.append(np.abs(model(tokens) - y) / (_size(model, tokens) * amplification(model, tokens)))
-    far, farthest = long_rounds(spec, sent_norms(scale, spec), _PER_LENGTH, rng), 0.0
-    for tokens in far:
-        y = yield Probes(tokens, phase="verify")
-        farthest = max(farthest, float((np.abs(model(tokens) - y) / _size(model, tokens)).max()))
     # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
-    declared = max(rounding_unit(np.concatenate(answers)), spec.eps)
+    declared = max(rounding_unit(np.concatenate([y for part in answers for y in part])), spec.eps)
     hidden = float((np.maximum(single - 2 * spec.tolerance, 0) / size).max())
     noise = max(declared, min(hidden, HIDDEN) if hidden > _NARROW else 0.0)
     tolerance = spec.tolerance / float(size.min())
-    bound = min(max(_FUNCTION, 10 * ROUNDINGS * noise, 4 * tolerance, claimed), 0.1)
+    bound = min(max(_FUNCTION, 10 * ROUNDINGS * noise, 4 * tolerance, claimed), ONE_DIGIT)
     # What a learner states of all values, as far as it is errors of theirs that add up.
     granted = off * math.sqrt(model.heads) / max(float(np.linalg.norm(model.v, axis=1).sum()), 1e-300)
     alone = max(1e-5, 100 * declared, 4 * tolerance, granted)
     found = [Claim("one-token answers", alone, float((single / size).max()), statement="gap on fresh vectors")]
-    if gaps:
-        worst = float(np.concatenate(gaps).max())
+    if random:
+        worst = max(float((gap / amplification(model, X)).max()) for gap, X in random)
         statement = f"gap per score relative to the tokens' values, tokens of norm {norms_in_words(sizes)}"
         found.append(Claim("random sequences", bound, worst, statement=statement))
-    return found + long_claim("gap relative to the tokens' values", bound, farthest, model, far), noise
+    if far:
+        worst = max(float(gap.max()) for gap, _ in far)
+        found.append(long_claim("gap relative to the tokens' values", bound, worst, model, kinds[2]))
+    return found, noise
 
 
 def _silence(

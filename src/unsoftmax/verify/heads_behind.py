@@ -26,7 +26,7 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ROUNDINGS
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.ties import faint
+from unsoftmax.verify.ties import LONGER, faint
 
 _SAMPLE = 8
 """Fresh pairs whose answers tell how loud the network is."""
@@ -36,9 +36,6 @@ _PER_HEAD = 8
 
 _FAINT = 4
 """Fresh query tokens for each head at which its weight is small: rules for small weights show there."""
-
-_LONGER = 2.0**10
-"""Most that a query token is lengthened for a small weight."""
 
 _SILENT = 16
 """Fresh pairs at which every head found is off: a head that was missed is on in half of them."""
@@ -116,7 +113,7 @@ def _small_weight(
     """
     a, b, y = pair
     score = _scores_of(h, far.tokens(a[None], b[None]))(model)
-    longer = np.clip(levels / min(float(score[0]), -0.1), 1.0, _LONGER)[:, None] * b
+    longer = np.clip(levels / min(float(score[0]), -0.1), 1.0, LONGER)[:, None] * b
     many = np.tile(a, (len(longer), 1))
     answers = yield from far.ask(many, longer, phase="verify")
     with np.errstate(all="ignore"):

@@ -22,8 +22,9 @@ from unsoftmax.probes.base import Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.layers import LENGTH
+from unsoftmax.verify.gaps import DOUBT
 from unsoftmax.verify.plan import Checked, Plan, exactly
+from unsoftmax.verify.ties import LENGTH
 
 _HEADS = (SingleHead, LowRankHead, MultiHead)
 """Models with v and W, which learners of labels return."""
@@ -42,10 +43,6 @@ eight labels each a function that has nothing to do with the model agrees in one
 _DRAWS = 12
 """Rounds of drawing sequences beside the boundary; most are found in the first two."""
 
-_CONFIDENCE = 0.99
-"""1 - delta of the PAC statement: the share of wrong labels is bounded from above with this probability
-(Clopper-Pearson)."""
-
 _FALSE_ALARM = 1e-4
 """How seldom declared flips alone may make a right model fail."""
 
@@ -56,7 +53,8 @@ def queries(spec: OracleSpec) -> int:
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
-    """Compare labels with the model's on both sides of its boundary; the PAC statement follows from the count."""
+    """Compare labels with the model's on both sides of its boundary; the PAC statement follows from the count
+    (Clopper-Pearson)."""
     rng = np.random.default_rng([seed, 0x1AB315])
     errors = _claimed(model, allows)
     flip = 0.0 if allows.flips is None else allows.flips.bound
@@ -69,7 +67,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
         near += int(np.sum(np.abs(f) <= 2.2 * _margin(model, tokens, errors, spec)))
     n, lengths = queries(spec), ", ".join(map(str, _counts(spec)))
     allowed = _most_flips(n, flip) if flip else 0
-    above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, _CONFIDENCE))
+    above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, 1 - DOUBT))
     epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
     return Checked(
         (
@@ -80,7 +78,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
                 statement=(
                     f"share of {n} fresh sequences of {lengths} tokens ({near} of them within twice the claimed errors "
                     f"of f = 0) whose label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
-                    f"delta = {1 - _CONFIDENCE:.2g}"
+                    f"delta = {DOUBT:.2g}"
                 ),
             ),
         )
@@ -175,16 +173,8 @@ def _keys(model: Model, q: Array) -> Array:
 
 def _across(along: Array, u: Array) -> Array:
     """The part of `along` (batch, d) that is orthogonal to every u (H, batch, d)."""
-    for _ in range(2):
-        kept: list[Array] = []
-        for direction in u:
-            for other in kept:
-                direction = direction - np.einsum("bd,bd->b", direction, other)[:, None] * other
-            size = np.linalg.norm(direction, axis=1, keepdims=True)
-            kept.append(np.divide(direction, size, out=np.zeros_like(direction), where=size > 0))
-        for other in kept:
-            along = along - np.einsum("bd,bd->b", along, other)[:, None] * other
-    return along
+    U = u.transpose(1, 0, 2)
+    return np.asarray(along - (np.linalg.pinv(U) @ (U @ along[:, :, None]))[:, :, 0])
 
 
 def _moving_weights(model: Model, tokens: Array) -> Array:

@@ -6,6 +6,9 @@ Theory: docs/theory/verification.md, "Vector answers".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,12 +20,12 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import representable
+from unsoftmax.verify.gaps import ONE_DIGIT, inside, representable, size_of
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm
 from unsoftmax.verify.small_weights import SEQUENCES, small_weights
 from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
-from unsoftmax.verify.ties import below_all, faint, typical_norm, with_component
+from unsoftmax.verify.ties import LENGTH, below_all, faint, typical_norm, with_component
 
 _ONE_TOKEN = 4
 """Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
@@ -34,10 +37,6 @@ model would show."""
 NEAR_TIES = 14
 """Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
 
-LENGTH = 4
-"""Tokens of a sequence with near ties: the last, and three that tie with it; one of small weight goes before them where
-the domain allows it."""
-
 SLACK = 1000.0
 """Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
 projections, norms and weights alike."""
@@ -48,14 +47,16 @@ REACH = 10.0
 MOST_CLAIMED = 0.05
 """Weights may be unknown along weak directions; answers that far off would belong to another layer."""
 
-_MOST = 0.1
-"""Gap, relative to what attention writes, that no noise and no stated error excuses."""
-
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    longer = sum(n for length, n in _RANDOM.items() if length <= spec.domain.length_limit)
+    longer = sum(random_lengths(spec).values())
     return _ONE_TOKEN + longer + (NEAR_TIES + SEQUENCES) * (spec.domain.length_limit >= LENGTH)
+
+
+def random_lengths(spec: OracleSpec) -> dict[int, int]:
+    """Random sequences of each length that the domain allows."""
+    return {length: n for length, n in _RANDOM.items() if length <= spec.domain.length_limit}
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -63,28 +64,55 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     rng = np.random.default_rng([seed, 0x1A7E5])
     sizes = token_norms(model, spec, rng)
     rounds = _designs(model, spec, sizes, rng)
+    claims = {name: (designs, _statement(name, sizes, spec)) for name, designs in rounds.items()}
+    seen = Answering(lambda other, X: other(X), partial(_size, model), partial(_noise, spec))
+    return (yield from compared(model, claims, seen, allows, spec.dim, rng))
+
+
+def _asked(X: Array) -> Asking[Array]:
+    return (yield Probes(X, phase="verify"))
+
+
+@dataclass(frozen=True, eq=False)
+class Answering:
+    """Answers as they are compared: what a model foretells of tokens (model, X), the size of what attention writes
+    (X, y), the noise of answers relative to that (y, size), and how they are asked."""
+
+    foretold: Callable[[Model, Array], Array]
+    size: Callable[[Array, Array], float]
+    noise: Callable[[Array, float], float]
+    ask: Callable[[Array], Asking[Array]] = _asked
+
+
+def compared(
+    model: Model,
+    claims: dict[str, tuple[list[Array], str]],
+    seen: Answering,
+    allows: Allowance,
+    dim: int,
+    rng: np.random.Generator,
+) -> Asking[Checked]:
+    """A claim for every name: the tokens of its rounds, and its statement. Near ties state the errors as well."""
     found: list[Claim] = []
     stated = Statement()
-    for name, designs in rounds.items():
-        noise, gap, reach = spec.eps, 0.0, 0.0
+    for name, (designs, statement) in claims.items():
+        noise, gap, reach = 0.0, 0.0, 0.0
         for tokens in designs:
             X = representable(tokens)
-            y = yield Probes(X, phase="verify")
-            size = _size(model, X, y)
-            noise = max(noise, rounding_unit(y), spec.tolerance / max(float(np.sqrt(np.mean(y**2))), 1e-300))
-            gap = max(gap, float(np.abs(model(X) - y).max()) / size if size else 0.0)
+            y = yield from seen.ask(X)
+            size = seen.size(X, y) or math.inf
+            wrong = seen.foretold(model, X) - y
+            noise, gap = max(noise, seen.noise(y, size)), max(gap, float(np.abs(wrong).max()) / size)
             # Only near ties state errors; elsewhere what an error as large as a parameter does not move, none moves.
             largest = 1.0 if name != "near ties" else LARGEST
-            moved = moves(model, lambda other, X=X: other(X), rng, largest)  # type: ignore[misc]
-            reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size if size else 0.0)
+            moved = moves(model, lambda other, X=X: seen.foretold(other, X), rng, largest)  # type: ignore[misc]
+            reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size)
             if name == "near ties":
-                stated = statements(
-                    model, errors_of(moved, model(X) - y, y), f"{len(X)} fresh sequences with near ties"
-                )
+                stated = statements(model, errors_of(moved, wrong, y), f"{len(X)} fresh sequences with near ties")
         # Strong scores show errors of W several times larger, which says nothing about rules for small weights.
-        most = _MOST if name == "small weights" else MOST_CLAIMED
-        bound = max(SLACK * math.sqrt(spec.dim) * noise, min(REACH * reach * allows.relative_error, most))
-        found.append(Claim(name, min(bound, _MOST), gap, statement=_statement(name, sizes, spec)))
+        most = ONE_DIGIT if name == "small weights" else MOST_CLAIMED
+        bound = max(SLACK * math.sqrt(dim) * noise, min(REACH * reach * allows.relative_error, most))
+        found.append(Claim(name, min(bound, ONE_DIGIT), gap, statement=statement))
     return Checked(tuple(found), stated)
 
 
@@ -95,14 +123,14 @@ def _designs(
     model: Model, spec: OracleSpec, sizes: tuple[float, float], rng: np.random.Generator
 ) -> dict[str, list[Array]]:
     """Tokens of every round by the name of its claim; random sequences are asked at both norms in turn."""
-    lengths = [n for n in _RANDOM if n <= spec.domain.length_limit]
-    norms = np.resize(np.array(sizes), sum(_RANDOM[n] for n in lengths))
-    starts = np.cumsum([0, *(_RANDOM[n] for n in lengths)])
+    counts = random_lengths(spec)
+    starts = np.cumsum([0, *counts.values()])
+    norms = np.resize(np.array(sizes), starts[-1])[:, None, None]
     return {
         "one-token answers": [sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * sizes[0]],
         "random sequences": [
-            sphere(rng, (_RANDOM[n], n, spec.dim)) * norms[start : start + _RANDOM[n], None, None]
-            for n, start in zip(lengths, starts, strict=False)
+            sphere(rng, (number, n, spec.dim)) * norms[start : start + number]
+            for start, (n, number) in zip(starts, counts.items(), strict=False)
         ],
         "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= LENGTH else [],
         "small weights": [_faintest(model, sizes[0], spec, rng)] if spec.domain.length_limit >= LENGTH else [],
@@ -135,20 +163,29 @@ def token_norms(model: Model, spec: OracleSpec, rng: np.random.Generator) -> tup
 def _size(model: Model, X: Array, y: Array) -> float:
     """Root mean square of what attention writes: the larger of the answers without the residual, recovered and true."""
     kept = X[:, -1] if isinstance(model, AttentionLayer) and model.residual and model.norm != "post" else 0.0
-    return max(float(np.sqrt(np.mean((part - kept) ** 2))) for part in (model(X), y))
+    return max(size_of(part - kept) for part in (model(X), y))
 
 
-def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:
-    """Sequences (batch, 5, d) in which tokens score within +-1.5 of the last one under a head, heads taking turns.
+def _noise(spec: OracleSpec, y: Array, size: float) -> float:
+    """Rounding of the answers, declared or seen, or the tolerance, relative to them."""
+    return max(spec.eps, rounding_unit(y), spec.tolerance / max(size_of(y), 1e-300))
 
-    The first token scores far below under all heads, so that it disturbs no tie; it is left out if the domain allows
-    only four.
+
+def near_ties(
+    model: Model, size: float, spec: OracleSpec, rng: np.random.Generator, shape: tuple[int, int] = (NEAR_TIES, 3)
+) -> Array:
+    """Sequences (n, ties + 2, d), `shape` being n and ties: tokens that score within +-1.5 of the last one under a
+    head, heads taking turns.
+
+    The first token scores far below under all heads, so that it disturbs no tie; it is left out if the domain has no
+    room for it.
     """
-    levels = rng.uniform(-1.5, 1.5, (NEAR_TIES, LENGTH - 1))
-    if spec.domain.length_limit > LENGTH:
-        levels = np.hstack([faint((NEAR_TIES, 1), rng), levels])
+    number, ties = shape
+    levels = rng.uniform(-1.5, 1.5, shape)
+    if spec.domain.length_limit > ties + 1:
+        levels = np.hstack([faint((number, 1), rng), levels])
     others = levels.shape[1]
-    tokens = sphere(rng, (NEAR_TIES, others + 1, spec.dim)) * size
+    tokens = sphere(rng, (number, others + 1, spec.dim)) * size
     normed = isinstance(model, AttentionLayer) and model.norm in ("pre", "rms")
     if normed:
         assert isinstance(model, AttentionLayer)
@@ -160,17 +197,15 @@ def near_ties(model: Model, size: float, spec: OracleSpec, rng: np.random.Genera
     ordered = isinstance(model, AttentionLayer) and model.ordered
     for i in range(others):
         directions = _directions(model, q, others - i if ordered else 0)
-        if i < others - (LENGTH - 1):
+        if i < others - ties:
             tokens[:, i] = below_all(tokens[:, i], directions, q, levels[:, i], keep_norm=normed)
             continue
-        turns = np.arange(NEAR_TIES * others) % len(directions)
-        u = directions[turns[i * NEAR_TIES : (i + 1) * NEAR_TIES], np.arange(NEAR_TIES)]
+        turns = (i * number + np.arange(number)) % len(directions)
+        u = directions[turns, np.arange(number)]
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
         wanted = (np.einsum("bd,bd->b", u, q) + levels[:, i]) / lengths
         tokens[:, i] = with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=normed)
-    limit = 0.99 * spec.domain.norm_limit
-    norms = np.linalg.norm(tokens, axis=2, keepdims=True)
-    return np.asarray(tokens * np.minimum(1.0, limit / np.maximum(norms, 1e-300)))
+    return inside(tokens, 0.99 * spec.domain.norm_limit)
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:

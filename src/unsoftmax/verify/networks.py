@@ -16,7 +16,7 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ROUNDINGS
+from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _FRESH = 6
@@ -56,7 +56,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
     many = model.of(rng.standard_normal((512, spec.dim)) * (radius / math.sqrt(spec.dim)))
     size = max(float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(many**2))), 1e-300)
     gaps = np.abs(predicted - y) / size
-    bound = min(max(allows.network_error, ROUNDINGS * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), 0.1)
+    bound = min(max(allows.network_error, ROUNDINGS * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), ONE_DIGIT)
     found = [
         Claim("fresh vectors", bound, float(gaps[:_FRESH].max()), statement=f"max relative gap on {_FRESH} vectors"),
         Claim(

@@ -5,8 +5,6 @@ Theory: docs/theory/verification.md, "Output layers".
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from unsoftmax.learners.core.base import Allowance, Asking
@@ -20,6 +18,7 @@ from unsoftmax.solvers.row_space import GAP
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import output_layer_requests_per_prompt
+from unsoftmax.verify.gaps import DOUBT, ONE_DIGIT, unseen
 from unsoftmax.verify.plan import Checked, Count, Plan
 
 PROMPTS = 8
@@ -33,9 +32,6 @@ COLUMNS = 64
 
 _SLACK = 8.0
 """Gaps over the noise that the singular values past the width showed: a largest of 8 rows, and rows of other sizes."""
-
-_DOUBT = 0.01
-"""Probability with which what is said of prompts not asked may be wrong."""
 
 OFF = 2e-3
 """Twice what the learner lets pass on the prompts that it fits: fresh ones are off by more."""
@@ -98,8 +94,8 @@ def _width(model: OutputLayer, fresh: int) -> Claim:
         1 / GAP,
         after / float(s[d - 1]),
         statement=f"singular value {d + 1} of the answers over singular value {d}; none of {spare} prompts beyond the "
-        f"{d} that span the row space leaves it: with {1 - _DOUBT:.0%} confidence fewer than "
-        f"{math.log(1 / _DOUBT) / spare:.0%} of such prompts do",
+        f"{d} that span the row space leaves it: with {1 - DOUBT:.0%} confidence fewer than "
+        f"{unseen(spare):.0%} of such prompts do",
     )
 
 
@@ -138,4 +134,4 @@ def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, allow
     angle = 0.0 if allows.row_space is None else allows.row_space.bound
     # A sum of `width` products is off by up to width eps of its largest terms.
     arithmetic = 4 * model.width * spec.eps * float(np.abs(rows).max())
-    return float(min(0.1, (arithmetic + 2 * spec.tolerance + _SLACK * 6 * entry) / max(size, 1e-300) + 6 * angle))
+    return float(min(ONE_DIGIT, (arithmetic + 2 * spec.tolerance + _SLACK * 6 * entry) / max(size, 1e-300) + 6 * angle))

@@ -1,7 +1,8 @@
 """Fresh sequences for heads whose weights are powers of the score: scores of either sign, and no weights that cancel.
 
 Where all scores are on the dead side of a ReLU, or weights add up to 0, a normalised head answers 0 / 0 or anything:
-sequences are drawn where the recovered head is well conditioned.
+sequences are drawn where the recovered head is well conditioned. Tokens have lengths in turn: powers have no size of
+their own, other kernels do.
 
 Theory: docs/theory/kernels.md, "Powers of the score".
 """
@@ -20,17 +21,12 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import CLAIMED, ONE_TOKEN, PER_LENGTH, ROUNDINGS, representable
+from unsoftmax.verify.gaps import CLAIMED, ONE_DIGIT, ONE_TOKEN, PER_LENGTH, ROUNDINGS, representable
 from unsoftmax.verify.plan import Checked, Count, Statement
-from unsoftmax.verify.sent import long_sequences
+from unsoftmax.verify.sent import lengths, long_sequences, random_queries
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.values import lengths
-
-_FOUR = 48
-"""Fresh sequences of four tokens, which say what error of W and v the gaps speak of."""
-
-_SIZES = (0.25, 1.0, 4.0, 16.0)
-"""Lengths of tokens that take turns: powers have no size of their own, other kernels do."""
+from unsoftmax.verify.ties import LENGTH, NEAR_TIES
+from unsoftmax.verify.values import SIZES
 
 _CANDIDATES = 8
 """Sequences drawn for each that is asked: a ReLU is dead on half of the single tokens, so 1 of 256 draws fails."""
@@ -44,8 +40,7 @@ _ALIVE = 2.0**-10
 
 def count(spec: OracleSpec) -> Count:
     """Fewest and most fresh queries: single tokens on which the head is dead are left out."""
-    longer = sum(long_sequences(spec, PER_LENGTH).values())
-    several = PER_LENGTH * len(lengths(spec)) + longer + _FOUR * (spec.domain.length_limit >= 4)
+    several = random_queries(spec, PER_LENGTH) + NEAR_TIES * (spec.domain.length_limit >= LENGTH)
     return several, ONE_TOKEN + several
 
 
@@ -61,25 +56,25 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
     noise = max(spec.tolerance, decimal_error(np.concatenate(answers)))
     gap = max(_gap(model, part, y, noise) for part, y in zip(asked, answers, strict=True))
     stated = Statement()
-    if spec.domain.length_limit >= 4:
-        four = _drawn(model, spec, 4, _FOUR, rng)
+    if spec.domain.length_limit >= LENGTH:
+        four = _drawn(model, spec, LENGTH, NEAR_TIES, rng)
         y = yield Probes(four, phase="verify")
         answers.append(y)
         gap = max(gap, _gap(model, four, y, noise))
         errors = implied(model, lambda other: other(four), model(four) - y, rng)
-        stated = statements(model, errors, f"{_FOUR} fresh sequences of four tokens")
+        stated = statements(model, errors, f"{NEAR_TIES} fresh sequences of {LENGTH} tokens")
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     exact = unit < 1e-12 and noise == 0
-    bound = max(ROUNDINGS * math.sqrt(spec.dim) * unit, min(allows.relative_error, CLAIMED if exact else 0.1))
+    bound = max(ROUNDINGS * math.sqrt(spec.dim) * unit, min(allows.relative_error, CLAIMED if exact else ONE_DIGIT))
     shown = ", ".join(str(part.shape[1]) for part in asked)
-    sizes = ", ".join(f"{s:g}" for s in _SIZES)
+    sizes = ", ".join(f"{s:g}" for s in SIZES)
     words = f"error of W that would leave the gaps on fresh sequences of lengths {shown}, tokens of norms {sizes}"
-    return Checked((Claim("fresh sequences", min(bound, 0.1), gap, statement=words),), stated)
+    return Checked((Claim("fresh sequences", min(bound, ONE_DIGIT), gap, statement=words),), stated)
 
 
 def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Array:
     """At most `count` sequences (n, length, d) on which the model's weights do not cancel."""
-    norms = np.minimum(np.resize(_SIZES, _CANDIDATES * count), 0.9 * spec.domain.norm_limit)
+    norms = np.minimum(np.resize(SIZES, _CANDIDATES * count), 0.9 * spec.domain.norm_limit)
     tokens = representable(sphere(rng, (_CANDIDATES * count, length, spec.dim)) * norms[:, None, None], spec)
     weights = model.kernel(np.einsum("bnd,bd->bn", tokens, tokens[:, -1] @ model.W.T))
     size, total = np.abs(weights).sum(axis=1), np.abs(weights.sum(axis=1))

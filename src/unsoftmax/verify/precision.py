@@ -25,8 +25,11 @@ from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify import values
+from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH
 from unsoftmax.verify.plan import Checked
+from unsoftmax.verify.sent import fresh, sent_norms
+from unsoftmax.verify.ties import typical_norm
+from unsoftmax.verify.values import tying
 
 _LARGEST = 64
 """Dimension above which a few fresh answers say nothing: each adds an unknown's worth of freedom at most."""
@@ -86,9 +89,14 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
     """Ask the same fresh queries as for exact answers; hold every gap against its own bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     claims: list[Claim] = []
-    for name, statement, rounds in values.fresh(model, _inside_format(model, spec, precision), rng):
+    held = _inside_format(model, spec, precision)
+    scale = typical_norm(model, held, rng)
+    kinds = fresh(held, ONE_TOKEN, PER_LENGTH, [scale], sent_norms(scale, held), rng)
+    for kind in [*kinds, tying(model, held, rng)]:
+        if not kind.rounds:
+            continue
         gaps, allowed, typical = [], [], []
-        for tokens in rounds:
+        for tokens in kind.rounds:
             y = yield Probes(tokens, phase="verify", saturable=True)
             gaps.append(_gap(model(tokens), y, spec))
             allowed.append(reach(model, tokens, y, precision, 1.0))
@@ -99,12 +107,10 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
         worst = float((gap / np.concatenate(allowed)).max())
         usual = float(np.sqrt(np.mean((gap / np.concatenate(typical)) ** 2)))
         bound = _EXACT if precision.basis == "proved" else _MEASURED
-        claims.append(
-            Claim(name, bound, worst, statement=f"largest gap over what the stated precision allows, {statement}")
-        )
-        claims.append(
-            Claim(f"{name}, typical", _SLACK, usual, statement="root mean square of gap over what it leaves on average")
-        )
+        words = f"largest gap over what the stated precision allows, on {kind.on}"
+        claims.append(Claim(kind.name, bound, worst, statement=words))
+        words = "root mean square of gap over what it leaves on average"
+        claims.append(Claim(f"{kind.name}, typical", _SLACK, usual, statement=words))
     return Checked(tuple(claims))
 
 

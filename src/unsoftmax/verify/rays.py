@@ -20,23 +20,18 @@ from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ROUNDINGS
+from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
+from unsoftmax.verify.sent import lengths as short_lengths
+from unsoftmax.verify.sent import long_sequences
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.ties import FAINTEST
-
-_LENGTHS = (2, 3, 5, 9, 34, 300)
-"""Lengths of fresh sequences: pairs, which the learner used, and longer ones, which it did not; windows and rules that
-start at some length show in the longest."""
+from unsoftmax.verify.ties import FAINTEST, LONGER
 
 _DIRECTIONS = 6
 """Fresh directions that are asked for, the best half of which carries the checks."""
 
 _CHECKS = 16
 """Sequences of several lengths along these directions."""
-
-_FURTHEST = 2.0**10
-"""Most that a query token is lengthened for strong scores: one that hardly scores in a direction is left as it is."""
 
 _DEAD = 1e-4
 """Directions in which the network answers with less than this share of the best do not tell W."""
@@ -57,8 +52,9 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
     best = np.argsort(-np.abs(c), kind="stable")[: _DIRECTIONS // 2]
     best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
-    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * spec.eps, allows.relative_error), 0.1)
-    lengths = [n for n in _LENGTHS if n <= spec.domain.length_limit]
+    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * spec.eps, allows.relative_error), ONE_DIGIT)
+    # Pairs, which the learner used, and longer ones, which it did not.
+    lengths = [*short_lengths(spec), *long_sequences(spec, _CHECKS)]
     gaps: list[Array] = []
     asked: list[tuple[Array, Array]] = []
     for count, length in zip(_shares(len(lengths)), lengths, strict=True):
@@ -113,7 +109,7 @@ def _sequences(
     b = on_grid(b, 2.0, spec.dtype) * (power_of_two(1 / size) if size else 1.0)
     for j in range(1, len(a), 3):
         reach = abs(score[j]) / size if size else 0.0
-        b[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), _FURTHEST)), score[j])
+        b[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), LONGER)), score[j])
     multiples = on_grid(
         np.hstack([rng.uniform(0.5, 1.5, (len(a), length - 1)), np.zeros((len(a), 1))]), 64.0, "float16"
     )

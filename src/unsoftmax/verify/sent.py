@@ -6,16 +6,22 @@ Theory: docs/theory/verification.md, "Near ties", sizes.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Model
 from unsoftmax.models.kernel_head import KernelHead
-from unsoftmax.probes.base import Array
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import amplification, representable
+from unsoftmax.verify.gaps import ONE_DIGIT, amplification, representable
+
+LENGTHS = (2, 3, 5, 8, 13)
+"""Lengths of random sequences, Fibonacci numbers; `long_sequences` go on."""
 
 LONG = "long sequences"
 """Name of the claim about them."""
@@ -31,6 +37,57 @@ the rounding of the scores instead of the model."""
 
 _HELD = 60.0
 """Largest log kappa of a score in a plain sum: e^60 is 1e26, so that hundreds of tokens stay within float32's 3e38."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """Fresh sequences of one kind: name of the claim, the sequences in words, tokens (batch, N, d) of each round."""
+
+    name: str
+    on: str
+    rounds: list[Array]
+
+
+def fresh(
+    spec: OracleSpec, single: int, per_length: int, sizes: list[float], norms: list[float], rng: np.random.Generator
+) -> list[Kind]:
+    """Single tokens, random sequences of each length, tokens of norms `sizes` in turn, and long ones, of `norms`."""
+
+    def drawn(number: int, length: int) -> Array:
+        turns = np.resize(np.array(sizes), number)[:, None, None]
+        return representable(sphere(rng, (number, length, spec.dim)) * turns, spec)
+
+    far = long_rounds(spec, norms, per_length, rng)
+    said = ", ".join(map(str, lengths(spec)))
+    return [
+        Kind("one-token answers", f"{single} fresh vectors", [drawn(single, 1)]),
+        Kind(
+            "random sequences",
+            f"{per_length} fresh sequences of each length {said}",
+            [drawn(per_length, n) for n in lengths(spec)],
+        ),
+        Kind(LONG, _in_words(far), far),
+    ]
+
+
+def asked(kinds: Iterable[Kind]) -> Asking[list[list[Array]]]:
+    """The answers of every round of every kind."""
+    found: list[list[Array]] = []
+    for kind in kinds:
+        found.append([])
+        for tokens in kind.rounds:
+            found[-1].append((yield Probes(tokens, phase="verify")))
+    return found
+
+
+def lengths(spec: OracleSpec) -> list[int]:
+    """Lengths of short random sequences that the domain allows."""
+    return [n for n in LENGTHS if n <= spec.domain.length_limit]
+
+
+def random_queries(spec: OracleSpec, per_length: int) -> int:
+    """Fresh random sequences of all lengths, `per_length` of each short one and as many long ones."""
+    return per_length * len(lengths(spec)) + sum(long_sequences(spec, per_length).values())
 
 
 def long_sequences(spec: OracleSpec, per_length: int) -> dict[int, int]:
@@ -80,15 +137,13 @@ def long_rounds(spec: OracleSpec, norms: list[float], per_length: int, rng: np.r
     ]
 
 
-def long_claim(what: str, bound: float, gap: float, model: Model, rounds: list[Array]) -> list[Claim]:
+def long_claim(what: str, bound: float, gap: float, model: Model, far: Kind) -> Claim:
     """The gap as it is, not per score: what a user of the copy would see. Errors of scores grow with the scores."""
-    if not rounds:
-        return []
-    reach = max(float(amplification(model, tokens).max()) for tokens in rounds)
-    return [Claim(LONG, min(bound * reach, 0.1), gap, statement=f"{what} on {in_words(rounds)}")]
+    reach = max(float(amplification(model, tokens).max()) for tokens in far.rounds)
+    return Claim(LONG, min(bound * reach, ONE_DIGIT), gap, statement=f"{what} on {far.on}")
 
 
-def in_words(rounds: list[Array]) -> str:
+def _in_words(rounds: list[Array]) -> str:
     """Number, lengths and token norms of sequences, for the statement of a claim."""
     lengths = ", ".join(str(tokens.shape[1]) for tokens in rounds)
     norms = sorted(float(norm) for tokens in rounds for norm in np.linalg.norm(tokens[:, -1], axis=1))

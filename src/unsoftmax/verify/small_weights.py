@@ -17,13 +17,10 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.ties import FAINTEST, at_depth, reach, spanning, steepest
+from unsoftmax.verify.ties import FAINTEST, LENGTH, at_depth, reach, spanning, steepest
 
 SEQUENCES = 8
 """Fresh sequences with small weights, heads taking turns: as many as most layers have heads."""
-
-SHORTEST = 4
-"""Tokens of such a sequence at least: two of small weight, one that takes the rest, and the last."""
 
 _DEPTHS = 4
 """Tokens of small weight for a head: about six apart in score, so that a rule for weights below any threshold within
@@ -65,7 +62,7 @@ def small_weights(
 
 def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, int]:
     """Heads (SEQUENCES, g) that every sequence is for, and tokens for each of them: the top one and faint ones."""
-    each = max(1, min(math.ceil(heads / SEQUENCES), (longest - 1) // (SHORTEST - 1)))
+    each = max(1, min(math.ceil(heads / SEQUENCES), (longest - 1) // (LENGTH - 1)))
     number = min(1 + _DEPTHS, (longest - 1) // each)
     turns = np.resize(rng.permutation(heads), SEQUENCES * each).reshape(each, SEQUENCES).T
     return turns, number

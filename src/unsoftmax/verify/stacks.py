@@ -24,20 +24,17 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import representable
-from unsoftmax.verify.layers import NEAR_TIES, SLACK
+from unsoftmax.verify.gaps import ONE_DIGIT, representable, size_of
+from unsoftmax.verify.layers import NEAR_TIES, SLACK, near_ties
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.small_weights import SEQUENCES, small_weights
-from unsoftmax.verify.ties import faint
+from unsoftmax.verify.ties import LENGTH
 
 ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
 """Ordinary sequences by length: one each of lengths at which windows or caches of a served model would show."""
 
 LONG = (33, 299)
 """Frozen tokens of two more contexts, for the same reason, where ordinary sequences cannot be foretold."""
-
-_TOKENS = 5
-"""Frozen tokens of a context: four that tie, and one of small weight."""
 
 _KINKS = {"frozen contexts": 3, "small weights": 2}
 """Contexts that may be asked again where networks are unknown, about a fifth: near a kink of a ReLU the extrapolation
@@ -81,9 +78,6 @@ def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance)
 
 PLAN = Plan(count, check)
 
-Drawn = tuple[Array, Array]
-"""q (m, D) and others (m, tokens, D) on the sphere: m contexts."""
-
 
 def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.random.Generator) -> Asking[list[Claim]]:
     """What contexts add to a long last token, against the sum of all heads; behind networks by differences."""
@@ -95,13 +89,15 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
     far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], rng, places=True)
     long = [n for n in LONG if n < spec.domain.length_limit and model.networks == "unknown"]
-    ties = [_near_ties(model, far.frame, NEAR_TIES, rng, _TOKENS)]
-    ties += [_near_ties(model, far.frame, 1, rng, n) for n in long]
-    deep = small_weights(_as_layer(model), far.frame.radius, spec, rng, claimed) @ T
+    layer, radius = _as_layer(model), far.frame.radius
+    # More ties in a context than for layers: heads of all layers share them.
+    shapes = [(NEAR_TIES, LENGTH), *((1, n - 1) for n in long)]
+    ties = [near_ties(layer, radius, spec, rng, shape) @ T for shape in shapes]
+    deep = [small_weights(layer, radius, spec, rng, claimed) @ T]
     found = []
     for name, contexts, what in (
         ("frozen contexts", ties, "whose scores nearly tie"),
-        ("small weights", [(deep[:, -1], deep[:, :-1])], "with weights as small as normalised tokens allow"),
+        ("small weights", deep, "with weights as small as normalised tokens allow"),
     ):
         gap, bound, again = yield from _contexts(model, far, spec, name, contexts, claimed, rng)
         statement = f"max gap relative to what the heads write, in frozen contexts {what}"
@@ -116,28 +112,32 @@ def _contexts(
     far: Far,
     spec: OracleSpec,
     name: str,
-    contexts: list[Drawn],
+    contexts: list[Array],
     claimed: float,
     rng: np.random.Generator,
 ) -> Asking[tuple[float, float, int]]:
-    """Largest gap over the typical size of what is written, what it may be, and how many contexts were asked again."""
+    """Largest gap over the typical size of what is written, what it may be, and how many contexts were asked again.
+
+    Contexts are (m, tokens, D) on the sphere, the last one q.
+    """
     gaps, sizes, allowed = [], [], []
-    for q, others in contexts:
-        gap, size, noise = yield from _gaps(model, far, spec, q, others)
+    for X in contexts:
+        gap, size, noise = yield from _gaps(model, far, spec, X[:, -1], X[:, :-1])
         gaps.append(gap)
         sizes.append(size)
         allowed.append(noise)
     size = sizes[0] or 1.0
-    bound = min(max(max(allowed) / size, claimed), 0.1)
+    bound = min(max(max(allowed) / size, claimed), ONE_DIGIT)
     bent = [gap / size > bound for gap in gaps]
     again = int(sum(map(np.sum, bent)))
     if model.networks != "unknown" or again > _KINKS[name]:
         again = 0
-    for i, (q, others) in enumerate(contexts if again else []):
+    for i, X in enumerate(contexts if again else []):
         if bent[i].any():
-            turned = q[bent[i]] + _TURNED * far.frame.radius * sphere(rng, q[bent[i]].shape)
+            q, others = X[bent[i], -1], X[bent[i], :-1]
+            turned = q + _TURNED * far.frame.radius * sphere(rng, q.shape)
             turned *= far.frame.radius / np.linalg.norm(turned, axis=1, keepdims=True)
-            gaps[i][bent[i]] = (yield from _gaps(model, far, spec, turned, others[bent[i]]))[0]
+            gaps[i][bent[i]] = (yield from _gaps(model, far, spec, turned, others))[0]
     return max(float(gap.max()) for gap in gaps) / size, bound, again
 
 
@@ -156,7 +156,7 @@ def _gaps(
         long = np.concatenate([far.frame.frozen * as_tokens(others), length * as_tokens(q)[:, None]], axis=1)
         predicted = far.frame.added(model(long), q, long[:, -1], np.full(len(q), length))
         noise = SLACK * length * max(spec.eps, rounding_unit(y))
-    return np.abs(y - predicted).max(axis=1), float(np.sqrt(np.mean(y**2))), noise
+    return np.abs(y - predicted).max(axis=1), size_of(y), noise
 
 
 def _as_layer(model: AttentionStack) -> AttentionLayer:
@@ -195,26 +195,6 @@ def _wide(model: AttentionStack, frame: Frame, q: Array, others: Array) -> Array
     return np.asarray(out - q * (q * out).sum(axis=1, keepdims=True) / frame.d)
 
 
-def _near_ties(model: AttentionStack, frame: Frame, n: int, rng: np.random.Generator, tokens: int) -> Drawn:
-    """n contexts of `tokens`, each scoring within +-1.5 of q under a head of its own; the first scores far below q."""
-    levels = rng.uniform(-1.5, 1.5, (n, tokens))
-    levels[:, :1] = faint((n, 1), rng)
-    q = frame.radius * sphere(rng, (n, frame.D))
-    others = frame.radius * sphere(rng, (n, tokens, frame.D))
-    u = model.key_directions(frame.tokens(q)) @ frame.T
-    turns = rng.permutation(n * tokens).reshape(n, tokens) % len(u)
-    for i in range(tokens):
-        own = u[turns[:, i], np.arange(n)]
-        length = np.maximum(np.linalg.norm(own, axis=1), 1e-300)
-        unit = own / length[:, None]
-        wanted = (np.einsum("bd,bd->b", own, q) + levels[:, i]) / length
-        wanted = np.clip(wanted, -0.9 * frame.radius, 0.9 * frame.radius)
-        rest = others[:, i] - np.einsum("bd,bd->b", others[:, i], unit)[:, None] * unit
-        rest *= (np.sqrt(frame.radius**2 - wanted**2) / np.linalg.norm(rest, axis=1))[:, None]
-        others[:, i] = rest + wanted[:, None] * unit
-    return q, others
-
-
 def _readable(model: AttentionStack) -> float:
     """Length of tokens at which no score of a stack without norms is beyond a few: elsewhere strong heads saturate and
     show nothing."""
@@ -239,9 +219,9 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
         X = representable(tokens)
         y = yield Probes(X, phase="verify")
         kept = 0.0 if model.final_norm else X[:, -1]
-        size = max(float(np.sqrt(np.mean((y - kept) ** 2))), 1e-300)
+        size = max(size_of(y - kept), 1e-300)
         noise = max(noise, rounding_unit(y))
         found[name] = max(found.get(name, 0.0), float(np.abs(model(X) - y).max()) / size)
-    bound = min(max(SLACK * noise, claimed), 0.1)
+    bound = min(max(SLACK * noise, claimed), ONE_DIGIT)
     statement = "max gap relative to what the layers add, on {}"
     return [Claim(name, bound, gap, statement=statement.format(name)) for name, gap in found.items()]

@@ -21,6 +21,7 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
 from unsoftmax.precision import UNIT
 from unsoftmax.results.recovery import Claim
+from unsoftmax.verify.gaps import ONE_DIGIT
 from unsoftmax.verify.plan import Checked, Statement
 
 _SHARE = 2.0**-20
@@ -48,10 +49,8 @@ error of rank one, which a dozen random directions may miss, is the hardest."""
 OTHER_PARAMETERS = "error of other parameters"
 """Name of a claim beside `ERROR_OF_W`."""
 
-_LOST = 0.1
-"""An offset (c, a constant) whose error beside itself may be larger is lost in the noise, and is said to be."""
-
 _OFFSETS = ("c", "constant", "beta")
+"""Offsets that may be off by `ONE_DIGIT` and more of themselves are lost in the noise, and are said to be."""
 
 
 Predict = Callable[[Model], Array]
@@ -113,7 +112,7 @@ def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
     `on` says which sequences were asked.
     """
     allowed = {name: _CONFIDENCE * error for name, error in errors.items()}
-    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > _LOST]
+    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > ONE_DIGIT]
     nothing: dict[str, float] = {}
     for name, size in _sizes(model).items():
         absolute = allowed.get(name, math.inf) * (size or 1.0)
@@ -158,7 +157,7 @@ def joined(outcome: Outcome, checked: Checked) -> tuple[Claim, ...]:
     seen = checked.stated.relative
     if checked.stated.absolute and seen is None:
         return found
-    figures = [claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= _LOST)]
+    figures = [claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= ONE_DIGIT)]
     said = max(figures, key=lambda claim: claim.bound, default=own)
     return found if said is None else (_or_unknown(said), *found)
 

@@ -21,6 +21,13 @@ NEAR_TIES = 48
 """Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
 weights."""
 
+LENGTH = 4
+"""Tokens of a sequence with near ties: the last, and three that tie with it. Among those with small weights it is the
+least: two of small weight, one that takes the rest, and the last."""
+
+LONGER = 2.0**10
+"""Most that a query token is lengthened for small weights: one that hardly scores in a direction is left as it is."""
+
 FAINTEST = -30.0
 """Scores of faint tokens lie down to this far below the others': a weight of 1e-13, beside which an answer of float64
 still has three digits."""
@@ -74,7 +81,7 @@ def below_all(x: Array, directions: Array, q: Array, levels: Array, *, keep_norm
 
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
-    length = int(min(4, spec.domain.length_limit))
+    length = int(min(LENGTH, spec.domain.length_limit))
     q = _readable_queries(model, spec, rng)
     tokens = sphere(rng, (NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q

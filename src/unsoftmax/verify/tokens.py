@@ -8,7 +8,8 @@ Theory: docs/theory/verification.md, "Token ids".
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -21,31 +22,20 @@ from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH, ROUNDINGS
+from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH, ROUNDINGS, sure
 from unsoftmax.verify.heads import HIDDEN
 from unsoftmax.verify.plan import Checked, Plan, exactly
+from unsoftmax.verify.sent import lengths, long_sequences
 from unsoftmax.verify.ties import faint as faint_scores
-
-_LENGTHS = (2, 3, 5, 8, 13, 21, 34)
-"""Lengths of random sequences; Fibonacci numbers reach long ones with few lengths."""
-
-_LONGEST = 300
-"""Half of the sequences of the last length are this long, or as long as the domain allows: a window, a cache or a rule
-that starts at some length shows there."""
 
 _TIES = 24
 """Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random ones, since
 they are where an error of the scores shows most."""
 
-_TIE_LENGTHS = (2, 3, 6)
-"""Lengths of sequences whose scores nearly tie: there an error of the scores shows most."""
-
-_REPEATED_LENGTHS = (3, 4)
-"""Lengths of sequences in which the last token also stands elsewhere: [j, i, j] and [i, i, j, j]."""
-
-_FAINT_LENGTHS = (2, 3)
-"""Lengths of sequences with a faint token: two tokens, and three of which one is strong; they show gaps that ties do
-not reach."""
+_CHOSEN = {"near ties": (2, 3, 6), "repeated": (3, 4), "faint": (2, 3)}
+"""Lengths of sequences that are chosen: scores that nearly tie, where an error of theirs shows most; the last token
+also elsewhere, [j, i, j] and [i, i, j, j]; a faint token beside one other, or two of which one is strong, which shows
+gaps that ties do not reach."""
 
 _FAR = 4
 """Draws nearest to the wanted small weight, of which the one with the value farthest from the others is asked: more
@@ -73,21 +63,18 @@ class OverVocabulary(Protocol):
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    fit = [n for n in _LENGTHS if n <= spec.domain.length_limit]
-    ties = [n for n in _TIE_LENGTHS if n <= spec.domain.length_limit]
-    repeated = [n for n in _REPEATED_LENGTHS if n <= spec.domain.length_limit]
-    faint = [n for n in _FAINT_LENGTHS if n <= spec.domain.length_limit]
-    return ONE_TOKEN + PER_LENGTH * (len(fit) + len(repeated)) + _TIES * (len(ties) + len(faint))
+    chosen = sum(PER_LENGTH if name == "repeated" else _TIES for name, _ in _chosen(spec))
+    return ONE_TOKEN + sum(_random(spec).values()) + chosen
 
 
-def _lengths(spec: OracleSpec) -> list[tuple[int, int]]:
-    """Lengths of random sequences and how many of each."""
-    limit = spec.domain.length_limit
-    found = [(n, PER_LENGTH) for n in _LENGTHS if n <= limit]
-    if limit >= _LENGTHS[-1]:
-        half = PER_LENGTH // 2
-        found[-1:] = [(_LENGTHS[-1], half), (int(min(_LONGEST, limit)), half)]
-    return found
+def _random(spec: OracleSpec) -> dict[int, int]:
+    """Lengths of random sequences and how many of each: a rule that starts at some length shows in long ones."""
+    return dict.fromkeys(lengths(spec), PER_LENGTH) | long_sequences(spec, 2 * PER_LENGTH)
+
+
+def _chosen(spec: OracleSpec) -> list[tuple[str, int]]:
+    """Kinds and lengths of chosen sequences that the domain allows."""
+    return [(name, n) for name, some in _CHOSEN.items() for n in some if n <= spec.domain.length_limit]
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -96,14 +83,14 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     rng = np.random.default_rng([seed, 0x70C3])
     known = head.known
     rounds = [("one token", Probes(rng.choice(known, (ONE_TOKEN, 1)), phase="verify"))]
-    rounds += [("random", Probes(rng.choice(known, (k, head.length or n)), phase="verify")) for n, k in _lengths(spec)]
-    rounds += [
-        ("near ties", near_ties(head, spec, head.length or n, rng))
-        for n in _TIE_LENGTHS
-        if n <= spec.domain.length_limit
-    ]
-    rounds += [("repeated", repeated(head, n, rng)) for n in _REPEATED_LENGTHS if n <= spec.domain.length_limit]
-    rounds += [("faint", faint(head, head.length or n, rng)) for n in _FAINT_LENGTHS if n <= spec.domain.length_limit]
+    for n, count in _random(spec).items():
+        rounds.append(("random", Probes(rng.choice(known, (count, head.length or n)), phase="verify")))
+    draw: dict[str, Callable[..., Probes]] = {
+        "near ties": partial(near_ties, spec=spec),
+        "repeated": repeated,
+        "faint": faint,
+    }
+    rounds += [(name, draw[name](head, length=n, rng=rng)) for name, n in _chosen(spec)]
     answers = []
     for _, probes in rounds:
         answers.append((yield probes))
@@ -113,10 +100,9 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     noise = 2 * spec.tolerance + ROUNDINGS * unit * float(np.abs(head.values[known]).max())
     noise += min(alone, HIDDEN * spread) + 2 * decimal_error(np.concatenate(answers))
     claims = []
-    for name in ("one token", "random", "near ties", "repeated", "faint"):
+    for name in dict(rounds):
         parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
-        if parts:
-            claims.append(_claim(name, head, parts, noise, spread))
+        claims.append(_claim(name, head, parts, noise, spread))
     return Checked(tuple(claims))
 
 
@@ -131,20 +117,16 @@ def _claim(name: str, head: TokenHead, parts: list[tuple[Probes, Array]], noise:
         worst = max(worst, float((gap / allowed).max())) if noise > 0 else max(worst, float(gap.max() > 0))
         largest, coarsest = max(largest, float(gap.max())), max(coarsest, float(allowed.max()))
         asked += len(y)
-    sure = "" if name == "one token" else _confidence(asked)
+    confidence = "" if name == "one token" else f"; {sure(asked)}"
     return Claim(
         f"{name} sequences" if name != "one token" else "one-token answers",
         1.0,
         worst,
         statement=(
             f"largest difference over what noise and the model's stated errors allow, on {asked} fresh sequences "
-            f"(differences up to {largest:.2g}, allowed up to {coarsest:.2g}){sure}"
+            f"(differences up to {largest:.2g}, allowed up to {coarsest:.2g}){confidence}"
         ),
     )
-
-
-def _confidence(asked: int) -> str:
-    return f"; with 99 % confidence at most {100 * math.log(100) / asked:.1f} % of sequences so drawn differ by more"
 
 
 def stated_error(head: TokenHead, probes: Probes) -> Array:
@@ -158,6 +140,7 @@ def stated_error(head: TokenHead, probes: Probes) -> Array:
 
 def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Generator) -> Probes:
     """Sequences of `length` different rows whose scores nearly tie, at whatever level; weak keys are repeated."""
+    length = head.length or length
     last = rng.choice(head.known, _TIES)
     pool = rng.choice(head.known, (_TIES, min(_POOL, 8 * length)))
     level = head.gaps(pool, last[:, None])
@@ -189,6 +172,7 @@ def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     Of two tokens either may be the weak one. Of three one is as strong as the pool has it, so that small weights
     occur also where scores are close.
     """
+    length = head.length or length
     last = rng.choice(head.known, (_TIES, _LASTS, 1))
     pool = rng.choice(head.known, (_TIES, _LASTS, _POOL))
     level = head.gaps(pool, last)
