@@ -136,30 +136,11 @@ class OneQuery:
 
 
 @dataclass(frozen=True)
-class OneColumn:
-    """What heads write, y (n, d), at keys z (n, K, d) for one query; unknowns b (H, r), scores z . (bases_h b_h)."""
-
-    y: Array
-    z: Array
-    P: Array
-    bases: Array
-
-    def at(self, v: Array) -> Dense:
-        H, _, r = self.bases.shape
-        z = np.einsum("nkd,hdr->nhkr", self.z, self.bases)
-        weights = attend(np.einsum("nhkr,hr->nhk", z, v.reshape(H, r)))
-        written = _Written(self.z, weights, self.P)
-        left = np.einsum("nhd,hde->ne", written.mixed, self.P) - self.y
-        J = np.einsum("nhke,nhkr->nehr", written.moved(), z)
-        return Dense(left.ravel(), J.reshape(left.size, H * r))
-
-
-@dataclass(frozen=True)
 class Scores:
-    """The same for many queries at once, `queries` (n, m) their features: scores z . keys_h factors_h query.
+    """What heads write, y (n, d), at keys z (n, K, d) for queries (n, m): scores z . keys_h factors_h query.
 
-    keys_h (d, r) = B_h + C_h tilt_h, [B C] = `bases` (H, d, d) orthogonal. Unknowns are tilt (H, d - r, r) and factors
-    (H, r, m).
+    keys_h (d, r) = B_h + C_h tilt_h, [B C] = `bases` (H, d, f) orthonormal. Unknowns are tilt (H, f - r, r) and factors
+    (H, r, m); for one query, known by the feature 1, and keys that stay where they are, f = r, the factors alone.
     """
 
     y: Array
@@ -171,14 +152,14 @@ class Scores:
 
     def unpack(self, v: Array) -> tuple[Array, Array]:
         """Keys (H, d, r) and factors (H, r, m)."""
-        (H, d, _), r = self.bases.shape, self.rank
-        tilt = v[: H * (d - r) * r].reshape(H, d - r, r)
+        (H, _, f), r = self.bases.shape, self.rank
+        tilt = v[: H * (f - r) * r].reshape(H, f - r, r)
         return self.bases[:, :, :r] + self.bases[:, :, r:] @ tilt, v[tilt.size :].reshape(H, r, -1)
 
     def pack(self, factors: Array) -> Array:
         """The unknowns of keys without tilt."""
-        (H, d, _), r = self.bases.shape, self.rank
-        return np.concatenate([np.zeros(H * (d - r) * r), factors.ravel()])
+        (H, _, f), r = self.bases.shape, self.rank
+        return np.concatenate([np.zeros(H * (f - r) * r), factors.ravel()])
 
     def at(self, v: Array) -> Dense:
         keys, factors = self.unpack(v)

@@ -130,7 +130,7 @@ def descend(
     here, damping = problem.at(x), how.damping
     best = Descended(x, _square(here.residual), 0)
     mark, idle = best.cost, 0
-    for taken in range(1, how.iterations + 1):
+    for taken in range(1, how.iterations + 1 if best.cost < np.inf else 1):
         weights = None if weigh is None else weigh(here)
         shown = here if weights is None else here.weighted(weights)
         found = _step(problem, x, shown, weights, solve(shown), damping, how)

@@ -11,15 +11,15 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", heads apart
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
 
-_ROUNDS = 60
-"""Levenberg-Marquardt steps at most: from a fair start a few suffice, and a row that has not settled after sixty is not
-a head's."""
+_HOW = Descent(damping=1e-4, down=20.0, up=10.0, iterations=60, patience=4, gain=0.999)
+"""From a fair start a few steps suffice, and a row that has not settled after sixty is not a head's."""
 
 _TWINS = 1 - 1e-6
 """Cosine of two rows from which on they are one head found twice."""
@@ -75,7 +75,24 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array | None) 
     return SumTable(rows, sums, worst)
 
 
-@np.errstate(over="ignore", invalid="ignore")
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """base + F y = 1 / (design sums) in every cell: unknowns y, then the sums X_i and Y_j."""
+
+    F: Array
+    base: Array
+    design: Array
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def at(self, x: Array) -> Dense:
+        k = self.F.shape[1]
+        sums = self.design @ x[k:]
+        J = np.column_stack([self.F, self.design / (sums * sums)[:, None]])
+        if not ((sums > 0).all() and np.isfinite(J).all()):
+            return Dense(np.full(1, np.inf), np.zeros((1, len(x))))
+        return Dense(self.base + self.F @ x[:k] - 1 / sums, J)
+
+
 def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Array, Array, float] | None:
     """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual).
 
@@ -93,36 +110,14 @@ def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Arr
         free, start, F, lost = np.eye(len(a)), np.zeros(len(a)), -F, 1.0
     else:
         free, start, lost = np.linalg.svd(whole[None])[2][1:].T, whole / (whole @ whole), 0.0
-    H = free.shape[1] + 1
     alpha = np.clip(lost + F @ a, 1e-3, None)
     u = np.linalg.lstsq(design * (alpha**2)[:, None], alpha, rcond=None)[0]
-    y, sums = free.T @ (a - start), design @ u
-    if (sums <= 0).any():
+    table = _Table(F @ free, lost + F @ start, design)
+    end = descend(table, np.concatenate([free.T @ (a - start), u]), replace(_HOW, arrived=1e-33 * len(F)))
+    if not np.isfinite(end.cost):
         return None
-    gap = lost + F @ (start + free @ y) - 1 / sums
-    cost, damping = gap @ gap, 1e-4
-    for _ in range(_ROUNDS):
-        J = np.column_stack([F @ free, design / (sums * sums)[:, None]])
-        scale = np.linalg.norm(J, axis=0) + 1e-300
-        if not np.isfinite(J / scale).all():
-            return None
-        U, s, Vt = np.linalg.svd(J / scale, full_matrices=False)
-        while True:
-            step = -(Vt.T @ (s / (s * s + damping) * (U.T @ gap))) / scale
-            sums2 = design @ (u + step[H - 1 :])
-            if (sums2 > 0).all():
-                gap2 = lost + F @ (start + free @ (y + step[: H - 1])) - 1 / sums2
-                if gap2 @ gap2 <= cost:
-                    break
-            damping *= 10
-            if damping > 1e6:
-                return start + free @ y, sums, float(np.sqrt(cost / len(F)))
-        done = abs(cost - gap2 @ gap2) < 1e-3 * cost and damping < 1e-14
-        y, u, sums, gap, cost = y + step[: H - 1], u + step[H - 1 :], sums2, gap2, gap2 @ gap2
-        damping = max(damping * 0.05, 1e-18)
-        if done or cost < 1e-33 * len(F):
-            break
-    return start + free @ y, sums, float(np.sqrt(cost / len(F)))
+    y, sums = end.x[: free.shape[1]], end.x[free.shape[1] :]
+    return start + free @ y, design @ sums, float(np.sqrt(end.cost / len(F)))
 
 
 def _bent(a: Array, F: Array, design: Array) -> Array:

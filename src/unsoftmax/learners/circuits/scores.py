@@ -18,7 +18,7 @@ from unsoftmax.learners.circuits.values import LARGEST, MORE, POLISH, RANGE, Fou
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.circuit_newton import OneColumn, Scores, standard_errors
+from unsoftmax.solvers.circuit_newton import Scores, standard_errors
 from unsoftmax.solvers.gauss_newton import Descent, descend
 
 FULL = 1.3
@@ -73,7 +73,7 @@ class _Columns:
             u = self.frame.x[q] + found.places[K]
             z, y = self.frame.x[ids[rows, :K]] + found.places[:K] - u, answers[rows] - u
             size = float(np.linalg.norm(y))
-            end = descend(OneColumn(y / size, z, found.P / size, bases), _guess(y, z, found.P, bases), SEARCH)
+            end = descend(Scores(y / size, z, found.P / size, np.ones((len(y), 1)), bases, bases.shape[2]), _guess(y, z, found.P, bases), SEARCH)
             if end.cost <= CLOSE**2:
                 a = np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1))
                 for kept, new in zip((self.u, self.a, self.z, self.y), (u, a, z, y), strict=True):
