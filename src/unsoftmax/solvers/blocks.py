@@ -14,7 +14,7 @@ Theory: docs/theory/approximate.md, "Noise that is not told", stochastic noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -252,26 +252,23 @@ def spread(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> S
     few = Singles(singles.X[::step], singles.sign[::step], singles.y[::step])
     scale = math.sqrt(kept / total)
     now = Linearised(few, thin, np.zeros(SHARED), v, W)
+    law: Callable[[Array], float]
     if d * d + d + SHARED <= _DENSE:
-        rows = now.rows()
         # The smallest singular value of a direction nobody probed is rounding: its error is without bound.
-        _, s, V = np.linalg.svd(rows, full_matrices=False)
+        _, s, V = np.linalg.svd(now.rows(), full_matrices=False)
         if not s[-1] > 1e-13 * s[0]:
             return Spread(math.inf, math.inf)
         root = V.T / s
-        of_v = np.linalg.svd(root[SHARED : SHARED + d], compute_uv=False) ** 2
-        of_W = np.linalg.svd(root[SHARED + d :], compute_uv=False) ** 2
-        return Spread(_NONLINEAR * scale * _quantile(of_W), _NONLINEAR * scale * _quantile(of_v))
-    rng = np.random.default_rng(0)
-    draws = []
-    for _ in range(_DRAWS):
-        noise = [rng.standard_normal(r.shape) for r in now.residuals]
-        draws.append(solved(now, now.adjoint(noise), 0.0, exact=1e-3))
-    errors = np.array(draws)
-    return Spread(
-        _NONLINEAR * scale * _drawn_quantile((errors[:, SHARED + d :] ** 2).sum(axis=1)),
-        _NONLINEAR * scale * _drawn_quantile((errors[:, SHARED : SHARED + d] ** 2).sum(axis=1)),
-    )
+        parts = [np.linalg.svd(part, compute_uv=False) ** 2 for part in (root[SHARED + d :], root[SHARED : SHARED + d])]
+        law = _quantile
+    else:
+        rng = np.random.default_rng(0)
+        noise = ([rng.standard_normal(r.shape) for r in now.residuals] for _ in range(_DRAWS))
+        errors = np.array([solved(now, now.adjoint(part), 0.0, exact=1e-3) for part in noise])
+        parts = [(part**2).sum(axis=1) for part in (errors[:, SHARED + d :], errors[:, SHARED : SHARED + d])]
+        law = _drawn_quantile
+    of_W, of_v = (_NONLINEAR * scale * law(part) for part in parts)
+    return Spread(of_W, of_v)
 
 
 def _quantile(weights: Array) -> float:

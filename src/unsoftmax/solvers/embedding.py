@@ -5,6 +5,7 @@ Theory: docs/theory/token-access.md, "Token access", known embeddings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,26 +55,29 @@ class Solution:
 def fit_scores(E: Array, G: Array, errors: Array) -> Solution:
     """W (and c, only if needed) with G_ij = (e_i - e_j) . (W e_j + c); minimal on the span. E (m, d), G (m, m)."""
     U = np.stack([_key_direction(E - E[j], G[:, j], errors[:, j]) for j in range(len(E))])
-    plain = _pinv(E) @ U
-    solution = Solution(plain.T, None, _excess(E, U, E @ plain, errors))
-    if solution.excess <= 1:
-        return solution
-    ones = np.ones((len(E), 1))
-    both = _pinv(np.hstack([E, ones])) @ U
-    affine = Solution(both[:-1].T, both[-1], _excess(E, U, E @ both[:-1] + both[-1], errors))
-    return affine if affine.excess < solution.excess / 4 else solution
+    W, c, excess = _fitted(E, U, lambda fitted: _excess(E, U, fitted, errors), 1.0)
+    return Solution(W.T, c, excess)
 
 
 def fit_values(E: Array, values: Array) -> tuple[Array, float, float]:
     """v, constant (0 unless needed) and the largest residual: values_i = e_i . v + constant."""
-    v = _pinv(E) @ values
     size = float(np.abs(values).max()) or 1.0
-    residual = float(np.abs(E @ v - values).max())
-    if residual <= 1e-9 * size:
-        return v, 0.0, residual
+    v, constant, residual = _fitted(E, values, lambda fitted: float(np.abs(fitted - values).max()), 1e-9 * size)
+    return v, 0.0 if constant is None else float(constant), residual
+
+
+def _fitted(
+    E: Array, values: Array, misfit: Callable[[Array], float], enough: float
+) -> tuple[Array, Array | None, float]:
+    """Coefficients (d, ...) of values (m, ...) in E (m, d), an offset where it leaves less than a quarter of a misfit
+    that is not `enough`, and the misfit."""
+    plain = _pinv(E) @ values
+    left = misfit(E @ plain)
+    if left <= enough:
+        return plain, None, left
     both = _pinv(np.hstack([E, np.ones((len(E), 1))])) @ values
-    affine = float(np.abs(E @ both[:-1] + both[-1] - values).max())
-    return (both[:-1], float(both[-1]), affine) if affine < residual / 4 else (v, 0.0, residual)
+    affine = misfit(E @ both[:-1] + both[-1])
+    return (both[:-1], both[-1], affine) if affine < left / 4 else (plain, None, left)
 
 
 def _key_direction(differences: Array, gaps: Array, errors: Array) -> Array:

@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.subspace import widest_gap
 
 _PENCILS = 20
 """Pairs of random elements of the solution space that are tried: the one with the widest gap between eigenvalues wins,
@@ -49,11 +50,7 @@ class Separation:
 def count_heads(Y: Array, floor: float) -> int:
     """Rank of the answers (..., d): the widest gap of the spectrum whose lower end is below `floor`, or full rank."""
     s = np.linalg.svd(Y.reshape(-1, Y.shape[-1]), compute_uv=False)
-    if s[0] == 0:
-        return 0
-    relative = s / s[0]
-    gaps = np.where(relative[1:] < floor, relative[:-1] / np.maximum(relative[1:], 1e-16), 0.0)
-    return int(np.argmax(gaps)) + 1 if gaps.size and gaps.max() > 0 else len(s)
+    return widest_gap(s, floor)[0] if s[0] > 0 else 0
 
 
 def settings_needed(n: int, ks: int, over: float) -> int:
@@ -94,18 +91,24 @@ def _solutions(Z: Array, k: Array, n: int) -> tuple[Array, float]:
         rows.append(np.hstack([-(k[b] - k[a]) * product, k[b] * B - k[a] * A]) / (k[a] + k[b]))
     M = np.concatenate(rows)
     size = np.linalg.norm(M, axis=0)
-    s, Nt = _right_singular(M / size)
-    null = Nt[-n:] / size
-    X = np.zeros((n, n, n))
-    X[:, i, j] = null[:, : len(i)]
-    X[:, j, i] = null[:, : len(i)]
-    return X, float(s[-n - 1] / max(s[-n], 1e-300)) if len(s) > n else np.inf
+    null, s = null_space(M / size, n)
+    return symmetric((null / size)[:, : len(i)]), float(s[-n - 1] / max(s[-n], 1e-300)) if len(s) > n else np.inf
 
 
-def _right_singular(M: Array) -> tuple[Array, Array]:
-    """Singular values and right vectors of a tall M; its triangle first, which is all that they need."""
+def null_space(M: Array, n: int) -> tuple[Array, Array]:
+    """The n right vectors (n, unknowns) that a tall M shrinks most, and its singular values; from its triangle, which
+    is all that they need."""
     _, s, Nt = np.linalg.svd(np.linalg.qr(M, mode="r"), full_matrices=True)
-    return s, Nt
+    return Nt[-n:], s
+
+
+def symmetric(rows: Array) -> Array:
+    """Symmetric matrices (n, n, n) from n rows of their upper triangles."""
+    n = len(rows)
+    i, j = np.triu_indices(n)
+    X = np.zeros((n, n, n))
+    X[:, i, j] = X[:, j, i] = rows
+    return X
 
 
 def eigenvectors(space: Array, rng: np.random.Generator) -> Array | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from unsoftmax.precision import UNIT
 from unsoftmax.probes.base import Array
@@ -80,9 +81,7 @@ def _heads(W: Array, v: Array, tokens: Array, copies: Array) -> list[tuple[Array
     found = []
     for Wh, vh in zip(W, v, strict=True):
         scores = (tokens * (tokens[:, -1] @ Wh.T)[:, None, :]).sum(axis=2) + shift
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights = weights / weights.sum(axis=1, keepdims=True)
-        values = tokens @ vh
+        weights, values = softmax(scores, axis=1), tokens @ vh
         found.append((weights, values, (weights * values).sum(axis=1)))
     return found
 

@@ -15,15 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq, solve_triangular
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.circuit_newton import attend
 
 Data = list[tuple[Array, Array]]
 """Blocks (e (B, m, D), Y (B, n)): sequences of m displaced tokens and q, with their answers above q's own."""
-
-_TALL = 4
-"""Rows per column from which the normal equations are several times cheaper than QR."""
 
 _CONDITIONED = 1e-6
 """Smallest pivot of their factor, against the largest, at which one correction still gives all digits."""
@@ -133,9 +131,7 @@ def _relative(missed: Array, Y: Array) -> float:
 def _means(u: Array, e: Array) -> tuple[Array, Array]:
     """m_h (B, H, D) and alpha (B, H, m)."""
     t = np.einsum("hd,bmd->bhm", u, e)
-    top = np.maximum(t.max(axis=2, keepdims=True), 0)
-    weights = np.exp(t - top)
-    alpha = weights / (weights.sum(axis=2, keepdims=True) + np.exp(-top))
+    alpha = attend(t)
     return alpha @ e, alpha
 
 
@@ -198,29 +194,17 @@ def _outside(Q: Array, n: int) -> Array:
 
 
 def _least_squares(A: Array, b: Array) -> Array:
-    """By the normal equations, corrected once, where A is tall and they keep half the digits; by QR where A has full
-    rank; else the shortest solution. Steps are corrected by the next ones: only their direction must be right."""
-    if len(A) >= _TALL * A.shape[1]:
-        x = _by_normal_equations(A, b)
-        if x is not None:
-            return x
-    Q, R = np.linalg.qr(A)
-    diagonal = np.abs(np.diag(R))
-    if len(A) < A.shape[1] or diagonal.min() < 1e-13 * diagonal.max():
-        return np.asarray(np.linalg.lstsq(R, Q.T @ b, rcond=None)[0])
-    return np.asarray(solve_triangular(R, Q.T @ b))
-
-
-def _by_normal_equations(A: Array, b: Array) -> Array | None:
+    """By the normal equations, corrected once, where they keep half the digits; else the shortest solution. Steps are
+    corrected by the next ones: only their direction must be right."""
     try:
         factor = cho_factor(A.T @ A)
+        diagonal = np.abs(np.diag(factor[0]))
+        if diagonal.min() >= _CONDITIONED * diagonal.max():
+            x = cho_solve(factor, A.T @ b)
+            return np.asarray(x + cho_solve(factor, A.T @ (b - A @ x)))
     except LinAlgError:
-        return None
-    diagonal = np.abs(np.diag(factor[0]))
-    if diagonal.min() < _CONDITIONED * diagonal.max():
-        return None
-    x = cho_solve(factor, A.T @ b)
-    return np.asarray(x + cho_solve(factor, A.T @ (b - A @ x)))
+        pass
+    return np.asarray(lstsq(A, b, cond=1e-13, lapack_driver="gelsy")[0])
 
 
 def _slope(Z: Array, alpha: Array, mean: Array, e: Array) -> Array:

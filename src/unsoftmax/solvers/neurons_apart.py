@@ -19,16 +19,14 @@ from scipy.optimize import least_squares
 from scipy.special import expit, ndtr
 
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.head_separation import eigenvectors
+from unsoftmax.solvers.head_separation import eigenvectors, null_space, symmetric
+from unsoftmax.solvers.subspace import LEAST_GAP, widest_gap
 
 _MINORS = 3
 """Random minors over the unknowns cc': twice as many as are needed, and some are alike."""
 
 _NONE = 1e-4
 """Relative singular value below which a direction of Jacobians may be noise: four to six digits of them are known."""
-
-_GAP = 30.0
-"""Least ratio of the weakest term to the strongest noise: a smaller one leaves the number of neurons open."""
 
 _SCALES = np.geomspace(0.02, 8.0, 14)
 """Lengths of a neuron's argument over the points that are tried first."""
@@ -112,9 +110,8 @@ def count_terms(J: Array) -> int | None:
     """Number m of rank-one terms that Jacobians (K, d, p) span off their mean; None if K are too few to tell."""
     sizes = np.linalg.svd((J - J.mean(axis=0)).reshape(len(J), -1), compute_uv=False)
     # Off their mean the last is none.
-    relative = sizes[:-1] / max(float(sizes[0]), 1e-300)
-    gaps = np.where(relative[1:] < _NONE, relative[:-1] / np.maximum(relative[1:], 1e-16), 0.0)
-    return int(np.argmax(gaps)) + 1 if gaps.size and gaps.max() > _GAP else None
+    rank, gap = widest_gap(sizes[:-1], _NONE)
+    return rank if gap > LEAST_GAP else None
 
 
 def rank_one_terms(J: Array, m: int, rng: np.random.Generator) -> tuple[Array, Array] | None:
@@ -129,11 +126,7 @@ def rank_one_terms(J: Array, m: int, rng: np.random.Generator) -> tuple[Array, A
     A, B, E, F = span[:, i, j], span[:, k, n_], span[:, i, n_], span[:, k, j]
     minors = A[first] * B[second] + A[second] * B[first] - E[first] * F[second] - E[second] * F[first]
     minors = minors.T * np.where(first == second, 0.5, 1.0)
-    null = np.linalg.svd(np.linalg.qr(minors, mode="r"))[2][-m:]
-    X = np.zeros((m, m, m))
-    X[:, first, second] = null
-    X[:, second, first] = null
-    C = eigenvectors(X, rng)
+    C = eigenvectors(symmetric(null_space(minors, m)[0]), rng)
     if C is None:
         return None
     U, _, Vt = np.linalg.svd(np.einsum("im,ide->mde", C, span))

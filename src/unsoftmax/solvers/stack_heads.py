@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from unsoftmax.probes.base import Array
 
@@ -89,18 +90,15 @@ class Heads:
 
 def factored(W: Array, c: Array, P: Array, r: int, s: int) -> Heads:
     """W (n, D, D) with c (n, D) cut to rank r, P (n, d, D) to rank s."""
-    U, sizes, Vt = np.linalg.svd(np.concatenate([W, c[:, :, None]], axis=2), full_matrices=False)
-    root = np.sqrt(sizes[:, :r])
-    Bb = root[:, :, None] * Vt[:, :r]
-    U2, sizes2, Vt2 = np.linalg.svd(P, full_matrices=False)
-    root2 = np.sqrt(sizes2[:, :s])
-    return Heads(
-        U[:, :, :r] * root[:, None],
-        Bb[:, :, :-1],
-        Bb[:, :, -1],
-        U2[:, :, :s] * root2[:, None],
-        root2[:, :, None] * Vt2[:, :s],
-    )
+    A, B = _halves(np.concatenate([W, c[:, :, None]], axis=2), r)
+    return Heads(A, B[:, :, :-1], B[:, :, -1], *_halves(P, s))
+
+
+def _halves(M: Array, rank: int) -> tuple[Array, Array]:
+    """Factors (n, d, rank) and (n, rank, D) of the nearest matrices of this rank, of equal singular values."""
+    U, sizes, Vt = np.linalg.svd(M, full_matrices=False)
+    root = np.sqrt(sizes[:, :rank])
+    return U[:, :, :rank] * root[:, None], root[:, :, None] * Vt[:, :rank]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +160,7 @@ def at_work(heads: Heads, own: Array, data: Contexts, *, minus_own: bool = False
     u = np.einsum("hdr,bhr->bhd", heads.A, z)
     scores = np.einsum("bid,bhd->bhi", X, u)
     scores[:, :, :-1] += data.log_counts[:, None]
-    scores -= scores.max(axis=2, keepdims=True)
-    alpha = np.exp(scores)
-    alpha /= alpha.sum(axis=2, keepdims=True)
+    alpha = softmax(scores, axis=2)
     mixed = alpha @ X
     values = mixed - own[:, None] if minus_own else mixed
     out = np.einsum("hes,bhs->be", heads.O, np.einsum("hsd,bhd->bhs", heads.V, values))

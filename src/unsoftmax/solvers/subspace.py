@@ -32,13 +32,21 @@ class Range:
         return self.basis.shape[1]
 
 
-_LEAST_GAP = 30.0
+LEAST_GAP = 30.0
 """Ratio of neighbouring singular values from which on there is a gap between them: values and noise of random
 matrices stay within a factor of ten of their neighbours."""
 
 _AT_NOISE = 10.0
 """Largest singular value of noise over the noise of the answers, relative to the largest of all: float32 layers at
 d = 256 leave 1 to 3."""
+
+
+def widest_gap(sizes: Array, below: float) -> tuple[int, float]:
+    """How many singular values (n,), largest first, stand above the largest ratio of neighbours whose lower one is
+    `below` the first, relative; and that ratio. All of them, and 0, where none is."""
+    relative = np.maximum(sizes / max(float(sizes[0]), 1e-300), 1e-16)
+    ratios = np.where(relative[1:] < below, relative[:-1] / relative[1:], 0.0)
+    return (int(np.argmax(ratios)) + 1, float(ratios.max())) if ratios.any() else (len(sizes), 0.0)
 
 
 def floor_for(noise: float) -> float:
@@ -63,7 +71,7 @@ def column_range(M: Array, noise: float, *, spare: int = 2, rank: int | None = N
         rank = int(np.argmax(allowed)) + 1 if len(allowed) else len(s)
         # Where all that is left lies at the noise, a gap of its least size is enough.
         noisy = rank < len(s) and relative[rank] <= _AT_NOISE * noise
-        least = _LEAST_GAP if noisy else max(_LEAST_GAP, (1 / max(noise, 1e-15)) ** 0.27)
+        least = LEAST_GAP if noisy else max(LEAST_GAP, (1 / max(noise, 1e-15)) ** 0.27)
         if len(allowed) == 0 or allowed[rank - 1] < least:
             full = min(M.shape)
             return Range(U[:, :full], full == M.shape[0] and M.shape[1] >= full + spare, 0.0)

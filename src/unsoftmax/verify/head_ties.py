@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.models.base import attention_weights
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.precision import HALF_DIGITS, UNIT
 from unsoftmax.probes.base import Array
@@ -114,8 +115,7 @@ def sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
     z = tokens - q[:, None]
     u = q @ model.W[h].T + (0.0 if model.c is None else model.c[h])
     t = np.einsum("bnd,bd->bn", z, u)
-    alpha = np.exp(t - t.max(axis=1, keepdims=True))
-    alpha /= alpha.sum(axis=1, keepdims=True)
+    alpha = attention_weights(t, None)
     a = z @ model.v[h]
     spread = alpha * np.abs(a - (alpha * a).sum(axis=1, keepdims=True))
     lengths, size = np.linalg.norm(z, axis=2), float(np.linalg.norm(model.W[h])) / model.dim

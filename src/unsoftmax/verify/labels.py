@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from unsoftmax.learners.core.base import Allowance, Asking
-from unsoftmax.models.base import Array, Model
+from unsoftmax.models.base import Array, Model, attention_weights
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Probes
@@ -182,9 +182,7 @@ def _moving_weights(model: Model, tokens: Array) -> Array:
     u = _keys(model, tokens[:, -1])
     if tokens.shape[1] == 1:
         return np.ones(u.shape[:2])
-    scores = np.einsum("bnd,hbd->hbn", tokens, u)
-    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    return np.asarray(1 - weights[:, :, -1] / weights.sum(axis=2))
+    return np.asarray(1 - attention_weights(np.einsum("bnd,hbd->hbn", tokens, u), None)[:, :, -1])
 
 
 def _margin(model: Model, tokens: Array, errors: tuple[float, float], spec: OracleSpec) -> Array:

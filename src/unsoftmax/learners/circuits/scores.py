@@ -73,7 +73,8 @@ class _Columns:
             u = self.frame.x[q] + found.places[K]
             z, y = self.frame.x[ids[rows, :K]] + found.places[:K] - u, answers[rows] - u
             size = float(np.linalg.norm(y))
-            end = descend(Scores(y / size, z, found.P / size, np.ones((len(y), 1)), bases, bases.shape[2]), _guess(y, z, found.P, bases), SEARCH)
+            problem = Scores(y / size, z, found.P / size, np.ones((len(y), 1)), bases, bases.shape[2])
+            end = descend(problem, _guess(y, z, found.P, bases), SEARCH)
             if end.cost <= CLOSE**2:
                 a = np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1))
                 for kept, new in zip((self.u, self.a, self.z, self.y), (u, a, z, y), strict=True):

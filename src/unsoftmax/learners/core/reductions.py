@@ -37,25 +37,38 @@ def reduced(program: Asking[T], rewrite: Rewrite, reread: Reread | None = None, 
     return driven(program, ask)
 
 
+def mapped(program: Asking[T], change: Callable[[Array], Array], reread: Reread | None = None) -> Asking[T]:
+    """The same where tokens (n, N, d) change and nothing else does."""
+    return reduced(program, lambda probes: Probes(change(probes.tokens), probes.counts), reread)
+
+
+def heard(program: Asking[T], reread: Reread) -> Asking[T]:
+    """The same where answers change and nothing else does."""
+    return reduced(program, lambda probes: probes, reread)
+
+
+def marked(program: Asking[T], mark: Callable[[Request], Request]) -> Asking[T]:
+    """The program with its requests marked otherwise: as of another phase, or with what is still to come."""
+
+    def ask(request: Request) -> Asking[Array]:
+        return (yield mark(request))
+
+    return driven(program, ask)
+
+
 def watched(program: Asking[T], seen: Callable[[Request, Array], None]) -> Asking[T]:
     """The program as it is; every request is shown to `seen` with its answers."""
 
-    def ask(request: Request) -> Asking[Array]:
-        y = yield request
+    def reread(y: Array, request: Request) -> Array:
         seen(request, y)
         return y
 
-    return driven(program, ask)
+    return heard(program, reread)
 
 
 def relabelled(program: Asking[T], phase: str) -> Asking[T]:
     """The program as it is; every request is billed to one phase."""
-
-    def ask(request: Request) -> Asking[Array]:
-        y = yield replace(request, phase=phase)
-        return y
-
-    return driven(program, ask)
+    return marked(program, lambda request: replace(request, phase=phase))
 
 
 def overheard(program: Asking[T], kept: list[Array]) -> Asking[T]:
@@ -101,11 +114,7 @@ def in_subspace(program: Asking[T], basis: Array) -> Asking[T]:
     What it learns of W is basis' W basis and of v is basis' v. The program's spec is `subspace_spec(spec, k)`.
     """
     columns = np.ascontiguousarray(basis.T)
-
-    def rewrite(probes: Probes) -> Probes:
-        return Probes(probes.tokens @ columns, probes.counts)
-
-    return reduced(program, rewrite)
+    return mapped(program, lambda tokens: tokens @ columns)
 
 
 def subspace_spec(spec: OracleSpec, dim: int) -> OracleSpec:
@@ -119,55 +128,31 @@ def homogenised(program: Asking[T]) -> Asking[T]:
     A network with biases in d dimensions is one without in d + 1, on the half space s > 0.
     """
 
-    def rewrite(probes: Probes) -> Probes:
-        return Probes(probes.tokens[:, :, :-1] / probes.tokens[:, :, -1:], probes.counts)
-
     def reread(y: Array, request: Request) -> Array:
         return y * _collected(request, lambda x: x[:, -1])
 
-    return reduced(program, rewrite, reread)
+    return mapped(program, lambda tokens: tokens[:, :, :-1] / tokens[:, :, -1:], reread)
 
 
 def rescaled(program: Asking[T], length: float) -> Asking[T]:
     """Ask every token multiplied by `length` and divide the answers by it: exact for homogeneous targets."""
-    if length == 1.0:
-        return program
-
-    def rewrite(probes: Probes) -> Probes:
-        return Probes(probes.tokens * length, probes.counts)
-
-    return reduced(program, rewrite, lambda y, _: y / length)
+    return program if length == 1.0 else mapped(program, lambda tokens: tokens * length, lambda y, _: y / length)
 
 
 def representable(program: Asking[T], dtype: str) -> Asking[T]:
     """Round tokens to the target's number format, so that a cast on its side changes nothing."""
-    if dtype == "float64":
-        return program
-
-    def rewrite(probes: Probes) -> Probes:
-        return Probes(held(probes.tokens, dtype), probes.counts)
-
-    return reduced(program, rewrite)
+    return program if dtype == "float64" else mapped(program, lambda tokens: held(tokens, dtype))
 
 
 def announced(program: Asking[T], ahead: int) -> Asking[T]:
     """The same program, which says before its first request that at least `ahead` queries are still to come."""
     left = [ahead]
-
-    def ask(request: Request) -> Asking[Array]:
-        y = yield replace(request, ahead=max(request.ahead, left.pop() if left else 0))
-        return y
-
-    return driven(program, ask)
+    return marked(program, lambda request: replace(request, ahead=max(request.ahead, left.pop() if left else 0)))
 
 
 def residual(program: Asking[T], known: Callable[[Array], Array]) -> Asking[T]:
     """Serve a program what is left of the target after `known` (n, d) -> (n,) is taken away; one-row probes."""
-
-    def reread(y: Array, request: Request) -> Array:
-        return y - _collected(request, known)
-
-    return reduced(program, lambda probes: probes, reread)
+    return heard(program, lambda y, request: y - _collected(request, known))
 
 
 def beside_last_token(program: Asking[T]) -> Asking[T]:
@@ -176,7 +161,7 @@ def beside_last_token(program: Asking[T]) -> Asking[T]:
     def reread(y: Array, request: Request) -> Array:
         return np.asarray(y + np.concatenate([part.tokens[:, -1] for part in parts(request)]))
 
-    return reduced(program, lambda probes: probes, reread)
+    return heard(program, reread)
 
 
 def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
@@ -186,7 +171,7 @@ def _collected(request: Request, of: Callable[[Array], Array]) -> Array:
 
 def only_values(program: Asking[T]) -> Asking[T]:
     """Serve a learner of values where answers also carry a gradient or attention: their first number is f."""
-    return reduced(program, lambda probes: probes, lambda answers, _: answers[:, 0])
+    return heard(program, lambda answers, _: answers[:, 0])
 
 
 def as_values(spec: OracleSpec) -> OracleSpec:

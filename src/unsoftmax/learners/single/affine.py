@@ -71,7 +71,7 @@ def _left_by_tolerance(
     head: SingleHead | LowRankHead, limit: float, spec: OracleSpec, rng: np.random.Generator
 ) -> Asking[float]:
     """Relative error of W from fresh random pairs, whose own noise counts in: E (a'dW b)^2 = ||dW||^2 / d^2."""
-    size = _norm(head)
+    size = float(np.linalg.norm(head.W))
     product = min(TYPICAL_LOGIT * spec.dim / size if size else math.inf, min(limit, _LONGEST) ** 2 / 4)
     length = math.sqrt(product)
     b = rng.standard_normal((FRESH, spec.dim))
@@ -97,18 +97,11 @@ def _rounding(head: SingleHead | LowRankHead, limit: float, spec: OracleSpec) ->
 
     Answers are rounded at the size of the constant, and only their changes, as small as the tokens, tell anything.
     """
-    size, longest = _norm(head), min(limit, _LONGEST) / 2
+    size, longest = float(np.linalg.norm(head.W)), min(limit, _LONGEST) / 2
     wished = TYPICAL_LOGIT * spec.dim / size if size else 0.0
     changes = min(longest, math.sqrt(wished) if wished else 1.0) * float(np.linalg.norm(head.v)) / math.sqrt(spec.dim)
     coarser = max(1.0, abs(head.constant) / changes)
     return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / longest**2) * coarser
-
-
-def _norm(head: SingleHead | LowRankHead) -> float:
-    """||W||_F."""
-    if isinstance(head, LowRankHead):
-        return math.sqrt(float(np.sum((head.K.T @ head.K) * (head.Q.T @ head.Q))))
-    return float(np.linalg.norm(head.W))
 
 
 def _refuse_decimals(y: Array, spec: OracleSpec) -> None:

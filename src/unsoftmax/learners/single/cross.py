@@ -14,6 +14,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.cross import grown
+from unsoftmax.learners.core.noise import ROUNDINGS
 from unsoftmax.learners.single.measure import (
     NOTHING,
     TYPICAL_LOGIT,
@@ -75,7 +76,7 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     # Half of each vector's length carries the generic part of a and b: see `spread` and `next_column`.
     setting = _Setting(spec, v, size, *lengths_for(2 * TYPICAL_LOGIT * d / size, spec.domain), rng)
 
-    scheme = _Exact(setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), _floor(spec))
+    scheme = _Exact(setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), ROUNDINGS * spec.eps)
     columns, fresh = yield from grown(scheme, Columns.none(rng.permutation(d)), d, rank)
     noise, left = scheme.noise, max((t for t, _ in fresh), default=0.0)
     if rank is not None and scheme.leaves(columns, fresh):
@@ -122,12 +123,7 @@ def _noise(columns: Columns, setting: _Setting) -> Asking[float]:
             f"scores of a single head are linear in the first token; {_NOISE_CHECKS} fresh directions missed that by "
             f"{error:.2g} where a typical score is {typical:.2g}. Choose a wider class, or diagnose the target."
         )
-    return max(error, _floor(spec))
-
-
-def _floor(spec: OracleSpec) -> float:
-    """Error of a logit from rounding alone."""
-    return 4 * spec.eps
+    return max(error, ROUNDINGS * spec.eps)
 
 
 def _typical(columns: Columns, setting: _Setting) -> float:
@@ -243,7 +239,7 @@ def _precision(level: float, M: Array, setting: _Setting) -> Precision | None:
     if spec.tolerance == 0:
         return None
     error_v = math.sqrt(spec.dim) * spec.tolerance / unit_length(spec)
-    return Precision(level * float(np.linalg.norm(M)), error_v, Noise(spec.tolerance, 4 * spec.eps), "measured")
+    return Precision(level * float(np.linalg.norm(M)), error_v, Noise(spec.tolerance, ROUNDINGS * spec.eps), "measured")
 
 
 def _error_claim(level: float) -> Claim:
