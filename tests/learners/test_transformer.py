@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,16 @@ def test_a_wrong_network_is_not_believed() -> None:
         us.recover(us.oracle(target), us.learners.Transformer(network=other.network))
     with pytest.raises(us.errors.InvalidArgument, match="dim"):
         us.recover(us.oracle(target), us.learners.Transformer(network=us.models.ReluNetwork.random(5, 5)))
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_columns_of_strong_scores_are_asked_again_with_shorter_query_tokens(seed):
+    """The pilot sees one direction; scores of others may be saturated at its length."""
+    target, rng = us.models.Transformer.random(5, 8, norm=2.0, seed=seed), np.random.default_rng(seed)
+    target = replace(target, W=target.W + 10 * np.outer(*rng.standard_normal((2, 5))))
+    recovery = us.recover(us.oracle(target, max_norm=2.0), us.learners.Transformer(network=target.network), seed=seed)
+    assert recovery.usage.phases["repair"] % 5 == 0
+    assert us.models.distance(recovery.model, target) <= 1e-12
 
 
 @pytest.mark.parametrize("max_norm", [3e3, 1e6])

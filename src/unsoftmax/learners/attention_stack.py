@@ -18,7 +18,7 @@ from unsoftmax.learners.core.costs import HEADS
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.confined import read_confined
-from unsoftmax.learners.stack.far import TRIES, Far, find_far
+from unsoftmax.learners.stack.far import TOKENS, TRIES, Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
@@ -31,9 +31,6 @@ from unsoftmax.solvers.layer_order import Order
 from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.star import gap_rank
 from unsoftmax.spec import OracleSpec
-
-_LONGEST = 11
-"""Tokens of the longest sequence, repetitions included."""
 
 _PER_HEAD = 16
 """Parameters of a head over D at ranks of four: beyond LARGEST together, the star is all there will be."""
@@ -88,9 +85,11 @@ class AttentionStack:
                 "AttentionStack needs exact answers in float64 or float32 without a link: what heads write is read "
                 "beside tokens a million times longer."
             )
-        if spec.domain.length_limit < _LONGEST:
+        # Five frozen tokens, twice each, and the last: networks are told by these.
+        longest = 2 * (TOKENS + 1) + 1
+        if spec.domain.length_limit < longest:
             raise DomainError(
-                f"AttentionStack needs sequences of {_LONGEST} tokens and max_length is {spec.domain.max_length}."
+                f"AttentionStack needs sequences of {longest} tokens and max_length is {spec.domain.max_length}."
             )
         require_far(spec)
         ranges = {"heads": (_LEAST, self._most(spec.dim))}

@@ -187,18 +187,15 @@ class MultiHead:
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, earlier + records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
-        model = self._checked(canonical(W, v, room))
-        if self.heads is not None and model.heads < self.heads:
-            promised = f"{self.heads} were promised: the others write nothing or share the W of one of these"
-            notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
-        return Outcome(model, (*notes, _VERDICT))
-
-    def _checked(self, model: Heads) -> Heads:
+        model = canonical(W, v, room)
         if self.heads is not None and model.heads > self.heads:
             raise ModelMismatch(
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
             )
-        return model
+        if self.heads is not None and model.heads < self.heads:
+            promised = f"{self.heads} were promised: the others write nothing or share the W of one of these"
+            notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
+        return Outcome(model, (*notes, _VERDICT))
 
 
 def _require_sum(v: Array, ground: Ground) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes, one_row
@@ -18,9 +18,6 @@ from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
 from unsoftmax.spec import OracleSpec
-
-_HALVINGS = 40
-"""Halvings of a token until its scores are readable, or its segment lies in the ball."""
 
 _INSIDE = 0.99
 """Rounding must not carry a token over the norm limit."""
@@ -54,7 +51,7 @@ class _Ball:
 
     def column(self, b: Array) -> tuple[Array, Array]:
         """A query token near b, or shorter, that has monotone rows; and the rows."""
-        for _ in range(_HALVINGS):
+        for _ in range(REPAIR.tries):
             for sign in (1.0, -1.0):
                 rounded = on_grid(sign * b, 2 * self.reach(b), self.spec.dtype)
                 rows = self.rows(rounded)
@@ -90,22 +87,20 @@ def read_bounded(
     d, ball = spec.dim, _Ball(spec, network, residual, rng)
     B = np.linalg.qr(rng.standard_normal((d, d)))[0]
     size = yield from _size_of_b(ball, B[0])
-    columns = []
-    for b in B:
-        columns.append((yield from ball.settled(size * b)))
-    y = yield Probes(np.concatenate([paired(A, np.tile(b, (d, 1))).tokens for b, A in columns]), phase="main")
-    answers = list(y.reshape(d, d))
-    for _ in range(REPAIRS):
-        todo = [j for j in range(d) if np.isnan(ball.scores(*columns[j], answers[j])[0]).any()]
-        if not todo:
-            break
-        for j in todo:
-            columns[j] = yield from ball.settled(columns[j][0] / 3)
-        tokens = np.concatenate([paired(columns[j][1], np.tile(columns[j][0], (d, 1))).tokens for j in todo])
-        y = yield Probes(tokens, phase="repair")
-        for j, part in zip(todo, y.reshape(-1, d), strict=True):
-            answers[j] = part
-    T = (yield from _newton(ball, columns, answers)) if learned else _plain(ball, columns, answers)
+    columns: list[tuple[Array, Array]] = [(b, B) for b in B]
+    answers = np.empty((d, d))
+
+    def ask(index: Array, scale: Array, phase: str) -> Asking[Array]:
+        for j, shorter in zip(index, scale, strict=True):
+            columns[j] = yield from ball.settled(size * shorter * B[j])
+        asked = [columns[int(j)] for j in index]
+        y = yield Probes(np.concatenate([paired(A, np.tile(b, (d, 1))).tokens for b, A in asked]), phase=phase)
+        answers[index] = y.reshape(-1, d)
+        return np.array([ball.scores(b, A, part)[0] for (b, A), part in zip(asked, answers[index], strict=True)])
+
+    T, _ = yield from until_readable(ask, np.ones(d), Repair(REPAIR.readable, far=1 / 3, tries=1 + REPAIRS))
+    if learned:
+        T = yield from _newton(ball, columns, answers)
     if np.isnan(T).any():
         raise NotIdentifiable("some scores stay saturated however short the query token is; W is too large for them.")
     WB = np.array([np.linalg.solve(A, t) for (_, A), t in zip(columns, T, strict=True)])
@@ -124,17 +119,13 @@ def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
         t, _, _ = ball.scores(b, A[:PILOT], y)
         return 1.0 if (np.abs(t) < 0.6 * REPAIR.readable).all() else SATURATED
 
-    found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=_HALVINGS))
+    found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=REPAIR.tries))
     if found.size == SATURATED:
         raise NotIdentifiable("scores stay saturated however short the query token is; W is too large for this domain.")
     return length
 
 
-def _plain(ball: _Ball, columns: list[tuple[Array, Array]], answers: list[Array]) -> Array:
-    return np.array([ball.scores(b, A, y)[0] for (b, A), y in zip(columns, answers, strict=True)])
-
-
-def _newton(ball: _Ball, columns: list[tuple[Array, Array]], answers: list[Array]) -> Asking[Array]:
+def _newton(ball: _Ball, columns: list[tuple[Array, Array]], answers: Array) -> Asking[Array]:
     """One step with the target's own network at the estimated input: what the learned network errs there, cancels."""
     read = [ball.scores(b, A, y) for (b, A), y in zip(columns, answers, strict=True)]
     inputs = [ball.copies * b + alpha[:, None] * A for (b, A), (_, alpha, _) in zip(columns, read, strict=True)]

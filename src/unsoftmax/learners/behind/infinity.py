@@ -12,6 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid
@@ -55,9 +56,6 @@ would lose most of a digit."""
 USABLE = 1e-3
 """A row that still answers less than this share of the best after all draws reads nothing: three digits would be lost;
 and a corner must be as loud with all heads on or half on, which are in proportion to this accuracy."""
-
-_REDRAWS = 24
-"""A row is tried on both sides, then a quarter closer: after all of them it is 0.03 off the best direction."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +110,8 @@ def _growth(spec: OracleSpec, rng: np.random.Generator) -> Asking[Infinity | Non
 def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Array, Array]]:
     """Independent rows A (d, d) around the direction, and c (d,): the answer at lam a, all of them large.
 
-    Rows cos(tilt) n +- sin(tilt) u; a row whose |c| is small is turned to the other side, then closer to n.
+    Rows cos(tilt) n +- sin(tilt) u; a row whose |c| is small is turned to the other side, then a quarter closer to n:
+    in the end it is 0.03 off.
     """
     d, n = spec.dim, infinity.direction
     frame = np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0].T
@@ -120,7 +119,7 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
     tilt[0] = 0.0
     A, y = np.empty((d, d)), np.zeros(d)
     todo, phase = np.arange(d), "values"
-    for attempt in range(_REDRAWS):
+    for attempt in range(2 * REPAIRS):
         rows = np.cos(tilt[todo])[:, None] * n + (side * np.sin(tilt))[todo, None] * frame[todo]
         rows = on_grid(rows, 2.0, spec.dtype)
         answers = yield halved(rows, infinity.length, phase)

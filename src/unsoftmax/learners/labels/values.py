@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.readable import REPAIRS, SCALING
 from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.entries import Entries, Known
 from unsoftmax.probes.base import Array
@@ -28,9 +28,6 @@ and share that rounding may use up before the accuracy counts as out of reach.""
 
 _LEAST_FOR_BISECTION = 0.35
 """Share of the accuracy that must be left for the brackets."""
-
-_SIGN_DRAWS = 12
-"""Random signs over which the mean square of what an error of v does to the entries is taken."""
 
 
 def left_by_values(known: Known, through: Skeleton | None = None) -> float:
@@ -53,7 +50,7 @@ def left_by_values(known: Known, through: Skeleton | None = None) -> float:
         nonzero = max(1, int(np.count_nonzero(errors)))
         first = math.sqrt(min(float(np.abs(Q).sum()), nonzero * float(np.linalg.eigvalsh(Q)[-1])))
     else:
-        signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (_SIGN_DRAWS, spec.dim))
+        signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (SCALING, spec.dim))
         moved = [through.moved(gain * ((A @ dv)[:, None] - (B @ dv)[None, :])) for dv in signs * errors]
         first = 1.5 * math.sqrt(float(np.mean([np.sum(D**2) for D in moved])))
     # log((1 + rho) / (1 - rho e^t)) exceeds its first order by at most this factor.
