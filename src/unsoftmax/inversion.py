@@ -174,6 +174,11 @@ def _has_digits(y: Array, k: int) -> bool:
     return bool(np.allclose([float(f"{number:.{k}g}") for number in y], y, rtol=_LAST_PLACES, atol=0.0))
 
 
+def fewest_decimals(y: Array) -> float:
+    """Rounding error of the fewest decimals that all numbers have, be they few and simple; 0 if they have too many."""
+    return next((0.5 * 10.0**-k for k in range(1, _MOST_SHOWN) if _has_decimals(y, k)), 0.0)
+
+
 def shown_rounding(y: Array) -> tuple[float, float]:
     """Absolute and relative rounding error of the format that different answers (n,) show; 0 where they show none.
 
@@ -184,7 +189,7 @@ def shown_rounding(y: Array) -> tuple[float, float]:
     if len(seen) < FORMAT_SHOWS:
         return 0.0, 0.0
     unit = rounding_unit(seen)
-    decimals = next((0.5 * 10.0**-k for k in range(1, _MOST_SHOWN) if _has_decimals(seen, k)), 0.0)
+    decimals = fewest_decimals(seen)
     digits = next((0.5 * 10.0 ** (1 - k) for k in range(1, _MOST_SHOWN) if _has_digits(seen, k)), 0.0)
     return decimals, max(unit if unit > np.finfo(np.float64).eps else 0.0, digits)
 
@@ -196,6 +201,12 @@ def shown_unit(y: Array, noise: float) -> float:
     """
     digits = 0.0 if noise > _FEW_DECIMALS else shown_rounding(y.ravel()[:_LOOKED_AT])[1]
     return max(rounding_unit(y), digits)
+
+
+def smallest_normal(unit: float) -> float:
+    """Numbers below have fewer digits, or are 0, in the format of float16, 32 or 64 whose rounding unit is this one."""
+    wider = (kind for kind in ("float16", "float32") if unit >= np.finfo(kind).eps / 4)
+    return float(np.finfo(next(wider, "float64")).tiny)
 
 
 _HELD = 1.5 * float(np.finfo(np.float64).eps)

@@ -9,6 +9,7 @@ precision     noisy answers, against the precision that the learner states
 heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
 head_ties     these ties, how far an error of a head moves them, and what gaps then say of it
 explained     the same by attention maps and gradients
+best_head     what these leave of one head, whatever its stated error
 rays          attention in front of an unknown network
 heads_behind  several heads in front of one
 networks      ReLU networks of one vector
@@ -31,7 +32,7 @@ ids by `tokens`, vectors by `layers`, numbers by `numbers`.
 from __future__ import annotations
 
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast
-from unsoftmax.learners.core.reductions import as_values, only_values
+from unsoftmax.learners.core.reductions import as_values
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
@@ -42,12 +43,14 @@ from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.models.relu_network import ReluNetwork
+from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.models.transformer import Transformer
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify import (
     blocks,
     circuits,
+    explained,
     heads,
     heads_behind,
     labels,
@@ -112,6 +115,6 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance | None = 
     `allows` is what the learner says of its model; labels are compared as near the boundary, and values as closely, as
     it permits. A learner that states its precision under noise is held to it.
     """
-    if spec.kind in EXPLAINED and not isinstance(model, MultiHead):
-        return only_values(check(model, as_values(spec), seed, allows))
+    if spec.kind in EXPLAINED and isinstance(model, (SingleHead, LowRankHead)):
+        return explained.one_head(model, spec, allows or Allowance(), check(model, as_values(spec), seed, allows))
     return plan_of(type(model), spec).check(model, spec, seed, allows or Allowance())

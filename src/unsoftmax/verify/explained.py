@@ -14,16 +14,59 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.inversion import decimal_error
+from unsoftmax.inversion import FORMAT_SHOWS, decimal_error, printed_error, shown_unit, smallest_normal
+from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.reductions import only_values, watched
 from unsoftmax.models import explanations
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.models.single_head import LowRankHead, SingleHead
+from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array
+from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.best_head import Round, left_over
 from unsoftmax.verify.head_ties import Gaps
+from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.stated import errors_of, moves
 
 _ROUNDINGS = 2.0
 """Units of rounding of every step that a number of an explanation may be off by: those of float32 are off by 0.3."""
+
+
+_LEFT = 2.0
+"""Bound of what the best head leaves of a sequence's explanation, in units of what its numbers may be off by. It is 1
+where every number is off by all of it; right heads of all formats leave up to 0.95 of decimals."""
+
+_ARITHMETIC = 4.0
+"""The same units where a format rounds and not a declared or seen number of decimals: sums in another order. Right
+heads of float32 and float16 leave 0.2 of it."""
+
+_LAST_DIGITS = 64.0
+"""The same in float64, where a head is not fitted once more: the last digits of W that its learner left."""
+
+
+def one_head(
+    model: SingleHead | LowRankHead, spec: OracleSpec, allows: Allowance, by_values: Asking[Checked]
+) -> Asking[Checked]:
+    """The check of the values alone, and what its queries' explanations leave of the best head near the model."""
+    kept: list[tuple[Array, Array]] = []
+    checked = yield from watched(only_values(by_values), lambda asked, y: kept.append((asked.tokens, y)))  # type: ignore[union-attr]
+    numbers = np.concatenate([y.ravel() for _, y in kept])
+    absolute = max(spec.tolerance, printed_error(numbers, FORMAT_SHOWS))
+    off = allows.relative_error * float(np.linalg.norm(model.W)), allows.relative_error * float(np.linalg.norm(model.v))
+    if allows.precision is not None:
+        absolute, off = max(absolute, allows.precision.noise.absolute), (allows.precision.W, allows.precision.v)
+    unit = max(spec.eps, shown_unit(numbers, absolute))
+    head = MultiHead(model.W[None], model.v[None])
+    absolute += smallest_normal(unit)
+    slack = _ARITHMETIC if unit > ARITHMETIC else _LAST_DIGITS
+    rounds = [Round(X, y, slack * _rounding(head, X, spec.kind, unit) + absolute) for X, y in kept]
+    left = left_over(rounds, model.W, model.v, off, maps=spec.kind == "attention", enough=_LEFT)
+    statement = (
+        "root mean square of the gaps of a fresh explanation to that of the best head near this one, in units of what "
+        f"rounding{' and tolerance' if absolute else ''} leave"
+    )
+    return Checked((*checked.gaps, Claim("explanations", _LEFT, left, statement=statement)), checked.stated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +136,7 @@ def _rounding(model: MultiHead, tokens: Array, kind: str, noise: float) -> Array
         through = np.linalg.norm(model.W, axis=(1, 2)) / math.sqrt(d)
         per_token[:, -1] += ((sizes * through)[:, None] * longest**2 * scores).sum(axis=0)
         more = np.repeat(per_token / math.sqrt(d), d, axis=1)
-    return np.asarray(_ROUNDINGS * noise * np.concatenate([value[:, None], more], axis=1) + np.finfo(np.float64).tiny)
+    return np.asarray(_ROUNDINGS * noise * np.concatenate([value[:, None], more], axis=1))
 
 
 def _in_order(predicted: Array, answers: Array, heads: int) -> Array:

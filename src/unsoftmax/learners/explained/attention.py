@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
-from unsoftmax.inversion import Noise, decimal_error, rounding_unit, shown_unit
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
-from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.design import (
     PILOTS,
@@ -29,17 +27,15 @@ from unsoftmax.learners.explained.design import (
     length_for,
     no_scores,
 )
+from unsoftmax.learners.explained.maps import SLACK, Maps, tokens_per_sequence
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
-from unsoftmax.probes.base import Array, Probes
+from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.bilinear import solve_bilinear
 from unsoftmax.spec import OracleSpec
-
-TOKENS = 32
-"""Tokens of a sequence: 31 score differences a head; more would save queries only where d^2 / (N - 1) exceeds H d."""
 
 _SCORES = 4.0
 """Standard deviation of score differences: a weight keeps its digits however small it is, so large scores are read as
@@ -51,85 +47,11 @@ _ROUNDED_SCORES = 0.7
 _SHORT = 1e-5
 """Rounding beyond which a number format is short: float16 and bfloat16 lose small weights, float32 does not."""
 
-_SLACK = 8.0
-"""Stated error over the one that independent rounding of every weight leaves."""
-
-
-@dataclass
-class _Asked:
-    """Everything asked: tokens X (n, N, d), attention (n, H, N), values (n,).
-
-    `unit` rounds every step of the target's arithmetic, `shown` the numbers that it answers, which may have few digits.
-    """
-
-    spec: OracleSpec
-    unit: float = 0.0
-    shown: float = 0.0
-    noise: float = 0.0
-    X: list[Array] = field(default_factory=list)
-    alpha: list[Array] = field(default_factory=list)
-    y: list[Array] = field(default_factory=list)
-
-    def ask(self, X: Array, phase: str = "main") -> Asking[tuple[Array, Array]]:
-        """Score differences (n, H, N - 1) to the last token, and the error of each; inf where a weight is 0."""
-        answers = yield Probes(X, phase=phase)
-        n, N, _ = X.shape
-        alpha = answers[:, 1:].reshape(n, -1, N)
-        self.unit = max(self.unit, self.spec.eps, rounding_unit(answers[:, 1:]))
-        self.noise = max(self.noise, self.spec.tolerance, decimal_error(answers))
-        self.shown = max(self.shown, shown_unit(answers, self.noise))
-        if phase != "pilot":
-            self.X.append(X)
-            self.alpha.append(alpha)
-            self.y.append(answers[:, 0])
-        total = alpha.sum(axis=2)
-        if not (np.abs(total - 1) <= 1e3 * self.unit + 2 * N * self.noise).all():
-            raise ModelMismatch(
-                f"attention weights add up to {total.min():.4g}..{total.max():.4g}, not to 1: this is not softmax "
-                "attention over the tokens sent (a sink, sigmoid attention, a mask?)."
-            )
-        return self._scores(alpha)
-
-    def _scores(self, alpha: Array) -> tuple[Array, Array]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(np.maximum(alpha, 0.0))
-            scores = logs[:, :, :-1] - logs[:, :, -1:]
-            # Two weights are rounded, and the scores behind them in sums of d terms.
-            error = self.unit * math.sqrt(self.spec.dim) * (2 + np.abs(scores)) + 2 * self.shown
-            error += self.noise * (1 / alpha[:, :, :-1] + 1 / alpha[:, :, -1:])
-        readable = np.isfinite(scores) & np.isfinite(error)
-        return np.where(readable, scores, 0.0), np.where(readable, error, np.inf)
-
-    def values(self) -> tuple[Array, float]:
-        """v (H, d) by least squares on all values, and its error in norm."""
-        pooled = np.concatenate([np.einsum("bhn,bnd->bhd", a, x) for a, x in zip(self.alpha, self.X, strict=True)])
-        n, H, d = pooled.shape
-        y, A = np.concatenate(self.y), pooled.reshape(n, H * d)
-        v, _, _, singular = np.linalg.lstsq(A, y, rcond=None)
-        longest = max(float(np.linalg.norm(X, axis=2).max()) for X in self.X)
-        noise = self.noise + decimal_error(y)
-        one = max(self.unit, rounding_unit(y)) * longest * float(np.linalg.norm(v)) * math.sqrt(d) + noise
-        # Decimals of the weights move the pooled tokens as well, and so do their digits.
-        largest = float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max())
-        one += (self.noise * math.sqrt(TOKENS) + 2 * self.shown) * largest
-        misfit = float(np.sqrt(np.mean((A @ v - y) ** 2)))
-        if misfit > LOUD * one:
-            raise inconsistent("values are not weighted sums of tokens", misfit, LOUD * one, "SingleHead or MultiHead")
-        return v.reshape(H, d), _SLACK * one * math.sqrt(H * d) / float(singular[-1])
-
-
-def tokens_per_sequence(spec: OracleSpec) -> int:
-    """N, at least 2."""
-    N = int(min(TOKENS, spec.domain.length_limit))
-    if N < 2:
-        raise DomainError("attention over one token is 1 whatever W is; sequences of two tokens are needed.")
-    return N
-
 
 def heads(spec: OracleSpec, seed: int, *, single: bool, promised: int | None = None) -> Program:
     """All W_h by one least squares problem over random sequences, then all v_h."""
     rng = np.random.default_rng(seed)
-    asked = _Asked(spec)
+    asked = Maps(spec)
     H, length, _ = yield from _started(asked, rng)
     if single and H != 1:
         raise ModelMismatch(f"the target shows {H} attention maps; learn it with MultiHead.")
@@ -140,14 +62,14 @@ def heads(spec: OracleSpec, seed: int, *, single: bool, promised: int | None = N
     scores, errors = yield from asked.ask(X)
     W, off = np.empty((H, d, d)), np.empty(H)
     for h in range(H):
-        W[h], off[h] = _solved(X, scores[:, h], errors[:, h])
+        W[h], off[h] = _solved(X, scores[:, h], errors[:, h], asked.loud())
     return _outcome(asked, W, off, lambda v: SingleHead(W[0], v[0]) if single else MultiHead(W, v))
 
 
 def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     """Columns W q in full until one is new no more; the other q by their coordinates in the range found."""
     rng = np.random.default_rng(seed)
-    asked = _Asked(spec)
+    asked = Maps(spec)
     H, length, wanted = yield from _started(asked, rng)
     if H != 1:
         raise ModelMismatch(f"the target shows {H} attention maps; learn it with MultiHead.")
@@ -164,7 +86,9 @@ def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     if k < d:
         strength = float(np.sqrt(np.mean(np.sum(columns**2, axis=1))))
         reach = min(wanted * math.sqrt(max(r, 1)) / max(strength * length, 1e-300), 0.45 * spec.domain.norm_limit)
-        rest, off = yield from _in_range(asked, Q[k:] * length, U, reach, rng)
+        # Columns that are nearly dependent leave the range less certain than themselves.
+        missing = error * math.sqrt(k) * max(1.0, strength / float(values[r - 1])) if r else error * math.sqrt(k)
+        rest, off = yield from _in_range(asked, Q[k:] * length, U, reach, missing, rng)
         coordinates = np.concatenate([coordinates, rest / length])
         error = max(error, off / length)
     K, V = U, Q.T @ coordinates
@@ -172,8 +96,11 @@ def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     return _outcome(asked, (K @ V.T)[None], whole, lambda v: LowRankHead(K, V, v[0]), (f"W has rank {r}.",))
 
 
-def _columns(asked: _Asked, Q: Array, Z: Array, length: float, rank: int | None) -> Asking[tuple[Array, float]]:
-    """Columns W Q_j (k, d) until the last lies in the span of those before, and the error of one in norm."""
+def _columns(asked: Maps, Q: Array, Z: Array, length: float, rank: int | None) -> Asking[tuple[Array, float]]:
+    """Columns W Q_j (k, d) until one lies in the span of the others, and the error of one in norm.
+
+    Noise takes two that are nearly parallel for one: then two must lie in the span.
+    """
     d, N = asked.spec.dim, tokens_per_sequence(asked.spec)
     columns: list[Array] = []
     error = 0.0
@@ -196,17 +123,19 @@ def _columns(asked: _Asked, Q: Array, Z: Array, length: float, rank: int | None)
         error = max(error, float(np.linalg.norm(off)) / length**2)
         values = np.linalg.svd(np.array(columns), compute_uv=False)
         floor = max(error * math.sqrt(len(columns)), len(values) * 4e-16 * values[0])
-        if values[-1] <= floor and (rank is None or len(columns) > rank):
-            break
-        if rank is not None and len(columns) > rank:
+        spare = 1 if asked.noise == 0 else 2
+        if len(columns) - np.sum(values > floor) >= spare if rank is None else len(columns) > rank:
             break
     return np.array(columns), error
 
 
-def _in_range(asked: _Asked, q: Array, U: Array, reach: float, rng: np.random.Generator) -> Asking[tuple[Array, float]]:
+def _in_range(
+    asked: Maps, q: Array, U: Array, reach: float, missing: float, rng: np.random.Generator
+) -> Asking[tuple[Array, float]]:
     """Coordinates (n, r) of W q in the range U, one query each, and the error of W q in norm.
 
-    A range that noise cut short leaves a part of W q across it, which moves the scores: what they miss says how much.
+    A range that noise cut short leaves a part of W q across it, up to `missing` |q|, which moves the scores: what they
+    miss says how much.
     """
     n, d = q.shape
     r, N = U.shape[1], tokens_per_sequence(asked.spec)
@@ -225,15 +154,16 @@ def _in_range(asked: _Asked, q: Array, U: Array, reach: float, rng: np.random.Ge
         found[j], _, _, singular = np.linalg.lstsq(A, scores[j, 0] * weights, rcond=None)
         one = float(errors[j, 0].min())
         gaps = np.abs(A @ found[j] - scores[j, 0] * weights)
-        if (off := float(gaps.max())) > LOUD * one:
-            raise inconsistent("score differences miss a head of this rank", off, LOUD * one, "LowRank")
+        allowed = asked.loud() * one + missing * float(np.linalg.norm(q[j])) * far
+        if (off := float(gaps.max())) > allowed:
+            raise inconsistent("score differences miss a head of this rank", off, allowed, "LowRank")
         typical = math.sqrt(float(gaps @ gaps) / max(float(weights @ weights) - r, 1.0))
         inside = max(one, typical) * math.sqrt(r) / float(singular[-1]) if r else 0.0
         worst = max(worst, math.hypot(inside, typical * math.sqrt(d) / far))
     return found, worst
 
 
-def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float, float]]:
+def _started(asked: Maps, rng: np.random.Generator) -> Asking[tuple[int, float, float]]:
     """Number of maps, the token length at which scores are of the wished size, and that size."""
     spec = asked.spec
     N = tokens_per_sequence(spec)
@@ -252,15 +182,15 @@ def _started(asked: _Asked, rng: np.random.Generator) -> Asking[tuple[int, float
     return scores.shape[1], length_for(size, wanted, spec), wanted
 
 
-def _solved(X: Array, s: Array, errors: Array) -> tuple[Array, float]:
-    """W from z'W q = s (n, N - 1), and its error in norm."""
+def _solved(X: Array, s: Array, errors: Array, loud: float) -> tuple[Array, float]:
+    """W from z'W q = s (n, N - 1), and its error in norm; a misfit may be `loud` errors."""
     Z, q = X[:, :-1] - X[:, -1:], X[:, -1]
     _require_readable(errors, q.shape[1] ** 2)
     one = float(errors.min())
     weights = one / errors
     W, misfit = solve_bilinear(Z, q, s, weights)
-    if misfit > LOUD * one:
-        raise inconsistent("score differences miss a bilinear form", misfit, LOUD * one, "SingleHead or MultiHead")
+    if misfit > loud * one:
+        raise inconsistent("score differences miss a bilinear form", misfit, loud * one, "SingleHead or MultiHead")
     d, count = q.shape[1], float(np.sum(weights**2))
     # A random design of n rows and p unknowns has singular values from sqrt n - sqrt p on, times the size of an entry.
     entry = float(np.sqrt(np.mean(Z**2) * np.mean(q**2)))
@@ -279,10 +209,10 @@ def _require_readable(errors: Array, least: int) -> None:
 
 
 def _outcome(
-    asked: _Asked, W: Array, errors: Array, made: Callable[[Array], Model], notes: tuple[str, ...] = ()
+    asked: Maps, W: Array, errors: Array, made: Callable[[Array], Model], notes: tuple[str, ...] = ()
 ) -> Outcome:
     v, v_error = asked.values()
-    errors = _SLACK * errors
+    errors = SLACK * errors
     bound = float(np.max(errors / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300), initial=0.0))
     if bound >= UNKNOWN:
         raise NotIdentifiable(

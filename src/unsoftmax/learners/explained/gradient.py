@@ -41,6 +41,14 @@ _SATURATED = 1e-3
 _BLOCK = 4
 """Pairs a round while the rank is not known: a rank r takes at most r + 5."""
 
+_NOISY = 6.0
+"""Stated error over the one that an error of every number, declared or seen in its decimals, leaves in W q: it is a
+bound, so that a hundred heads of full and of low rank, of three and of four decimals, stay seven times below it."""
+
+_MISSED = 2.0
+"""Errors of all readings that W may miss its own by: right heads miss half of one at most, and a rank that noise cut
+short leaves out directions that are each below all errors."""
+
 _RANGE = 4.0
 """Errors of a low-rank W over those of its columns: r dimensions seen through r + 1 to r + 4 tokens."""
 
@@ -49,7 +57,7 @@ _RANGE = 4.0
 class Pairs:
     """Readings of k pairs: W q and W'z (k, d), the weight alpha and the error in norm (k,).
 
-    `off`: largest gap between the three readings of the score z'Wq, in units of the answer.
+    `off`: largest gap between the three readings of the score z'Wq, over what rounding and noise allow.
     """
 
     q: Array
@@ -102,7 +110,12 @@ def _joined(a: Pairs, b: Pairs) -> Pairs:
 
 def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, notes: tuple[str, ...] = ()) -> Outcome:
     size = float(np.linalg.norm(head.W))
-    error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1))) + _missed(found, head.W)
+    error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
+    missed = _missed(found, head.W)
+    # What is missed beyond noise is no error of W but another class: it must not widen the statement.
+    if missed > _MISSED * error + size * len(found.q) * float(np.finfo(np.float64).eps):
+        raise inconsistent("W q and W'z are off one W", missed, _MISSED * error, "SingleHead")
+    error += missed
     # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
     error *= _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
     if error >= size > 0:
@@ -113,7 +126,8 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     claim = Claim(RELATIVE_ERROR, error / size if size else 1.0, statement=statement)
     if reader.noise == 0:
         return Outcome(head, notes, allows=Allowance(claim))
-    v_error = SLACK * (reader.noise * math.sqrt(reader.spec.dim) + reader.unit * float(np.linalg.norm(reader.v)))
+    # Every entry of v is one number of an answer.
+    v_error = reader.noise * math.sqrt(reader.spec.dim) + SLACK * reader.unit * float(np.linalg.norm(reader.v))
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
     return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
 
@@ -148,7 +162,8 @@ class _Reader:
         if len(self._seen) > 1 and sum(len(np.unique(a)) for a in self._seen) >= DISTINCT:
             return
         self._seen.append(answers)
-        self.noise = self.spec.tolerance + printed_error(np.concatenate([a.ravel() for a in self._seen]), FORMAT_SHOWS)
+        shown = printed_error(np.concatenate([a.ravel() for a in self._seen]), FORMAT_SHOWS)
+        self.noise = max(self.spec.tolerance, shown)
         gradients = np.concatenate([a[:, 1:].ravel() for a in self._seen])
         self.unit = max(self.spec.eps, shown_unit(gradients, self.noise))
 
@@ -163,9 +178,8 @@ class _Reader:
             again = yield from self._read(found.q[lost] * SHRINK, "repair")
             for name in ("q", "z", "Wq", "Wz", "weight", "error"):
                 getattr(found, name)[lost] = getattr(again, name)
-        allowed = LOUD * (self.unit + self.noise / float(np.linalg.norm(self.v)) / self.length)
-        if phase != "pilot" and found.off > allowed:
-            raise inconsistent("gradients contradict values", found.off, allowed, "SingleHead")
+        if phase != "pilot" and found.off > 1:
+            raise inconsistent("gradients contradict values", found.off, 1.0, "SingleHead")
         return found
 
     def _read(self, q: Array, phase: str) -> Asking[Pairs]:
@@ -186,10 +200,14 @@ class _Reader:
         Wq = (G[:, 0] - weight[:, None] * v) / g[:, None]
         Wz = (G.sum(axis=1) - v) / g[:, None]
         scores = np.stack([np.einsum("kd,kd->k", z, Wq), np.einsum("kd,kd->k", q, Wz)], axis=1)
-        gaps = np.abs(scores - (np.log(weight) - np.log1p(-weight))[:, None]).max(axis=1) * weight * (1 - weight)
+        logit = np.log(weight) - np.log1p(-weight)
+        gaps = np.abs(scores - logit[:, None]).max(axis=1) * weight * (1 - weight)
+        # The value is off by the noise, gradients and v along q and z by as much in every coordinate.
+        noisy = self.noise * (1 + math.sqrt(d) * np.linalg.norm(z, axis=1)) * (1 + np.abs(logit)) / np.abs(zv)
+        off = float((gaps / np.maximum(LOUD * self.unit + _NOISY * noisy, 1e-300)).max())
         size = np.abs(G).max(axis=(1, 2)) + np.linalg.norm(v)
-        error = SLACK * (self.unit * size * math.sqrt(d) + self.noise * (1 + math.sqrt(d))) / np.abs(g)
-        return Pairs(q, z, Wq, Wz, weight, error, float(gaps.max()))
+        error = (SLACK * self.unit * size * math.sqrt(d) + _NOISY * self.noise * (1 + math.sqrt(d))) / np.abs(g)
+        return Pairs(q, z, Wq, Wz, weight, error, off)
 
 
 def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
@@ -215,7 +233,8 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     found = yield from find_scale(look, reader.length, Steps(shorter=SHRINK, looks=PILOTS))
     # Not before: a pair shows the format of the answers.
     off = abs(float(answer[0] - x @ v))
-    allowed = LOUD * (reader.unit * size * float(np.linalg.norm(x)) + reader.noise)
+    allowed = LOUD * reader.unit * size * float(np.linalg.norm(x))
+    allowed += _NOISY * reader.noise * (1 + math.sqrt(spec.dim) * float(np.linalg.norm(x)))
     if off > allowed:
         raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
     if found.size == SATURATED:

@@ -10,6 +10,7 @@ from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.costs import HEADS, SEVERAL
 from unsoftmax.learners.explained import attention, gradient
 from unsoftmax.learners.explained.design import PILOTS
+from unsoftmax.learners.explained.maps import tokens_per_sequence
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.spec import OracleSpec
 
@@ -19,7 +20,7 @@ def single_forecast(spec: OracleSpec) -> Forecast:
     if spec.kind == "gradient":
         pilot = 6 * PILOTS + spec.dim // 4
         return Forecast({"values": 1, "main": theory.gradient_head_queries(spec.dim) - 1}, extra=pilot, least_extra=1)
-    N = attention.tokens_per_sequence(spec)
+    N = tokens_per_sequence(spec)
     return Forecast({"main": theory.attention_map_queries(spec.dim, 1, N)}, extra=PILOTS, least_extra=1)
 
 
@@ -35,7 +36,7 @@ def low_rank_forecast(spec: OracleSpec, rank: int | None) -> Forecast:
             return Forecast({"values": 1}, extra=pilot, least_extra=1, ranges={"main": (1, spec.dim)})
         main = theory.gradient_low_rank_queries(spec.dim, rank) - 1
         return Forecast({"values": 1, "main": main}, extra=pilot, least_extra=1)
-    N = attention.tokens_per_sequence(spec)
+    N = tokens_per_sequence(spec)
     if rank is None:
         # A column takes all directions, and every column may be new; shorter tokens are asked where weights are 0.
         most = (spec.dim + PILOTS) * -(-spec.dim // (N - 1))
@@ -49,7 +50,7 @@ def low_rank_program(spec: OracleSpec, seed: int, rank: int | None) -> Program:
 
 def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
     """Several heads, each of which shows its attention."""
-    N = attention.tokens_per_sequence(spec)
+    N = tokens_per_sequence(spec)
     if heads is None:
         least, most = (theory.attention_map_queries(spec.dim, H, N) for H in (1, HEADS))
         ranges = {"main": (least, most)}
