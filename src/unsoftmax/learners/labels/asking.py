@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -142,9 +143,7 @@ def find_direction(labels: Labels) -> Asking[Direction]:
     while len(standing) > 1:
         # Groups of four, everyone against everyone: half the rounds of a plain knockout for twice its few queries.
         groups = [standing[k : k + 4] for k in range(0, len(standing), 4)]
-        left = np.concatenate([np.repeat(group, len(group)) for group in groups])
-        right = np.concatenate([np.tile(group, len(group)) for group in groups])
-        left, right = left[left < right], right[left < right]
+        left, right = np.array([pair for group in groups for pair in combinations(group, 2)]).T
 
         def ask(index: Array, scale: Array, left: Array = left, right: Array = right) -> Probes:
             x = np.zeros((len(index), d))

@@ -284,11 +284,7 @@ class Search:
         refuse_if_smooth(bending(long, short))
 
     def insert(self, new: dict[int, Piece]) -> None:
-        pieces, gaps = [self.pieces[0]], []
-        for index, gap in enumerate(self.gaps):
-            gaps.append(gap)
-            if index in new:
-                pieces.append(new[index])
-                gaps.append(Gap())
-            pieces.append(self.pieces[index + 1])
-        self.pieces, self.gaps = pieces, gaps
+        """New pieces in gaps, by the gap's index, each with a new gap behind it."""
+        for index in sorted(new, reverse=True):
+            self.pieces.insert(index + 1, new[index])
+            self.gaps.insert(index + 1, Gap())
