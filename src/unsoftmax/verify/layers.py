@@ -14,6 +14,7 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
@@ -36,6 +37,9 @@ model would show."""
 
 NEAR_TIES = 14
 """Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
+
+_MADE = ("near ties", "small weights")
+"""Rounds whose tokens follow from the model."""
 
 SLACK = 1000.0
 """Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
@@ -62,7 +66,8 @@ def random_lengths(spec: OracleSpec) -> dict[int, int]:
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """One-token, random and near-tie sequences; what the learner states says how close the answers can be."""
     rng = np.random.default_rng([seed, 0x1A7E5])
-    sizes = token_norms(model, spec, rng)
+    first, second = yield from settle("token norms", *token_norms(model, spec, rng))
+    sizes = float(first), float(second)
     rounds = _designs(model, spec, sizes, rng)
     claims = {name: (designs, _statement(name, sizes, spec)) for name, designs in rounds.items()}
     seen = Answering(lambda other, X: other(X), partial(_size, model), partial(_noise, spec))
@@ -99,6 +104,9 @@ def compared(
         noise, gap, reach = 0.0, 0.0, 0.0
         for tokens in designs:
             X = representable(tokens)
+            if name in _MADE:
+                # Last digits of the model decide how tokens that are made of it are rounded.
+                (X,) = yield from settle(name, X)
             y = yield from seen.ask(X)
             size = seen.size(X, y) or math.inf
             wrong = seen.foretold(model, X) - y
