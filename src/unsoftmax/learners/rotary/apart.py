@@ -31,6 +31,10 @@ _UNEVEN = 0.6
 """Change of an answer against equal weights, as a share, from which on the query token is shortened: near saturation
 cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better (0.45)."""
 
+_FITS = 300.0
+"""Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that had
+not ended 1e6, whose heads seemed to write twice as many dimensions."""
+
 _STEP = 1e-6
 """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
 rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
@@ -155,7 +159,12 @@ def _fitting(
     if np.linalg.norm(whole) == 0 or not all(np.isfinite(part).all() for part in J):
         return []
     found = separate(J[0], J[1], Y @ B, np.array(keys), whole)
-    if found is None or found.residual > max(1e-9, 300 * scene.noise):
+    if found is None:
+        return []
+    # Weights are known as well as answers are, times what the split among heads raises; a fit that stops short of it
+    # would have heads write a little of each other.
+    rise = np.linalg.norm(found.rows, axis=1).max() * np.linalg.norm(Y, axis=1).max()
+    if found.residual > min(max(1e-9, _FITS * scene.noise), _FITS * scene.noise * float(rise)):
         return []
     return [B @ np.linalg.inv(found.rows), found.sums]
 

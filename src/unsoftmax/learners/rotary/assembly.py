@@ -33,8 +33,12 @@ class were seen with 1 at most, and a learned table of 1e-6 beside rotary positi
 
 
 _FARTHEST = 0.05
-"""Gap at the longest sequence asked, relative to what attention writes, beyond which far tokens follow another law:
-layers of this class were seen with their stated error, and clipped or rescaled distances with 0.1 and more."""
+"""Gap at the longest sequence asked, relative to what attention writes, beyond which far tokens follow another law,
+whatever is stated of exact answers."""
+
+_LONG = 300.0
+"""The same over the stated error: 192 layers of this class were seen with 16 at most, and scores that grow by a tenth
+from 512 tokens on with 1e5."""
 
 
 _BENT = 10.0
@@ -91,7 +95,7 @@ def require_far(model: AttentionLayer, kind: Kind, stated: float) -> None:
     tokens, answer = kind.far
     written = answer - (tokens[:, -1] if model.residual else 0.0)
     gap = float(np.abs(model(tokens) - answer).max() / max(np.sqrt((written**2).mean()), 1e-300))
-    if gap > max(_FARTHEST, stated):
+    if gap > max(stated, min(_FARTHEST, _LONG * stated)):
         raise ModelMismatch(
             f"short sequences are explained, and a sequence of {tokens.shape[1]} tokens is not (off by {gap:.1g}): far "
             "tokens follow another law (distances that are clipped, or frequencies and scores that change with the "

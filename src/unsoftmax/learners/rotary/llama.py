@@ -54,6 +54,13 @@ _WELL_WRITTEN = 2e-5
 _WEIGHT = 1e-8
 """Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left 2e-9."""
 
+_SHRINKS = 4
+"""Times that a block before x = 0 is asked at most, halved each time: an eighth of the scores is left in the end."""
+
+_SMALL = 0.1
+"""Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
+5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
+
 _NORMED = 0.05
 """Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
 
@@ -239,29 +246,38 @@ def read_sinks(scene: Scene, apart: Apart) -> Asking[tuple[Apart, Array]]:
 def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
     """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
 
-    Three queries. Under a slope, log alpha_i - log alpha_j changes by slope times the change of distances, whatever the
-    tokens are; a rotation acts on them. Turned around, two or three tokens agree with any bias per distance: moved two
-    steps away as they are, they agree with a slope alone. None if it is no slope.
+    Three queries, and three for every halving where a bias of queries scores too strongly. Under a slope, log alpha_i -
+    log alpha_j changes by slope times the change of distances, whatever the tokens are; a rotation acts on them. Turned
+    around, two or three tokens agree with any bias per distance: moved two steps away, they agree with a slope alone.
+    None if it is no slope.
     """
-    block, zero = reader.block(m, rng), np.zeros((1, reader.scene.dim))
-    z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
-    weights = yield from reader.before_quiet(z, m, "pilot")
-    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, "pilot")
-    if min(weights.min(), away.min()) <= 0:
+    block, phase = reader.block(m, rng), "pilot"
+    for _ in range(_SHRINKS):
+        there, back, away = yield from _turned_around(reader, block, phase)
+        least = min(there.min(), back.min(), away.min())
+        if least > _SMALL * reader.scene.limits.readable:
+            break
+        block, phase = block / 2, "repair"
+    if least <= 0:
         raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
-    there, back = np.log(weights[0]), np.log(weights[1])[:, ::-1]
+    there, back, away = np.log(there), np.log(back), np.log(away)
     change = (there - back) - (there - back).mean(axis=1, keepdims=True)
     # Token i stands m - i away, and i + 1 away when the block is turned around.
     steps = np.arange(1, m + 1) - np.arange(m, 0, -1)
     slopes = change @ steps / (steps @ steps)
-    moved = np.log(away[0]) - there
-    left = max(
-        np.linalg.norm(change - np.outer(slopes, steps)), np.linalg.norm(moved - moved.mean(axis=1, keepdims=True))
-    )
-    size = max(float(np.linalg.norm(change)), 1e-300)
-    if left > reader.scene.limits.slope * size:
-        return None
-    return np.asarray(slopes)
+    moved = away - there
+    left = max(*map(np.linalg.norm, (change - np.outer(slopes, steps), moved - moved.mean(axis=1, keepdims=True))))
+    known = max(reader.scene.noise, reader.values.error) * max(log for _, log in reader.gain[-3:])
+    return np.asarray(slopes) if left <= reader.scene.limits.slope * np.linalg.norm(change) + known else None
+
+
+def _turned_around(reader: Reader, block: Array, phase: str) -> Asking[tuple[Array, Array, Array]]:
+    """Weights (H, m) of a block (m, d) before x = 0, token by token: as it is, turned around, and two steps away."""
+    m, zero = len(block), np.zeros((1, reader.scene.dim))
+    z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
+    near = yield from reader.before_quiet(z, m, phase)
+    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, phase)
+    return near[0], near[1][:, ::-1], away[0]
 
 
 def find_law(reader: Reader, begun: Start) -> Asking[Law]:

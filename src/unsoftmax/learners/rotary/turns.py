@@ -168,7 +168,7 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
         scale, phase, before = scale * _SHORTER, "repair", least
     raise ModelMismatch(
         "heads attend to one token alone however short the tokens are: a cap hides all other scores, or the heads "
-        "found do not explain the answers."
+        "found do not explain the answers (gates of the query token among other reasons)."
     )
 
 
