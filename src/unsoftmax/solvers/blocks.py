@@ -187,17 +187,9 @@ class Linearised:
         return np.concatenate([shared, dv, dW.ravel()])
 
     def rows(self) -> Array:
-        """J itself (N, p), for few answers."""
-        zeros = np.zeros((len(self.singles.y), self.W.size))
-        rows = [np.column_stack([self.singles.sign, self.away[0], self.singles.X, zeros])]
-        for batch, alpha, weight, away in zip(self.batches, self.alpha, self.weight, self.away[1:], strict=True):
-            pair = batch.X1[:, :, None, :], batch.X2[:, None, :, :]
-            x1, x2 = (np.broadcast_to(x, (*alpha.shape, len(self.v))) for x in pair)
-            mixed = alpha[..., None] * x1 + (1 - alpha[..., None]) * x2
-            outer = weight[..., None, None] * (x1 - x2)[..., :, None] * x2[..., None, :]
-            n = alpha.size
-            rows.append(np.column_stack([batch.sign.ravel(), away.ravel(), mixed.reshape(n, -1), outer.reshape(n, -1)]))
-        return np.concatenate(rows) * np.concatenate([kept.ravel() for kept in self.kept])[:, None]
+        """J itself (N, p), for few unknowns."""
+        unit = np.eye(SHARED + self.v.size + self.W.size)
+        return np.column_stack([np.concatenate([part.ravel() for part in self.apply(e)]) for e in unit])
 
 
 def saturation(batches: Sequence[Blocks], v: Array, deviation: float) -> float:

@@ -23,10 +23,6 @@ _DIGIT = 0.9
 NEAR = 1e-6
 """Relative misfit below which steps converge quadratically: a small gain is then the end and not a detour."""
 
-_SAME = 1e-3
-"""Relative change of the misfit below which a step near the solution changed nothing: a shorter one, which is what
-damping makes of it, would change less."""
-
 _STILL = 0.01
 """Relative change of the misfit by a step with kept equations that says that it has arrived: rounding changes less."""
 
@@ -91,7 +87,9 @@ def settle(problem: Curved, x: Array, how: Descent) -> Settled:
             solve = factored(G, damping)
             trial = x + solve(b)
             new = problem.cost(trial)
-            if new < cost or (near and new < (1 + _SAME) * cost):
+            # Near the solution, where such a step changed nothing, a shorter one, which is what damping makes of it,
+            # would change less.
+            if new < cost or (near and new < (1 + how.stalled) * cost):
                 break
             damping *= how.factor
         else:

@@ -14,10 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
+from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
-
-_ROUNDING = 2.0**-50
-"""Relative rounding of the solve and of the product, a few units."""
 
 
 @dataclass(eq=False)
@@ -114,7 +112,8 @@ class Fit:
     def errors(self) -> tuple[Array, Array]:
         """Factors (n, m) of a first-order bound on |predicted - true| from the radii of what was read."""
         left, right = self.weight_errors
-        row_radii = self.cross.row_radii[: self.weights.shape[1]] + _ROUNDING * np.abs(self.rows)
+        # Rounding of the solve and of the product: a few units each.
+        row_radii = self.cross.row_radii[: self.weights.shape[1]] + 4 * EPS * np.abs(self.rows)
         return np.hstack([np.abs(self.weights), left]), np.vstack([row_radii, right]).T
 
     @cached_property
@@ -123,7 +122,7 @@ class Fit:
         p = self.weights.shape[1] - 1
         size = np.abs(self.weights)
         at_columns = self.cross.column_radii + size @ self.cross.row_radii[: p + 1, self.cross.queries]
-        at_columns += _ROUNDING * (size[:, 1:] @ np.abs(self.U))
+        at_columns += 4 * EPS * (size[:, 1:] @ np.abs(self.U))
         at_columns[self.cross.keys[: p + 1]] = 0.0
         basis = np.linalg.solve(self.U, self.rows[1:] - self.rows[0]) if p else self.rows[:0]
         return at_columns, np.abs(basis)

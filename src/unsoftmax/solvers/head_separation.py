@@ -30,21 +30,14 @@ _READABLE = 1e-4
 class Separation:
     """Heads found in answers (m, K, d): logits t (m, n), their reliability (m, n) and residues R (d, n).
 
-    `weakest` and `beyond`: the smallest singular value of the answers that was kept and the largest that was not,
-    relative to the largest. `isolation`: how far the solutions stand apart, the smallest singular value outside the
+    `isolation`: how far the solutions stand apart, the smallest singular value outside the
     solution space over the largest inside; near 1 the heads cannot be told apart.
     """
 
     t: Array
     reliability: Array
     R: Array
-    weakest: float
-    beyond: float
     isolation: float
-
-    @property
-    def heads(self) -> int:
-        return self.t.shape[1]
 
 
 def count_heads(Y: Array, floor: float) -> int:
@@ -76,8 +69,7 @@ def separate(Y: Array, k: Array, n: int, rng: np.random.Generator) -> Separation
     total = trust.sum(axis=1)
     mean = (trust * t).sum(axis=1) / np.maximum(total, 1e-300)
     R = np.linalg.lstsq(weights.reshape(-1, n), flat, rcond=None)[0].T
-    beyond = float(sizes[n] / sizes[0]) if n < len(sizes) else 0.0
-    return Separation(mean, np.sqrt(total), R, float(sizes[n - 1] / sizes[0]), beyond, isolation)
+    return Separation(mean, np.sqrt(total), R, isolation)
 
 
 def _solutions(Z: Array, k: Array, n: int) -> tuple[Array, float]:

@@ -18,10 +18,6 @@ from unsoftmax.solvers.cross import pivot_rows
 _DRAWS = 6
 """Random sets of tokens of which the best conditioned is taken; they cost arithmetic and no queries."""
 
-_DIRECTIONS = 4000
-"""Random directions of W that a statement about what was overlooked is drawn from: four of them lie beyond the quantile
-1 - `_OVERLOOKED`."""
-
 _OVERLOOKED = 1e-3
 """Share of directions a statement about what was not seen leaves out: those nearly orthogonal to every probe."""
 
@@ -153,7 +149,8 @@ def overlooked(space: ColumnSpace, measured: Array, left: list[Left], rng: np.ra
     d = len(space.U)
     sides = []
     for known in (space.basis, np.linalg.qr(measured.T)[0]):
-        g = rng.standard_normal((_DIRECTIONS, d))
+        # So many that four of them lie beyond the quantile.
+        g = rng.standard_normal((round(4 / _OVERLOOKED), d))
         g = g - (g @ known) @ known.T
         sides.append(g / np.linalg.norm(g, axis=1, keepdims=True))
     A, B = sides

@@ -24,15 +24,6 @@ _WIDTH = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class EqualGroups:
-    """Groups of `size` neighbours at `centres`; contrast: smallest gap between two over the widest group."""
-
-    size: int
-    centres: Array
-    contrast: float
-
-
-@dataclass(frozen=True, eq=False)
 class Clusters:
     """H heads of rank s at the eigenvalues `centres` (H,); `contrast`: gaps between them over their widths."""
 
@@ -113,13 +104,14 @@ def left_null(M: Array, count: int, *, precise: bool = False) -> Array:
     return np.asarray(np.linalg.eigh(M @ M.T)[1][:, :count])
 
 
-def equal_groups(values: Array) -> EqualGroups | None:
-    """The clearest split of n values into equal groups of two and more; None if n allows no split into several."""
+def equal_groups(values: Array) -> Clusters | None:
+    """The clearest split of n values into equal groups of two and more, their size being the rank; None if n allows no
+    split into several. Contrast: the smallest gap between two groups over the widest one."""
     x, best = np.sort(values.real), None
     for size in (k for k in range(2, len(x)) if len(x) % k == 0):
         groups = x.reshape(-1, size)
         width = float((groups[:, -1] - groups[:, 0]).max()) + _WIDTH
         contrast = float((groups[1:, 0] - groups[:-1, -1]).min()) / width
         if best is None or contrast > best.contrast:
-            best = EqualGroups(size, groups.mean(axis=1), contrast)
+            best = Clusters(size, groups.mean(axis=1), contrast)
     return best

@@ -17,11 +17,9 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import softmax
 
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.layer_order import by_layer
-
-_RANK = 1e-8
-"""Singular values of responses, relative: roundings of tokens moved by 2^-16 of their length leave 1e-10."""
 
 _INSIDE = 1e-5
 """Sine of the angle at which a token's coefficients lie in the responses' column space: others are at order one."""
@@ -132,7 +130,8 @@ def picked(C: Array, Y: Array) -> tuple[Array, Array] | None:
     None while there are too few responses to tell, or if no set of tokens explains them.
     """
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
-    m = int((s > _RANK * s[0]).sum()) if s[0] > 0 else 0
+    # Roundings of tokens moved by 2^-16 of their length leave 1e-10.
+    m = int((s > HALF_DIGITS * s[0]).sum()) if s[0] > 0 else 0
     if m > len(Y) - 2:
         return None
     outside = C - U[:, :m] @ (U[:, :m].T @ C)

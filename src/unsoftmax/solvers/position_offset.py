@@ -15,13 +15,11 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import NO_DIRECTION
+from unsoftmax.solvers.gauss_newton import STEPS
 
 _SCAN = 400
 """Points of the scan, dense towards both ends of the feasible offsets: about thirty a decade, within which Newton
 converges."""
-
-_NEWTON = 8
-"""Newton steps from the best of them: convergence is quadratic, so that eight end at rounding."""
 
 _NULL = 1e-7
 """Singular values of the logits that vanish, relative to the largest, when c is nearly right."""
@@ -51,7 +49,7 @@ def offset(y: Array, keys: Array, queries: Array, noise: float) -> Offset | None
     points = lower + (upper - lower) * np.concatenate([half, 1 - half[-2::-1]])
     c = float(points[np.argmin([_smallest(y, keys, queries, point)[0] for point in points])])
     size = np.inf
-    for _ in range(_NEWTON):
+    for _ in range(STEPS):
         size, slope = _smallest(y, keys, queries, c)
         step = size / slope if slope else np.inf
         if not lower < c - step < upper:

@@ -40,7 +40,7 @@ _SHRINK = 0.18
 class LeastNuclearNorm:
     """W = U diag(s) V' with rank = len(s); `gap` bounds how far its nuclear norm is from the least possible one.
 
-    `moved` is the last step relative to ||W||; `converged` says it fell below the tolerance.
+    `converged` says that the last step, relative to ||W||, fell below the tolerance.
     """
 
     U: Array
@@ -48,7 +48,6 @@ class LeastNuclearNorm:
     V: Array
     W: Array
     gap: float
-    moved: float
     iterations: int
     converged: bool
 
@@ -99,35 +98,35 @@ class RankOne:
         return W - self.adjoint(y), y
 
 
+def _solved(sides: list[tuple[Array, Array]], t: Array, start: Array, iterations: int) -> Array:
+    """X_i (d, r) with sum_i (a_ik'X_i) . f_ik = t_k for `sides` A_i (m, d), F_i (m, r), by LSQR from `start` (i, d, r).
+
+    The m x dr system is never formed; of several solutions the nearest to the start.
+    """
+
+    def forward(x: Array) -> Array:
+        parts = zip(sides, x.reshape(start.shape), strict=True)
+        return np.asarray(sum(np.einsum("kr,kr->k", A @ X, F) for (A, F), X in parts))
+
+    def backward(y: Array) -> Array:
+        return np.concatenate([(A.T @ (y[:, None] * F)).ravel() for A, F in sides])
+
+    operator = LinearOperator((len(t), start.size), matvec=forward, rmatvec=backward, dtype=np.float64)
+    x = lsqr(operator, t, atol=1e-14, btol=1e-14, iter_lim=iterations, x0=start.ravel())[0]
+    return np.asarray(x).reshape(start.shape)
+
+
 def solve_left(measurements: RankOne, t: Array, K: Array, Q: Array) -> Array:
-    """Least squares for K (d, r) in a_k'K (Q'b_k) = t_k, starting from K, without forming the m x dr system."""
-    A, right = measurements.A, measurements.B @ Q
-    d, r = K.shape
-    operator = LinearOperator(
-        (len(A), d * r),
-        matvec=lambda x: np.einsum("kr,kr->k", A @ x.reshape(d, r), right),
-        rmatvec=lambda y: (A.T @ (y[:, None] * right)).ravel(),
-        dtype=np.float64,
-    )
-    return np.asarray(lsqr(operator, t, atol=1e-14, btol=1e-14, iter_lim=200, x0=K.ravel())[0]).reshape(d, r)
+    """Least squares for K (d, r) in a_k'K (Q'b_k) = t_k, starting from K."""
+    return np.asarray(_solved([(measurements.A, measurements.B @ Q)], t, K[None], 200)[0])
 
 
 def gauss_newton(measurements: RankOne, t: Array, K: Array, Q: Array) -> tuple[Array, Array]:
-    """One step for K and Q together: K dQ' + dK Q' fitted to what K Q' leaves of t (least-norm, by LSQR)."""
+    """One step for K and Q together: K dQ' + dK Q' fitted to what K Q' leaves of t, the shortest step."""
     A, B = measurements.A, measurements.B
     left, right = A @ K, B @ Q
-    d, r = K.shape
-
-    def matvec(x: Array) -> Array:
-        dK, dQ = x.reshape(2, d, r)
-        return np.asarray(np.einsum("kr,kr->k", A @ dK, right) + np.einsum("kr,kr->k", B @ dQ, left))
-
-    def rmatvec(y: Array) -> Array:
-        return np.concatenate([(A.T @ (y[:, None] * right)).ravel(), (B.T @ (y[:, None] * left)).ravel()])
-
-    operator = LinearOperator((len(A), 2 * d * r), matvec=matvec, rmatvec=rmatvec, dtype=np.float64)
     rest = t - np.einsum("kr,kr->k", left, right)
-    dK, dQ = lsqr(operator, rest, atol=1e-14, btol=1e-14, iter_lim=400)[0].reshape(2, d, r)
+    dK, dQ = _solved([(A, right), (B, left)], rest, np.zeros((2, *K.shape)), 400)
     return K + dK, Q + dQ
 
 
@@ -226,7 +225,7 @@ def nuclear_norm(
         Y += _RELAXATION * (Z - X)
         moved = float(np.linalg.norm(Z - X)) / (float(np.linalg.norm(X)) or 1.0)
     gap = _gap(measurements, t, X, y / step if step else y)
-    return LeastNuclearNorm(U, s, V, X, gap, moved, iteration, moved <= tolerance)
+    return LeastNuclearNorm(U, s, V, X, gap, iteration, moved <= tolerance)
 
 
 def _gap(measurements: RankOne, t: Array, X: Array, y: Array) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
+from unsoftmax.solvers.score_roots import deepest_dips
 
 _STARTS = 60
 """Random starts: the first one arrived for every token of three models of four heads."""
@@ -32,9 +33,6 @@ FAR = 100.0
 
 _GRID = np.exp(np.linspace(np.log(1e-6), 0.0, 121))
 """Weights A beyond the least possible, beside all weights together: a ratio of 1.12 between neighbours."""
-
-_DIPS = 4
-"""Lowest local minima over the grid that are followed."""
 
 _FROM_GRID = Descent(damping=1e-6, down=10.0, iterations=40, patience=6, arrived=1e-32)
 """One unknown: damping is needed only where the linear part bends."""
@@ -124,10 +122,7 @@ def first_weight(X: Array, tau: Array, nu: Array) -> tuple[float, Array, Array]:
     """A, Phi (d, w) and v_a (w,) from X (n, d), tau (n,) and nu (n, w), n > d + 1; weights are parts of 1."""
     problem = _Weight(X, tau, nu / max(float(np.linalg.norm(nu)), 1e-300), max(0.0, -float(tau.min())))
     cost = np.array([np.linalg.norm(problem.solved(problem.least + A)[2]) for A in _GRID])
-    around = np.concatenate([[np.inf], cost, [np.inf]])
-    dips = np.flatnonzero((cost <= around[:-2]) & (cost <= around[2:]))
-    dips = dips[np.argsort(cost[dips], kind="stable")][:_DIPS]
-    ends = [descend(problem, np.log(_GRID[[i]]), _FROM_GRID) for i in dips]
+    ends = [descend(problem, np.log(_GRID[[i]]), _FROM_GRID) for i in deepest_dips(cost)]
     A = problem.least + float(np.exp(min(ends, key=lambda end: end.cost).x[0]))
     found = _Weight(X, tau, nu, problem.least).solved(A)[0]
     return A, found[:-1], found[-1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import STEPS
 
 _GRID = np.linspace(-14, 14, 1121)
 """Scores looked at first: e^s from 1e-6 to 1e6 in steps of 0.025, a third of what most dips of a curve are wide."""
@@ -23,12 +24,8 @@ _FINE = 64
 root and a mere dip within 0.005 of each other, which one step of the grid hides (measured)."""
 
 _DIPS = 8
-"""Dips of the curve that a root is looked for in, deepest first: a curve comes close to the space more than once, but
+"""Dips of a curve that a root is looked for in, deepest first: a curve comes close to a space more than once, but
 rarely often."""
-
-_STEPS = 30
-"""Gauss-Newton steps at most, of 0.2 in the score at most each: a dip starts within 0.0004 of its root, and most end
-after a few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +71,21 @@ def _dips(scores: Array, E: Array, share: Array, outside: Array) -> Array:
     odds = np.exp(scores)[:, None]
     curve = np.column_stack([odds / (odds + E), np.tile(share, (len(scores), 1))])
     r = np.linalg.norm(curve @ outside, axis=1) / np.linalg.norm(curve, axis=1)
-    below = np.concatenate([[True], r[1:] <= r[:-1]]) & np.concatenate([r[:-1] <= r[1:], [True]])
-    dips = np.flatnonzero(below)
-    return np.asarray(scores[dips[np.argsort(r[dips], kind="stable")][:_DIPS]])
+    return np.asarray(scores[deepest_dips(r)])
+
+
+def deepest_dips(heights: Array) -> Array:
+    """Where a curve (n,) is no higher than at its neighbours, the few lowest first."""
+    falls = np.diff(heights)
+    dips = np.flatnonzero(np.append(True, falls <= 0) & np.append(falls >= 0, True))
+    return np.asarray(dips[np.argsort(heights[dips], kind="stable")][:_DIPS])
 
 
 def _descended(s: float, E: Array, share: Array, outside: Array) -> tuple[float, float]:
-    """Gauss-Newton from s: how close the curve comes to the row space, and the score at which it does."""
+    """Gauss-Newton from s, steps of 0.2 at most: how close the curve comes to the row space, and where it does."""
     alpha, miss = _miss(s, E, share, outside)
     step = np.inf
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         if abs(step) < 1e-15:
             break
         slope = np.append(alpha * (1 - alpha), 0 * share) @ outside

@@ -59,8 +59,7 @@ def row_rank(rays: list[Ray]) -> int:
     D = len(rays[0].slice.delta)
     triangle = np.linalg.qr(np.array([ray.slice.delta for ray in rays]).T)[1]
     rows = np.stack([ray.row(np.eye(D)) for ray in rays], axis=1)
-    sizes = np.linalg.svd(np.linalg.solve(triangle.T, rows), compute_uv=False)
-    return int((sizes > RANK * sizes[:, :1]).sum(axis=1).max())
+    return ranks(np.linalg.solve(triangle.T, rows))
 
 
 def assemble(full: list[Ray], part: list[Ray], S: Array, rank: int) -> tuple[Array, Array, Array]:

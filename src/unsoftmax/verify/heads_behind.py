@@ -28,11 +28,9 @@ from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import LONGER, faint
 
-_SAMPLE = 8
-"""Fresh pairs whose answers tell how loud the network is."""
-
-_PER_HEAD = 8
-"""Fresh pairs for each head, at which it alone is undecided; at least three of them must be clear of rounding."""
+_PAIRS = 8
+"""Fresh pairs whose answers tell how loud the network is, and for each head as many at which it alone is undecided; at
+least three of them must be clear of rounding."""
 
 _FAINT = 4
 """Fresh query tokens for each head at which its weight is small: rules for small weights show there."""
@@ -50,7 +48,7 @@ _UNREADABLE = 1.0
 
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Every pair of a head is asked with 1 and with 4 copies of the query token; small weights are asked once."""
-    fewest, most = (_SAMPLE + _SILENT + (2 * _PER_HEAD + _FAINT) * number for number in heads)
+    fewest, most = (_PAIRS + _SILENT + (2 * _PAIRS + _FAINT) * number for number in heads)
     return fewest, most
 
 
@@ -58,14 +56,14 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     """Scores of every head at fresh pairs, and silence where all heads are off."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     far = Far(spec, model.length, model.degree, spec.eps, 1.0)
-    sample = rng.standard_normal((_SAMPLE, spec.dim)) / np.sqrt(spec.dim)
+    sample = rng.standard_normal((_PAIRS, spec.dim)) / np.sqrt(spec.dim)
     loud = yield from far.ask(sample, np.zeros(spec.dim), phase="verify")
     scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
     found: list[Claim] = []
     errors: dict[str, float] = {}
     levels = faint((model.heads, _FAINT), rng)
     for h in range(model.heads):
-        b = _queries(model, h, _PER_HEAD, rng)
+        b = _queries(model, h, _PAIRS, rng)
         a = _pairs(model, b, h, rng)
         t, y = yield from far.one_head(a, b, phase="verify")
         tokens = far.tokens(a, b)
@@ -78,7 +76,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         lowest = int(np.argmin(np.where(clear, wanted, np.inf)))
         small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
         statement = (
-            f"largest gap of a score at {_PER_HEAD} fresh pairs where only this head is undecided, and of a weight "
+            f"largest gap of a score at {_PAIRS} fresh pairs where only this head is undecided, and of a weight "
             f"relative to itself at {_FAINT} where it is small"
         )
         gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=small))
@@ -96,7 +94,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     y = yield from far.ask(a, b, phase="verify")
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
     statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
-    stated = statements(model, errors, f"{_PER_HEAD} fresh pairs of every head")
+    stated = statements(model, errors, f"{_PAIRS} fresh pairs of every head")
     quiet = Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)
     return Checked((*found, quiet), stated)
 

@@ -30,11 +30,8 @@ _HEADS = (SingleHead, LowRankHead, MultiHead)
 """Models with v and W, which learners of labels return."""
 
 _ONE_TOKEN = 24
-"""Fresh labels of single tokens beside the boundary: they see only the values."""
-
-_SEVERAL = 72
-"""Fresh labels of short sequences beside the boundary: three times as many, since they see the scores too. With all 96
-right, epsilon is 4.7 % at 99 % confidence."""
+"""Fresh labels of single tokens beside the boundary, which see only the values; of sequences there are three times as
+many, since they see the scores too. With all 96 right, epsilon is 4.7 % at 99 % confidence."""
 
 _LONG = {34: 8, 300: 8}
 """How many of these sequences are longer, where the domain allows: a rule that starts at some length shows there. With
@@ -49,7 +46,7 @@ _FALSE_ALARM = 1e-4
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return _ONE_TOKEN + _SEVERAL * (spec.domain.length_limit >= 2)
+    return sum(_counts(spec).values())
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -94,7 +91,7 @@ def _counts(spec: OracleSpec) -> dict[int, int]:
     if limit < 2:
         return {1: _ONE_TOKEN}
     longer = {length: count for length, count in _LONG.items() if length <= limit}
-    return {1: _ONE_TOKEN, int(min(LENGTH, limit)): _SEVERAL - sum(longer.values()), **longer}
+    return {1: _ONE_TOKEN, int(min(LENGTH, limit)): 3 * _ONE_TOKEN - sum(longer.values()), **longer}
 
 
 def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:

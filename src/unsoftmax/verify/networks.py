@@ -20,10 +20,8 @@ from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 
 _FRESH = 6
-"""Random vectors: few, for each depends on about half of all neurons."""
-
-_NEAR_KINKS = 6
-"""Vectors beside kinks, where a neuron that is misplaced shows most."""
+"""Random vectors, few, for each depends on about half of all neurons; and as many beside kinks, where a neuron that is
+misplaced shows most."""
 
 _PAIRS = 2
 """Sequences of two tokens, where the target takes them: one of the two alone decides."""
@@ -38,7 +36,7 @@ _FACTORS = 2.0 ** np.array([0, 6, 12, 20])
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return _FRESH + _NEAR_KINKS + _PAIRS * (spec.domain.length_limit >= 2)
+    return 2 * _FRESH + _PAIRS * (spec.domain.length_limit >= 2)
 
 
 def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -47,7 +45,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
     radius = _radius(model, spec)
     x = rng.standard_normal((_FRESH, spec.dim))
     x = held(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
-    factor = np.append(_sizes(model, radius, spec), np.ones(_NEAR_KINKS))
+    factor = np.append(_sizes(model, radius, spec), np.ones(_FRESH))
     beside = held(near_kinks(model, radius, rng))
     asked = np.concatenate([x, beside]) * factor[:, None]
     y = (yield Probes(asked[:, None, :], phase="verify")) / factor
@@ -63,7 +61,7 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
             "beside kinks",
             bound,
             float(gaps[_FRESH:].max()),
-            statement=f"max relative gap on {_NEAR_KINKS} vectors beside the hyperplane of a neuron",
+            statement=f"max relative gap on {_FRESH} vectors beside the hyperplane of a neuron",
         ),
     ]
     if spec.domain.length_limit >= 2:
@@ -89,16 +87,16 @@ def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
 
 def near_kinks(model: ReluNetwork, radius: float, rng: np.random.Generator) -> Array:
     """Vectors (batch, d) of about the given norm, a little to either side of the hyperplanes of random neurons."""
-    x = rng.standard_normal((_NEAR_KINKS, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
+    x = rng.standard_normal((_FRESH, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
     size = np.linalg.norm(model.A, axis=0)
     usable = np.flatnonzero(size > 0)
     if not len(usable):
         return x
-    k = rng.choice(usable, _NEAR_KINKS)
+    k = rng.choice(usable, _FRESH)
     normal = (model.A[:, k] / size[k]).T
     b = np.zeros(model.width) if model.b is None else model.b
     offset = (x * normal).sum(axis=1) + b[k] / size[k]
-    side = np.where(rng.random(_NEAR_KINKS) < 0.5, -1.0, 1.0) * _BESIDE * radius
+    side = np.where(rng.random(_FRESH) < 0.5, -1.0, 1.0) * _BESIDE * radius
     moved = x - (offset - side)[:, None] * normal
     norms = np.linalg.norm(moved, axis=1, keepdims=True)
     # Without biases a hyperplane is a cone and shrinking stays beside it; far biased ones are left out of reach.

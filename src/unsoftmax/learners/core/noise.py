@@ -83,7 +83,7 @@ _EXACT_BEHIND_LINK = 1e-5
 """The same behind a link: undoing it stretches the rounding of a saturated answer, and a float32 answer is no longer
 known by its format."""
 
-_OTHER_CLASS = 0.05
+OTHER_CLASS = 0.05
 """Misfit, as a share of the answers, above which they are not noisy but not linear: another class, which the learner's
 own checks refuse."""
 
@@ -227,7 +227,7 @@ def undeclared_noise(
     if rounding_unit(y) > 1e-12:
         return rounding_unit(y) > COARSE
     # A sum of rounded answers is often right: few digits tell them too.
-    return bool(above * size < misfit < _OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
+    return bool(above * size < misfit < OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,12 +43,11 @@ class Reading:
     """Logits T (d, d) of a design, with what may be wrong about them: see `TokenPairSystem`.
 
     `noise` bounds the part of T's error that comes from the pair's own answer; `P`, `Q` are the intervals of the
-    weights with which an error of v enters. `gain` is dT/dy.
+    weights with which an error of v enters.
     """
 
     T: Array
     noise: Array
-    gain: Array
     P: tuple[Array, Array]
     Q: tuple[Array, Array]
 
@@ -186,7 +185,7 @@ class _Best:
     def __init__(self, n: int) -> None:
         self.T, self.seen, self.kappa = np.full(n, np.nan), np.full(n, np.nan), np.ones(n)
         self.radius = np.full(n, np.inf)
-        self.noise, self.gain = np.full(n, np.inf), np.full(n, np.inf)
+        self.noise = np.full(n, np.inf)
         self.P, self.Q = np.zeros((2, n)), np.zeros((2, n))
 
     def improve(self, index: Array, seen: Shares, kappa: Array, shift: Array, span: Array, tau: Array) -> None:
@@ -200,14 +199,12 @@ class _Best:
         self.radius[k], self.kappa[k], self.seen[k] = radius[better], s, seen.t[better]
         self.T[k] = (seen.t[better] - shift[better]) / s**2
         self.noise[k] = steep * tau[better] / (span * s**2)
-        self.gain[k] = 1 / (seen.mid[better] * (1 - seen.mid[better]) * span * s**2)
         self.P[:, k] = np.stack([flat * low, steep * high]) / (span * s)
         self.Q[:, k] = np.stack([flat * (1 - high), steep * (1 - low)]) / (span * s)
 
     def reading(self, shape: tuple[int, ...]) -> Reading:
-        T, noise, gain = (x.reshape(shape) for x in (self.T, self.noise, self.gain))
         P, Q = (x.reshape(2, *shape) for x in (self.P, self.Q))
-        return Reading(T, noise, gain, (P[0], P[1]), (Q[0], Q[1]))
+        return Reading(self.T.reshape(shape), self.noise.reshape(shape), (P[0], P[1]), (Q[0], Q[1]))
 
 
 def refuse_blurred(share: float) -> None:

@@ -22,7 +22,7 @@ from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import refine
-from unsoftmax.solvers.pencil import Clusters, EqualGroups, annihilators, equal_groups
+from unsoftmax.solvers.pencil import Clusters, annihilators, equal_groups
 
 _STEP = 1e-7
 """Step of differences as a share of the radius: the square root of rounding, at exact answers."""
@@ -83,12 +83,12 @@ def _candidates(scene: Scene) -> list[Scene]:
 
 
 def _refined(
-    scene: Scene, J: Array, groups: EqualGroups, q: Array, rng: np.random.Generator, phase: str
+    scene: Scene, J: Array, groups: Clusters, q: Array, rng: np.random.Generator, phase: str
 ) -> Asking[Values | None]:
     """Values from rough annihilators by Newton on random tokens before q; None if it does not settle."""
-    d, s, M = scene.dim, groups.size, scene.M
+    d, s, M = scene.dim, groups.rank, scene.M
     H = d // s
-    left = annihilators(J, M, Clusters(s, groups.centres, groups.contrast), s)
+    left = annihilators(J, M, groups, s)
     x = scene.draw(np.eye(d), 0.95, rng, d + H + _SPARE)
     y, z = yield from scene.ask(np.stack([x, np.broadcast_to(q, x.shape)], axis=1), phase)
     E, Y = z[:, 0] - z[:, 1], y - z[:, 1] @ M.T

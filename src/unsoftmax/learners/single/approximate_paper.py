@@ -23,15 +23,15 @@ from unsoftmax.probes.base import one_row
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.spec import OracleSpec
 
-PUBLISHED_CLIP = 0.5
-"""Largest |logit| kept by the published proof of Theorem 6.1: ab |W_ij| <= a = 1/2 at b = 1 / Wbar."""
+_A = 0.5
+"""Length a of the second token in Theorem 6.1, b = 1 / Wbar being that of the first."""
 
-ZERO_BRANCH_CLIP = math.sqrt(2) / 2
+PUBLISHED_CLIP = _A
+"""Largest |logit| kept by the published proof of Theorem 6.1: ab |W_ij| <= a."""
+
+ZERO_BRANCH_CLIP = math.sqrt(2) * _A
 """Largest |logit| kept where v_i = 0: ab |W_ij + W_pj| <= a sqrt(2) for ||W||_F <= Wbar. The published 1/2 cuts true
 values off there."""
-
-_A = 0.5
-"""Length a of the second token in Theorem 6.1; with b = 1 / Wbar it keeps the published logits within 1/2."""
 
 
 def check(spec: OracleSpec, W_bound: float | None, margin: float | None, accuracy: float | None) -> None:

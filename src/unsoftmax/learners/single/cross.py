@@ -14,7 +14,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.cross import grown
-from unsoftmax.learners.core.noise import ROUNDINGS
+from unsoftmax.learners.core.noise import OTHER_CLASS, ROUNDINGS
 from unsoftmax.learners.single.measure import (
     NOTHING,
     TYPICAL_LOGIT,
@@ -43,9 +43,6 @@ orthogonal to all of them, up to noise."""
 _NOISE_CHECKS = 4
 """Fresh directions of the first token that tell noise from a target that is not linear in it."""
 
-_NOT_LINEAR = 0.05
-"""Relative gap of these beyond which the target is no single head."""
-
 _DECIDABLE = 0.3
 """Noise above this share of the scores leaves the rank undecided."""
 
@@ -64,8 +61,8 @@ class _Setting:
     length_b: float
     rng: np.random.Generator
 
-    def grid(self, x: Array, length: float | None = None) -> Array:
-        return on_grid(x, (self.length_a if length is None else length) + self.length_b, self.spec.dtype)
+    def grid(self, x: Array) -> Array:
+        return on_grid(x, self.length_a + self.length_b, self.spec.dtype)
 
 
 def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
@@ -118,7 +115,7 @@ def _noise(columns: Columns, setting: _Setting) -> Asking[float]:
     error = float(np.sqrt(np.mean((t - a @ columns.C[:, 0]) ** 2)))
     typical = _typical(columns, setting)
     exact = spec.kind == "value" and spec.tolerance == 0
-    if exact and not error <= max(_NOT_LINEAR * typical, 100 * spec.eps):
+    if exact and not error <= max(OTHER_CLASS * typical, 100 * spec.eps):
         raise ModelMismatch(
             f"scores of a single head are linear in the first token; {_NOISE_CHECKS} fresh directions missed that by "
             f"{error:.2g} where a typical score is {typical:.2g}. Choose a wider class, or diagnose the target."
@@ -217,8 +214,7 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
     if k == d:
         note = f"rank found: {d}, full; all of W was asked for, which costs what Theorem 4.1 does."
         level = SPURIOUS * relative
-        head = SingleHead(columns.U @ M, v)
-        return Outcome(head, (note,), allows=Allowance(_error_claim(level), precision=_precision(level, M, setting)))
+        return Outcome(SingleHead(columns.U @ M, v), (note,), allows=_allowed(level, M, setting))
     K, Q = factors(columns.U, M, SPURIOUS * relative)
     found = f"rank found: {K.shape[1]}" if rank is None else f"rank {K.shape[1]} of the {rank} allowed"
     level = min(negligible(relative, k), 1.0)
@@ -229,18 +225,15 @@ def _outcome(columns: Columns, M: Array, noise: float, left: float, setting: _Se
         left,
         statement=f"largest score outside the span of {k} columns, on fresh random pairs",
     )
-    allows = Allowance(_error_claim(level), precision=_precision(level, M, setting))
-    return Outcome(LowRankHead(K, Q, v), (note,), (beyond,), allows)
+    return Outcome(LowRankHead(K, Q, v), (note,), (beyond,), _allowed(level, M, setting))
 
 
-def _precision(level: float, M: Array, setting: _Setting) -> Precision | None:
-    """What a declared tolerance leaves: of W as the scores' noise was measured, of v as it was read."""
+def _allowed(level: float, M: Array, setting: _Setting) -> Allowance:
+    """What noise leaves of W, as it was measured in the scores, and a declared tolerance of v, as it was read."""
     spec = setting.spec
+    claim = Claim(RELATIVE_ERROR, level, statement="of W, from the noise measured in its scores")
     if spec.tolerance == 0:
-        return None
+        return Allowance(claim)
     error_v = math.sqrt(spec.dim) * spec.tolerance / unit_length(spec)
-    return Precision(level * float(np.linalg.norm(M)), error_v, Noise(spec.tolerance, ROUNDINGS * spec.eps), "measured")
-
-
-def _error_claim(level: float) -> Claim:
-    return Claim(RELATIVE_ERROR, level, statement="of W, from the noise measured in its scores")
+    noise = Noise(spec.tolerance, ROUNDINGS * spec.eps)
+    return Allowance(claim, precision=Precision(level * float(np.linalg.norm(M)), error_v, noise, "measured"))

@@ -25,7 +25,7 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
 from unsoftmax.probes.scales import lengths_for, on_grid
 from unsoftmax.results.recovery import Claim
-from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, nuclear_norm, polished
+from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, nuclear_norm, polished, residual
 from unsoftmax.spec import OracleSpec
 
 _SMALL = 0.2
@@ -56,8 +56,7 @@ def random_pairs(
     known = RankOne(A[:measurements] / unit_a, B[:measurements] / unit_b)
     rounding = _rounding(v, spec)
     K, Q, notes = _solved(known, t / (unit_a * unit_b), method, rank, max(_PROGRAM_ACCURACY, 20 * rounding))
-    predicted = np.einsum("kr,kr->k", A[measurements:] @ K, B[measurements:] @ Q)
-    gap = _relative(predicted - kept, kept)
+    gap = residual(RankOne(A[measurements:], B[measurements:]), kept, K, Q)
     allowed = _allowed(v, kept, A[measurements:], spec)
     if not gap <= allowed:
         raise ModelMismatch(
@@ -120,11 +119,6 @@ def _solved(
         # The program's solution to its last digits: the measurements overdetermine a matrix of this rank.
         K, Q, _, _ = polished(known, t, K, Q, 1e-14)
     return *balanced(K, Q), (note,)
-
-
-def _relative(gap: Array, like: Array) -> float:
-    size = float(np.linalg.norm(like))
-    return float(np.linalg.norm(gap)) / size if size else float(np.linalg.norm(gap))
 
 
 def _allowed(v: Array, kept: Array, A: Array, spec: OracleSpec) -> float:
