@@ -333,3 +333,17 @@ def test_rows_of_zeros_are_no_flat_kernel():
     found = us.recover(us.oracle(target), us.learners.KernelHead()).model
     assert found.kernel.name == "softplus"
     assert us.models.distance(found, target) < 1e-9
+
+
+@pytest.mark.parametrize("seed", [3, 4, 6, 7])
+def test_a_weak_second_head_of_squares_is_no_error_of_float32(seed: int) -> None:
+    first, second = (KernelHead.random(6, "quadratic", norm=2.0, seed=s).astype("float32") for s in (seed, seed + 500))
+
+    def both(X):
+        X = np.asarray(X, np.float32)
+        return (first(X) + np.float32(0.002) * second(X)).astype(np.float32)
+
+    with pytest.raises(us.errors.UnsoftmaxError):
+        us.recover(us.oracle(both, 6, dtype="float32"), us.learners.KernelHead(), seed=seed)
+    alone = us.recover(us.oracle(first, dtype="float32"), us.learners.KernelHead(), seed=seed)
+    assert us.models.distance(alone.model, first.astype("float64")) < 1e-5

@@ -34,6 +34,10 @@ _CANDIDATES = 8
 _CANCELLING = 100.0
 """Sum of the sizes of weights over the size of their sum, up to which a sequence is asked: two digits lost."""
 
+_SHOWN = 0.1
+"""Share of the stated error of W that fresh sequences may speak of: most of it is slack. Of 60 linear heads in float32
+the worst showed 0.034 of it, of 60 other powers 0.0004."""
+
 _ALIVE = 2.0**-10
 """Score over |W| |x| |q| below which a sequence is left out: rounding decides what a head with weights of 0 answers."""
 
@@ -65,7 +69,8 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
         stated = statements(model, errors, f"{NEAR_TIES} fresh sequences of {LENGTH} tokens")
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     exact = unit < 1e-12 and noise == 0
-    bound = max(ROUNDINGS * math.sqrt(spec.dim) * unit, min(allows.relative_error, CLAIMED if exact else ONE_DIGIT))
+    claimed = min(_SHOWN * allows.relative_error, CLAIMED if exact else ONE_DIGIT)
+    bound = max(ROUNDINGS * math.sqrt(spec.dim) * unit, claimed)
     shown = ", ".join(str(part.shape[1]) for part in asked)
     sizes = ", ".join(f"{s:g}" for s in SIZES)
     words = f"error of W that would leave the gaps on fresh sequences of lengths {shown}, tokens of norms {sizes}"
