@@ -31,6 +31,10 @@ _ABRUPT = 1e3
 """Change of the answer by the last token that is seen, over what is no change, from which on a window ends there: where
 slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
 
+_FACTOR = 4
+"""Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up to
+1024 tokens, and 15 by ratios alone."""
+
 Order = Literal["none", "rotary", "bias"]
 
 
@@ -44,6 +48,8 @@ class Kind:
     window: int | None
     far: tuple[Array, Array] | None = field(default=None, compare=False, repr=False)
     """The longest sequence (1, N, d) that was asked for the window, and its answer (1, outputs)."""
+    empty: Array | None = field(default=None, compare=False, repr=False)
+    """The answer (outputs,) to x = 0 alone."""
 
     @property
     def reach(self) -> float:
@@ -78,7 +84,7 @@ def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
         order = "rotary" if same(y3[4], y3[5]) else "bias"
     sinks = not same(y1[0], y3[0])
     window, far = yield from _window(np.stack([a, b, q]), other, order == "bias", everything, spec)
-    return Kind(order, sinks, window, far)
+    return Kind(order, sinks, window, far, y1[1])
 
 
 def _window(
@@ -108,7 +114,9 @@ def _window(
         if high - low <= 1:
             ends = not fading or change > _ABRUPT * _limit(answers, spec)
             return high if ends else None, (tokens[None], base)
-        distance = min(max(int(np.sqrt(max(low, 1) * high)), low + 1), high - 1)
+        # Windows are found by their size; the last steps, within a factor, by halves.
+        middle = np.sqrt(max(low, 1) * high) if high > _FACTOR * low else (low + high) / 2
+        distance = min(max(int(middle), low + 1), high - 1)
 
 
 def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:

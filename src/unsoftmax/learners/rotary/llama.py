@@ -83,7 +83,7 @@ def read_heads(
 ) -> Asking[Heads]:
     """All that is known before keys and queries; about d + 110 queries, more where rounded answers are drawn again."""
     require_readable(kind)
-    scene = yield from read_scene(spec, norm, kind.sinks, rng)
+    scene = yield from read_scene(spec, norm, kind.sinks, rng, kind.empty)
     return (yield from heads_in(scene, kind, plan, rng, draws))
 
 

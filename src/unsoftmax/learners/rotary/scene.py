@@ -136,13 +136,18 @@ def seen(x: Array, eps: float | None) -> Array:
     return x if eps is None else np.asarray(x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps))
 
 
-def read_scene(spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.Generator) -> Asking[Scene]:
-    """d + 1 queries, phase "values", and with a norm up to seven more. With sinks every token is followed by x = 0."""
+def read_scene(
+    spec: OracleSpec, norm: str | None, sinks: bool, rng: np.random.Generator, empty: Array | None = None
+) -> Asking[Scene]:
+    """d + 1 queries, phase "values", and with a norm up to seven more. With sinks every token is followed by x = 0.
+
+    `empty`: the answer to x = 0 alone, where it was asked; then d queries.
+    """
     d = spec.dim
     size = power_of_two(min(np.sqrt(d), 0.25 * spec.domain.norm_limit))
     U = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
-    y = yield _alone(np.vstack([np.zeros((1, d)), U]), sinks, "values")
-    constant, y = y[0], y[1:]
+    y = yield _alone(np.vstack([np.zeros((int(empty is None), d)), U]), sinks, "values")
+    constant, y = (y[0], y[1:]) if empty is None else (empty, y)
     noise = max(spec.eps, rounding_unit(y))
     if norm is None:
         return (yield from _plain(spec, U, y - constant, constant, noise, sinks))
