@@ -23,10 +23,10 @@ _STEPS = 4
 _GAIN = 0.8
 """A step that leaves more of what was left before it is the last: no head is found that way."""
 
-_ITERATIONS = 100
+_ITERATIONS = 400
 """Iterations of one step at most."""
 
-_DIGITS = 1e-3
+_DIGITS = 1e-6
 """What a step leaves of the gradient, relative: the next one takes off the rest."""
 
 _FAR = 1e4
@@ -153,5 +153,5 @@ def _worst(rounds: list[Round], W: Array, v: Array, *, maps: bool) -> float:
     for one in rounds:
         off = np.abs(one.answers - Explaining(one.X, W, v, maps=maps).rows()) / one.allowed
         # Squares of what is as far off as this would overflow.
-        worst = max(worst, float(np.sqrt(np.mean(np.minimum(off, 1 / _DIGITS**9) ** 2, axis=1)).max()))
+        worst = max(worst, float(np.sqrt(np.mean(np.minimum(off, 1e27) ** 2, axis=1)).max()))
     return worst
