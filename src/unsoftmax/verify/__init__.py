@@ -21,7 +21,7 @@ tokens        token ids
 output        output layers of language models
 circuits      one-layer language models
 labels        labels instead of values
-sent          long sequences, as users send them
+sent          single tokens, random sequences, and long ones as users send them
 gaps          gaps of answers and what they are relative to
 stated        how far the weights may be off, from the gaps of fresh answers
 

@@ -1,4 +1,6 @@
-"""Sequences as users send them: long ones, with tokens of norm 1 to sqrt d, or of the declared limit.
+"""Fresh sequences that models of vectors share: single tokens, random ones, and long ones as users send them.
+
+Users send tokens of norm 1 to sqrt d, or of the declared limit.
 
 Theory: docs/theory/verification.md, "Near ties", sizes.
 """
