@@ -30,6 +30,9 @@ LONGER = "longer sequences"
 
 _SPREAD = 1.0
 """Scores of near ties lie within this of a tie: the slope of the sigmoid is then at least 0.2."""
+_REACH = 2.0
+"""Times the norm asked for that the part of a token may have which sets its scores apart: at 1e-3 of the usual norm the
+smallest change that showed had been 3e-2 instead of 1e-8."""
 _BANDS = ((3, 12), (13, 60), (61, 250), (251, 512))
 """Lengths among the probes: a window or a trigger that acts on long sequences only must not stay unseen."""
 _NORMS = (0.25, 1.0, 2.0, 4.0)
@@ -116,9 +119,11 @@ def pairs(heads: Heads, n: int, norm: float, rng: np.random.Generator) -> Array:
         a /= np.linalg.norm(a, axis=1, keepdims=True)
     a, b = a * norm, b * norm
     u = heads.key_directions(b).transpose(1, 0, 2)
-    gap = rng.uniform(-_SPREAD, _SPREAD, (k, H)) - np.einsum("bhd,bd->bh", u, a)
-    step = np.einsum("bdh,bh->bd", np.linalg.pinv(u), gap)
-    a = a + step
+    inverse = np.linalg.pinv(u)
+    wanted = np.einsum("bdh,bh->bd", inverse, rng.uniform(-_SPREAD, _SPREAD, (k, H)))
+    # Tokens much shorter than usual score less than that; a longer a would leave no room for b.
+    wanted *= np.minimum(1.0, _REACH * norm / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300))
+    a = a + wanted - np.einsum("bdh,bhe,be->bd", inverse, u, a)
     order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
     return np.stack([a + b, b], axis=1)[np.sort(order)]
 
@@ -138,6 +143,7 @@ def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.
     u = heads.key_directions(b).transpose(1, 0, 2)
     inverse = np.linalg.pinv(u)
     a = np.einsum("bdh,bh->bd", inverse, rng.choice([-WIDEST_SCORE, WIDEST_SCORE], (k, H)))
+    a *= np.minimum(1.0, _REACH * norm / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-300))
     # As long again across the key directions, along what the heads write, so that the weights show in the answer.
     aside = rng.standard_normal((k, H)) @ written
     aside = aside - np.einsum("bdh,bhe,be->bd", inverse, u, aside)

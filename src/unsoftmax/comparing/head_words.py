@@ -101,7 +101,7 @@ def dense(state: Evidence, found: tuple[int, ...] | None, sizes: dict[int, Size]
         words = f"The target is another model: its answers are {gap.plain:.2g} of their size away from the reference's."
         return state.base.said("different", words, heads=found, evidence=facts)
     where = "" if state.heads.count == 1 or found is None else f" of head {', '.join(map(str, found))}"
-    how = f" by {largest:.2g} of |W|" if math.isfinite(largest) else ""
+    how = f" by {largest:.2g} of |W|" if largest and math.isfinite(largest) else ""
     words = f"The scores{where} changed{how}; {tried}."
     if known:
         low, high = min(size.low for size in known), max(size.high for size in known)

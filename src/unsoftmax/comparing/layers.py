@@ -11,7 +11,7 @@ directions of every head at b and at -b.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -181,11 +181,14 @@ def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
     if 2 * heads.count < heads.dim - 2:
         sized = yield from sized_scores(state)
         found, moved = sized.changed, sized.moved
-        facts["scores"] = {str(h): sized.scores[h].facts() for h in found}
+        sizes = {h: size if h in found else replace(size, low=0.0) for h, size in sized.scores.items()}
+        facts["scores"] = {str(h): size.facts() for h, size in sizes.items() if found}
         facts["key offsets"] = {str(h): sized.offsets[h].facts() for h in sorted({*found, *moved})}
         if found:
             low, high = _ends([sized.scores[h] for h in found])
             words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
+            most = max((size.high for h, size in sizes.items() if h not in found), default=0.0)
+            unseen = f"; those of the others by less than {most:.1g} of |W|, if at all" if most else ""
         elif moved:
             words.append(f"the key offsets c of {len(moved)} of {heads.count} heads")
         else:

@@ -103,8 +103,7 @@ class Noise:
         X = design()
         errors = self.errors(X)
         if not errors:
-            terms = max(X.shape[1:])
-            return _MARGIN * max(1.0, _SEQUENTIAL * math.sqrt(terms))
+            return max(_MARGIN, float(_term_by_term(X).max(initial=0.0)))
         unit = np.maximum(UNIT[self.arithmetic] * self.rounding(X, rng), 1e-300)
         sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]
         unknown = self._heads(X) is None
@@ -115,8 +114,26 @@ class Noise:
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
         """Standard deviation of (answer - truth), shaped like the answers."""
         _, sharper = self.reference.truth(X[:1], self.arithmetic)
-        rounding = constant * UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0))
-        found = np.hypot(rounding * self.rounding(X, rng), self.tolerance)
+        units = UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0)) * self.rounding(X, rng)
+        if UNIT[self.arithmetic] <= UNIT["float32"] and self._heads(X) is None:
+            # Heads are computed in this order for the constant; of other references only their own orders are known.
+            constants = np.maximum(constant, _term_by_term(X))
+            found = np.hypot(constants.reshape(-1, *(1,) * (units.ndim - 1)) * units, self.tolerance)
+        else:
+            found = np.hypot(constant * units, self.tolerance)
         if self.reference.error:
             found = np.hypot(found, _STATED * self.reference.error * self.sensitivity(X, rng))
         return np.maximum(found, _ZERO)
+
+
+def _term_by_term(X: Array) -> Array:
+    """Constant of sums taken one by one, (batch,): over the tokens of a sequence or the entries of a token.
+
+    Equal terms are rounded alike, so that n of them err as n^2 others do: 13 of 120 unchanged token heads had alarmed
+    at sequences of 512 tokens that such sums answered.
+    """
+    if X.dtype.kind in "iu":
+        terms = np.array([(np.unique(ids, return_counts=True)[1] ** 2).sum() for ids in X], dtype=np.float64)
+    else:
+        terms = np.full(len(X), float(max(X.shape[1:])))
+    return np.asarray(_MARGIN * _SEQUENTIAL * np.sqrt(terms))

@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.references import FEW_MOVES, LARGE, MOVES, Reference
 from unsoftmax.models.base import Array
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ _QUANTILE = 0.995
 
 _DRAWS = 256
 """Random changes of each kind; their signal has a closed form on near ties."""
-_FEW = 6
-"""Random changes of a weight of a reference without a closed form; the worst counts."""
 _STEP = 2.0**-16
 """Relative size of these changes: small enough to be linear, large enough for float64."""
 _SHOWN = 2.0**-46
@@ -38,22 +37,21 @@ def detectable_changes(reference: Reference, ties: Group, alpha: float, rng: np.
     share = alpha / _TESTS
     threshold = statistics.needed(len(ties.X), share, POWER)
     if reference.heads is not None and ties.X.shape[1] == 2:
-        signals = _of_heads(reference.heads, ties, rng)
+        reached = _of_heads(reference.heads, ties, rng)
     elif reference.rebuilt is not None:
-        signals = _of_weights(reference, ties, rng)
+        reached = _of_weights(reference, ties, rng)
     else:
-        size = np.abs(np.asarray(ties.truth, dtype=np.float64))
-        signals = {"answers": np.array([float(statistics.energy(size / np.maximum(ties.sd, 1e-150)).sum())])}
-    return {name: math.sqrt(threshold / low) if low > 0 else math.inf for name, low in _low(signals).items()}
+        reached = _of_answers(np.asarray(ties.truth, dtype=np.float64), ties)
+    return {name: math.sqrt(threshold / low) if low > 0 else math.inf for name, low in reached.items()}
 
 
-def _low(signals: dict[str, Array]) -> dict[str, float]:
-    """A signal that all but a few changes reach."""
-    return {name: float(np.quantile(s, 1 - _QUANTILE) if len(s) > _FEW else s.min()) for name, s in signals.items()}
+def _of_answers(truth: Array, ties: Group) -> dict[str, float]:
+    return {"answers": float(statistics.energy(truth / np.maximum(ties.sd, 1e-150)).sum())}
 
 
-def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, Array]:
-    """Sum of squared signals per unit of relative change, for random changes: dense, and of rank one in one head."""
+def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, float]:
+    """Sum of squared signals per unit of relative change that all but a few random changes reach: dense ones, and those
+    of rank one in one head."""
     a, b = ties.X[:, 0] - ties.X[:, 1], ties.X[:, 1]
     t = heads.gaps(ties.X)
     slope = 1 / (2 + np.exp(t) + np.exp(-t))
@@ -78,26 +76,45 @@ def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, 
     # A head that writes nothing shows in no answer.
     weakest = min(range(H), key=lambda h: shown[h] or math.inf)
     found["rank one in one head"] = one @ gram[weakest, weakest]
-    return found
+    return {name: float(np.quantile(signals, 1 - _QUANTILE)) for name, signals in found.items()}
 
 
-def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> dict[str, Array]:
-    """Sum of squared signals per unit of relative change of one weight array, all its entries changed at random."""
+def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> dict[str, float]:
+    """The same for changes of one weight array, all its entries changed at random."""
     assert reference.rebuilt is not None
     base = reference.double(ties.X)
-    found: dict[str, Array] = {}
+    found: dict[str, float] = {}
+    draws = MOVES if sum(a.size for a in reference.weights.values()) < LARGE else FEW_MOVES
     # Vectors are the smaller part of a model; they count where matrices do not show.
     for name, weight in sorted(reference.weights.items(), key=lambda item: item[1].ndim < 2):
         size = float(np.linalg.norm(weight))
-        if weight.size < 2 or size == 0 or (weight.ndim < 2 and any(s.any() for s in found.values())):
+        if weight.size < 2 or size == 0 or (weight.ndim < 2 and any(found.values())):
             continue
         signals = []
-        for _ in range(_FEW):
+        for _ in range(draws):
             change = rng.standard_normal(weight.shape)
             change *= size / float(np.linalg.norm(change))
             moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
             shown = moved(ties.X) - base
             shown *= float(np.linalg.norm(shown)) > _SHOWN * float(np.linalg.norm(base))
-            signals.append(float(statistics.energy(shown / _STEP / np.maximum(ties.sd, 1e-150)).sum()))
-        found[name] = np.array(signals)
-    return found or {"answers": np.array([float(statistics.energy(np.abs(base) / np.maximum(ties.sd, 1e-150)).sum())])}
+            # Squares of an answer's outputs are averaged.
+            width = shown.size // len(shown)
+            signals.append((shown / _STEP / np.maximum(ties.sd, 1e-150)).ravel() / math.sqrt(width))
+        found[name] = _reached(np.stack(signals))
+    return found or _of_answers(base, ties)
+
+
+def _reached(signals: Array) -> float:
+    """Sum of squares that all but a few changes reach, from few draws (draws, numbers) of what they do.
+
+    It is that of Gaussians with some covariance S and is taken for a gamma variable of the same mean, tr S, and
+    variance, 2 tr S^2: the square of the product of two draws is tr S^2 on average. Where few directions of a change
+    show, hardly any may: the least of six draws had been called the smallest that shows, and 5 of 100 did not.
+    """
+    products = signals @ signals.T
+    mean = float(np.trace(products)) / len(signals)
+    if not mean:
+        return 0.0
+    square = float((np.triu(products, 1) ** 2).sum()) / (len(signals) * (len(signals) - 1) / 2)
+    degrees = max(1.0, mean**2 / max(square, mean**2 / signals.size))
+    return mean * float(stats.chi2.ppf(1 - _QUANTILE, degrees)) / degrees

@@ -34,7 +34,7 @@ MOVES = 32
 """Random changes averaged: the estimated variance is then right within a quarter, which the margin covers."""
 FEW_MOVES = 10
 """Changes of references so large that more would take long; their answers are averaged over many outputs."""
-_LARGE = 10**5
+LARGE = 10**5
 """Weights of such a reference."""
 _TRIED = 8
 """Sequences that tell in which number format a reference answers: float64 numbers are none of float32 by chance."""
@@ -84,7 +84,7 @@ class Reference:
         rng = np.random.default_rng(0x40E)
         return [
             self.rebuilt({k: a * (1 + MOVE * rng.standard_normal(a.shape)) for k, a in self.weights.items()})
-            for _ in range(MOVES if sum(a.size for a in self.weights.values()) < _LARGE else FEW_MOVES)
+            for _ in range(MOVES if sum(a.size for a in self.weights.values()) < LARGE else FEW_MOVES)
         ]
 
     def coarser(self, arithmetic: str, spec: OracleSpec) -> str:

@@ -20,6 +20,9 @@ _CLEAR = 30.0
 """Size of a change over its noise from which entries and ranks are told: what noise hides is below a thirtieth then."""
 _ASTRAY = 1e-6
 """Part of a change by which fits stray along directions that no answer shows: derivatives are right to 1e-7."""
+_ALIKE = 1e-6
+"""Part by which the effects of two entries on the answers differ where they are the same: derivatives are right to
+1e-7."""
 ENTRIES = 8
 """Entries at most for a change to be called sparse."""
 
@@ -113,7 +116,8 @@ def _numbers(parts: list[_Shape]) -> int:
 def _sentence(best: list[_Shape], rivals: str, fit: Fitted, reference: Reference) -> str:
     words = " and ".join(part.words for part in best)
     words = f"{rivals} (either would do): {words}" if rivals else words
-    seen = f", up to {_blind(fit)} directions of it that no answer shows" if _blind(fit) else ""
+    count = _blind(fit)
+    seen = f", up to {count} direction{'s' if count > 1 else ''} of it that no answer shows" if count else ""
     if len(fit.names) > 2 and len(fit.names) == len(reference.weights):
         return f"No one and no two arrays explain the change; the nearest weights that do differ in {words}{seen}."
     return f"Changed: {words}{seen}; the rest of the reference is unchanged."
@@ -145,6 +149,7 @@ def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     kept = np.where(np.abs(lean) > noise, lean, 0.0)
     clear = float(np.linalg.norm(change)) > _CLEAR * noise
     few = clear and 0 < count <= min(ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
+    few = few and not _interchangeable(kept, fit.unseen.get(name))
     rows = as_matrix(name, change)
     sizes = np.linalg.svd(rows, compute_uv=False)
     rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
@@ -180,6 +185,19 @@ def _leanest(change: Array, unseen: Array | None) -> Array:
         weight = 1 / (x**2 + (smoothing * size) ** 2)
         x = x - N.T @ np.linalg.solve((N * weight) @ N.T, N @ (weight * x))
     return np.asarray(x.reshape(change.shape))
+
+
+def _interchangeable(change: Array, unseen: Array | None) -> bool:
+    """Whether another entry would show in answers just as one of these does: where a network is linear on all tokens
+    that may be asked, any entry of a row stands for any other, and the wrong one had been named."""
+    if unseen is None or not len(unseen):
+        return False
+    N, places = unseen.reshape(len(unseen), -1), np.flatnonzero(change)
+    # Columns of the projection on what answers show: entries, in their places, and all entries.
+    shown = np.eye(change.size)[:, places] - N.T @ N[:, places]
+    sizes = np.sqrt(np.maximum(1 - (N**2).sum(axis=0), 0.0))
+    alike = (np.abs(shown) >= (1 - _ALIKE) * sizes[:, None] * sizes[places]) & (sizes > _ALIKE)[:, None]
+    return bool(np.any(alike.sum(axis=0) > 1))
 
 
 def _blind(fit: Fitted) -> int:
