@@ -329,3 +329,15 @@ def test_large_targets(d: int, H: int, bar: float, low: bool) -> None:
         cost.append(recovery.usage.billed / us.theory.multi_head_unknowns(d, H, rank))
     assert np.median(cost) <= (1.5 if low else bar)
     assert max(cost) <= 1.5 * (1.5 if low else bar)
+
+
+@pytest.mark.parametrize(
+    ("dim", "seed", "limit"),
+    [(6, 0, 1e-12), (6, 1, 1e-8), (6, 0, 1e-3), pytest.param(24, 2, 1e-3, marks=pytest.mark.long)],
+)
+def test_scores_too_small_to_tell_heads_apart_are_refused_for_that(dim, seed, limit):
+    """Heads with W of 355 and 5 had been stated to 8e-4 in place of two of 2.5 (limit 1e-3), and shorter tokens were
+    said to be saturated: to first order answers show the sum of v_h W_h alone."""
+    target = us.models.MultiHead.random(dim, 2, norm=2.5, seed=seed)
+    with pytest.raises(us.errors.NotIdentifiable, match="do not determine its weights"):
+        us.recover(us.oracle(target, max_norm=limit), us.learners.MultiHead(), seed=seed)

@@ -212,8 +212,8 @@ def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | No
         )
     if own is not None and own.bound >= UNKNOWN:
         return NotIdentifiable(
-            f"answers this coarse do not determine the weights of this {model}: by the conditioning of its probes they "
-            f"may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "
+            f"the probes do not determine the weights of this {model} from answers this coarse: by their conditioning "
+            f"weights may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "
             "Give answers with more digits.",
             advice="the rejected model is in .recovery.",
             code=Code.UNDETERMINED,

@@ -28,6 +28,10 @@ _BESIDE = 3.0
 """Gaps where weights are small, over what rounding and the errors of W leave there: right copies stay below 0.4, also
 those that float32 left off by 1e-3, and a weight that is dropped leaves 10 and more."""
 
+_FIRST_ORDER = 1e-3
+"""Typical score at the longest tokens allowed, below which a thousandth and less of what attention does tells heads
+from each other."""
+
 _CONFIDENCE = 3.0
 """Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
 
@@ -124,6 +128,19 @@ def sensitivity(model: MultiHead, h: int, tokens: Array) -> Array:
     elif model.c is not None:
         size = float(np.linalg.norm(model.c[h])) / math.sqrt(model.dim)
     return np.asarray((spread * lengths).sum(axis=1) * size)
+
+
+def mingled(model: MultiHead, limit: float, off: float) -> Array:
+    """Relative error of every head (H,) that others can make up for below a norm limit, answers being off by `off`.
+
+    To first order in the scores answers show sum_h v_h W_h alone: heads are told apart by the squares of small scores,
+    and an error that the others cancel is seen as much less.
+    """
+    scores = limit**2 * np.linalg.norm(model.W, axis=(1, 2)) / model.dim
+    sizes = np.linalg.norm(model.v, axis=1)
+    seen = scores**2 * sizes / max(float(sizes.sum()), 1e-300)
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.where(scores < _FIRST_ORDER, np.minimum(off / np.maximum(seen, 1e-300), 1 / UNIT), 0.0)
 
 
 @dataclass(frozen=True, eq=False)

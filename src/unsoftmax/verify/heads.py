@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit
-from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.base import UNKNOWN, Allowance, Asking
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
@@ -26,7 +26,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify.explained import shown
 from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, amplification, representable
-from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, sensitivity, verdicts
+from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, mingled, sensitivity, verdicts
 from unsoftmax.verify.plan import Checked, Count, Plan, Statement
 from unsoftmax.verify.sent import asked, fresh, long_claim, norms_in_words, random_queries, sent_norms
 from unsoftmax.verify.stated import implied, statements
@@ -218,7 +218,16 @@ def _ties(
         )
     else:
         gaps, errors, on = seen.gaps, seen.errors, f"explanations of {on}"
-    return verdicts(model, gaps, noise, claimed, f"{on}this head"), statements(model, errors, f"{on}every head")
+    found = verdicts(model, gaps, noise, claimed, f"{on}this head")
+    if seen is None and model.heads > 1 and not np.isinf(values.domain.norm_limit):
+        off = np.maximum(gaps.gap - values.tolerance, noise * _size(model, tokens)) / _size(model, tokens)
+        # What one head may be off by, others are off by too: they make up for it.
+        error = float(mingled(model, values.domain.norm_limit, float(off.max())).max())
+        errors = {name: max(size, error) if "_" in name else size for name, size in errors.items()}
+        if error >= UNKNOWN:
+            unknown = "unknown: scores this small do not tell heads from each other"
+            found[: model.heads] = [Claim(claim.name, math.inf, statement=unknown) for claim in found[: model.heads]]
+    return found, statements(model, errors, f"{on}every head")
 
 
 def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.random.Generator) -> dict[str, float]:

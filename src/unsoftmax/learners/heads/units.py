@@ -55,6 +55,11 @@ _SMALL = 12
 """Dimensions up to which the fit is done in all of them at once."""
 
 
+_ROUNDED = 64.0
+"""Rounding units of an answer, below which what eight of them show of attention is their own rounding: sums of a few
+dozen terms round to a dozen units."""
+
+
 @dataclass(frozen=True, eq=False)
 class Room:
     """How long tokens and sequences may be: `radius` of x, `longest` sequence, and the noise of an answer."""
@@ -97,13 +102,14 @@ def _query_token(fitting: Fitting) -> Asking[Array]:
     direction = sphere(rng, (1, ground.dim))[0]
     x = sphere(rng, (SCALING, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
+    nothing = max(1e2 * room.noise, _ROUNDED * ground.spec.eps * room.radius * float(np.linalg.norm(ground.V)))
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)
         y = yield from fitting.records.ask(np.stack([x, b], axis=1), None, "pilot")
         # What attention adds to the mean of the two tokens: proportional to b until it saturates.
         apart = np.maximum(np.linalg.norm(x - b, axis=1), 1e-6 * room.radius)
         tilt = float(np.linalg.norm((y - (x + b) @ ground.V / 2) / apart)) * room.radius
-        if tilt <= 1e2 * room.noise:
+        if tilt <= nothing:
             return direction * (room.radius if before == np.inf else length * 4)
         # Heads that are saturated and cancel may fall once by accident, not twice.
         if before > 2.2 * tilt and falling:
