@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -354,6 +356,46 @@ def test_multiples_of_few_sequences_test_no_class(spread: tuple[float, float], s
     except us.errors.InvalidArgument:  # multiples that near are near copies
         return
     assert r.status is SURROGATE
+
+
+def multiples(dim: int, sequences: int, seed: int) -> np.ndarray:
+    """Eight multiples of each sequence, which differ from it by two thousandths."""
+    rng = np.random.default_rng([seed, 10])
+    return np.concatenate([x * (1 + 0.002 * rng.standard_normal((8, 1, 1))) for x in tokens(sequences, dim, 4, seed)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_within_noise_multiples_of_few_sequences_test_no_class(seed: int) -> None:
+    """Levels and slopes of four sequences are 8 numbers, whatever the class: a wrong W had passed."""
+    rng, true, X = np.random.default_rng(seed), heads(2, 4, 1.5, seed), multiples(4, 4, seed)
+    noise = 1e-3 * float(true(X).std())
+    try:
+        r = us.fit(us.Log(X, true(X) + noise * rng.standard_normal(32), tolerance=noise), starts=12)
+    except us.errors.InvalidArgument:  # multiples that near are near copies
+        return
+    assert r.status is SURROGATE
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-2, 1e-3])
+def test_within_noise_few_ids_and_conversations_test_their_class(noise: float) -> None:
+    """Such records differ by more than the noise, in directions that no fit of one head explains."""
+    table = tokens(1, 4, 4)[0]
+    ids = [table[i] for i in ragged_ids(120, 4, longest=12)]
+    for true, X in ((head(4), ids), conversations(5, 3)):
+        y = np.array([float(true(x[None])[0]) for x in X])
+        size = noise * float(y.std())
+        r = us.fit(us.Log(X, y + size * np.random.default_rng(1).standard_normal(len(X)), tolerance=size))
+        assert r.status is CONSISTENT
+
+
+def test_a_tolerance_below_rounding_is_rounding() -> None:
+    """Squares of residuals over 1e-300 had overflowed."""
+    X = tokens(80, dim=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        r = us.fit(us.Log(X, np.sin(3 * X.sum(axis=(1, 2))), tolerance=1e-300), starts=4)
+        assert r.status is SURROGATE
+        assert us.fit(us.Log(X, head(5)(X), tolerance=1e-300)).status is RECOVERED
 
 
 def test_the_mean_token_is_a_head_too() -> None:

@@ -2,6 +2,9 @@
 
 Held-out error cannot tell a wrong class from noise of unknown size: both leave as much on new records as on old ones.
 Features that the class does not have can: off the columns of J they explain noise no better than chance.
+
+Nor does agreement show a class where any other would agree: near copies of few sequences differ by little more than
+the noise, however many there are. `chance` says how likely that is.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
-from unsoftmax.fitting.directions import MOST_DIRECTIONS, Seen
+from unsoftmax.fitting.directions import MOST_DIRECTIONS, Seen, units_of
 from unsoftmax.fitting.heads import HeadsAt, mean_tokens
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 
 _RANDOM_HEADS = 3
 """Random heads of the fitted size among the features: what they attend to stands for any further head."""
+
+_OTHERS = 12
+"""Other heads that stand for targets of another class: with 24, right heads and wrong ones are told apart alike."""
 
 _ROUNDING = 1e-8
 """A feature of which J explains all but this share is one that the class has."""
@@ -54,6 +60,27 @@ def lack_of_fit(blocks: Blocks, x: Array, at: HeadsAt, seen: Seen, deviations: A
         return Missing("nothing could be tested", 1.0)
     best = min(found, key=lambda missing: missing.p_value)
     return Missing(best.feature, min(1.0, best.p_value * len(found)))
+
+
+def chance(blocks: Blocks, x: Array, shape: Shape, seen: Seen, deviations: Array, seed: int) -> float:
+    """How likely the fit would agree with answers of another class that are as large as these.
+
+    Heads as far from those found as these are from 0 stand for it. What J does not explain of them has deviations s
+    along as many directions as the records show, noise has 1 along each: within noise along all is a share of
+    prod 1 / sqrt(1 + s^2).
+    """
+    W, _, P = shape.split(x)
+    rng = np.random.default_rng([seed, 0x0DD])
+    entry = units_of(blocks, shape, x)[0]
+    others = np.empty((len(deviations), _OTHERS))
+    for k in range(_OTHERS):
+        Z = mean_tokens(blocks, W + entry * rng.standard_normal(W.shape))
+        values = rng.standard_normal(P.shape).transpose(0, 2, 1).reshape(-1, shape.outputs)
+        others[:, k] = (Z @ values).ravel() / deviations
+    size = float(np.linalg.norm(blocks.y.ravel() / deviations))
+    others *= size / max(float(np.linalg.norm(others)), 1e-300)
+    s = np.linalg.svd(seen.off(others), compute_uv=False)
+    return float(np.exp(-np.log(np.hypot(1, s)).sum()))
 
 
 def _basis(A: Array) -> Array:

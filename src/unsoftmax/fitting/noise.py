@@ -57,7 +57,8 @@ def noise_of(log: Log) -> Noise:
     """What is known about the noise before any model is fitted."""
     y = log.answers.ravel()
     if log.tolerance:
-        return Noise("declared", log.tolerance)
+        # Whatever is declared, an answer has a rounding of its own.
+        return Noise("declared", max(log.tolerance, EPS * float(np.sqrt((y**2).mean()))))
     unit = max(rounding_unit(y), float(np.finfo(log.dtype).eps))
     step = decimal_error(y)
     # Numbers of a short format are decimals of ten digits and more: the coarser of both is what was rounded to.

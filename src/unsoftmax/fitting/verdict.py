@@ -11,7 +11,7 @@ from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.copies import cells
 from unsoftmax.fitting.directions import Seen, units_of
 from unsoftmax.fitting.heads import Heads, HeadsAt
-from unsoftmax.fitting.lack_of_fit import Missing, lack_of_fit
+from unsoftmax.fitting.lack_of_fit import Missing, chance, lack_of_fit
 from unsoftmax.fitting.noise import ROUNDINGS, Noise
 from unsoftmax.fitting.picks import picks_one_token, unbounded
 from unsoftmax.fitting.shape import Shape
@@ -30,7 +30,8 @@ FINEST = 1e-6
 """In exact logs a direction known to worse than this share of the parameters is listed as undetermined."""
 
 SIGNIFICANCE = 0.01
-"""A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it."""
+"""A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it. And the
+chance above which a fit that agrees within the noise shows nothing."""
 
 _CHANCE = 1e-3
 """Probability that noise as declared exceeds the bounds on its size, in the fit and on held-out records."""
@@ -45,6 +46,11 @@ the noise itself is only measured."""
 _UNTESTED = (
     "To this model few of the records differ (tokens without weight, sequences of one token, multiples of one): what "
     "they show is hardly more than what was fitted, so that nothing tests the class. Add records that differ."
+)
+
+_ANY = (
+    "Another class would agree as well (a chance of {:.1g}): beyond what was fitted, these records differ by little "
+    "more than the noise. Add records that differ."
 )
 
 _ALONE = (
@@ -184,6 +190,7 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
 
     at = problem.at(fit.x)
     missing = lack_of_fit(problem.blocks, fit.x, at, fit.seen, deviations, seed)
+    other = chance(problem.blocks, fit.x, fit.shape, fit.seen, deviations, seed)
     z = fit.held / np.sqrt(1 + fit.leverage)
     freedom = max(fit.freedom, 1)
     largest = math.inf
@@ -203,18 +210,21 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
             -math.log10(max(missing.p_value, 1e-300)),
             statement=f"minus the logarithm of the p-value of the strongest: {missing.feature}",
         ),
+        Claim(
+            "another class", SIGNIFICANCE, other, statement="chance that answers as large of one would agree as well"
+        ),
         pac(fit, f"are off by at most {fit.gap:.2g}"),
     )
-    doubts = _doubts(problem, fit, noise, missing, fit.spread > largest, ratio > above)
+    doubts = _doubts(fit, noise, missing, other, fit.spread > largest, ratio > above)
     picked = picks_one_token(problem, fit.x, noise.deviations(problem.blocks.y).ravel()) if doubts else False
     if picked or (noise.source != "none" and unbounded(problem, fit.x, deviations)):
         doubts = [_ARGMAX]
     if doubts:
-        return Judged(Status.SURROGATE, claims[3:], tuple(doubts), fit.spread, 1.0)
+        return Judged(Status.SURROGATE, claims[-1:], tuple(doubts), fit.spread, 1.0)
     return Judged(Status.CONSISTENT, claims, (), fit.spread, 1.0)
 
 
-def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_large: bool, worse: bool) -> list[str]:
+def _doubts(fit: Checked, noise: Noise, missing: Missing, other: float, too_large: bool, worse: bool) -> list[str]:
     """Why this is not called a recovery, the strongest reason first."""
     doubts = [_UNTESTED] if fit.spare < FEWEST else []
     if not fit.seen.certain:
@@ -238,6 +248,8 @@ def _doubts(problem: Heads, fit: Checked, noise: Noise, missing: Missing, too_la
         )
     if worse:
         doubts.append("Held-out records fit worse than the fit's own error bars allow: more records are needed.")
+    if other > SIGNIFICANCE:
+        doubts.append(_ANY.format(other))
     return doubts
 
 
