@@ -59,11 +59,12 @@ def test_ids_with_a_table_as_json(tmp_path) -> None:
     assert data["undetermined"] == 0
 
 
-def test_json_counts_what_stays_open_where_no_basis_is_held(tmp_path) -> None:
+@pytest.mark.parametrize("model", ["low rank", "low-rank"])
+def test_json_counts_what_stays_open_where_no_basis_is_held(tmp_path, model: str) -> None:
     narrow = X[:, :, :4] @ np.random.default_rng(2).standard_normal((4, 30))
     head = us.models.LowRankHead.random(30, 2, seed=1)
     np.savez(tmp_path / "log.npz", tokens=narrow, answers=head(narrow))
-    data = json.loads(run("fit", tmp_path / "log.npz", "--model", "low rank", "--rank", 2, "--json").output)
+    data = json.loads(run("fit", tmp_path / "log.npz", "--model", model, "--rank", 2, "--json").output)
     assert data["undetermined"] == data["found"]["undetermined"] > 0
 
 

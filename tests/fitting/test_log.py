@@ -156,6 +156,7 @@ def test_a_ledger_that_kept_its_tokens_is_a_log(tmp_path) -> None:
     recovery = us.recover(us.oracle(head), us.learners.SingleHead(), ledger=path, keep_tokens=True)
     log = us.Log.read(path)
     assert len(log) == recovery.usage.billed
+    assert log.notes == ()
     longest = int(log.lengths.max())
     assert longest == 300  # copies and long sequences are written out
     for k in range(0, len(log), 7):
@@ -180,6 +181,16 @@ def test_a_ledger_without_its_tokens_says_how_to_record_them(tmp_path) -> None:
         us.Log.read(tmp_path / "none.ledger")
     with pytest.raises(us.errors.InvalidArgument, match="keep_tokens"):
         us.recover(us.oracle(head), us.learners.SingleHead(), keep_tokens=True)
+
+
+def test_a_ledger_that_kept_some_of_its_tokens_says_so(tmp_path) -> None:
+    """Without keep_tokens, some sequences are kept for other processors: 93 of 431 were a log."""
+    path = tmp_path / "run.ledger"
+    paid = us.recover(us.oracle(us.models.SingleHead.random(6, norm=1.0, seed=1)), ledger=path).usage.billed
+    log = us.Log.read(path)
+    assert f"{len(log)} of its {paid} answers" in log.notes[0]
+    assert log.take(np.arange(3)).notes == log.notes
+    assert us.fit(log).notes[-1] == log.notes[0]
 
 
 def test_padding_may_be_anything() -> None:

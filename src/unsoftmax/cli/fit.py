@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -15,7 +15,7 @@ from unsoftmax.cli.exits import Exit, one_sentence, plain
 
 def fit(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="Records: .npz, .parquet, .jsonl or .ledger.")],
-    model: Annotated[str, typer.Option(help="single head, low rank, multi-head or layer.")] = "single head",
+    model: Annotated[str, typer.Option(help="single-head, low-rank, multi-head or layer.")] = "single head",
     heads: Annotated[int | None, typer.Option(help="Number of heads; found if not given.", min=1)] = None,
     rank: Annotated[int | None, typer.Option(help="Rank of W; found if not given (low rank).", min=1)] = None,
     table: Annotated[Path | None, typer.Option(help="Embeddings of the ids (V, d): a .npy file.")] = None,
@@ -42,7 +42,9 @@ def fit(
     import numpy as np
 
     import unsoftmax as us
+    from unsoftmax.fitting.fit import Class
 
+    model = {name.replace(" ", "-"): name for name in get_args(Class)}.get(model.replace(" ", "-"), model)
     with one_sentence(debug, as_json):
         options: dict[str, Any] = {
             "model": model, "heads": heads, "rank": rank, "table": table, "tolerance": tolerance, "dtype": dtype,

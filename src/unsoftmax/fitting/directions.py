@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
-from unsoftmax.fitting.heads import HeadsAt
+from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.shape import Shape, embedded
 from unsoftmax.probes.base import Array
 
@@ -23,6 +23,9 @@ time); beyond, errors are sampled."""
 _ALONE = 1e-12
 """1 - the leverage of a number below which its residual shows nothing of an error of its own size: float64 has 1e-16,
 records among others a hundredth and more."""
+
+_DRAWS = 16
+"""Errors drawn to see whether the model is linear as far as they reach: where it is not, one in eight shows it."""
 
 VISIBLE = 1.0
 """A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
@@ -57,6 +60,9 @@ class Seen(Protocol):
 
     def spread(self, limit: float) -> Spread:
         """Errors along the directions that are known to within `limit` units."""
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        """Errors (k, unknowns) as noise of one deviation leaves them."""
 
     def alone(self, limit: float) -> int:
         """How many fitted numbers each show such a direction that no other shows: they fit whatever they are."""
@@ -112,6 +118,10 @@ class Directions:
         errors = np.sqrt((root**2).sum(axis=1))
         norms = (float(np.linalg.norm(part)) for part in (errors[: W.size], errors[W.size :]))
         return Spread(errors[: W.size].reshape(W.shape), errors[W.size :].reshape(P.shape), *norms)
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        root = self._root(VISIBLE)
+        return np.asarray(rng.standard_normal((_DRAWS, root.shape[1])) @ root.T)
 
     def alone(self, limit: float) -> int:
         return int(((self.U[:, ~self.unseen(limit)] ** 2).sum(axis=1) > 1 - _ALONE).sum())
@@ -176,3 +186,17 @@ def directions(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: 
     # What is rounding in J itself is no signal, whatever the noise.
     s = np.where(s > len(s) * 2.0**-52 * s[0], s, 1e-300)
     return Directions(shape, x, s, Vt, U, T)
+
+
+def bent(problem: Heads, x: Array, seen: Seen, deviations: Array, spread: float) -> float:
+    """How much more answers change by the errors of the fit than J says (mean squares); 1 where the model is linear.
+
+    Noise of `spread` times the deviations (rows,). What J leaves out of a change acts as noise of that size, and moves
+    directions that show well by as many of their errors.
+    """
+    at = problem.at(x)
+    ratios = []
+    for step in spread * seen.drawn(np.random.default_rng([0, 0xBE])):
+        there, told = (problem.at(x + step).residual - at.residual) / deviations, at.response(step) / deviations
+        ratios.append(float(there @ there) / max(float(told @ told), 1e-300))
+    return float(np.mean(ratios))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal, get_args
@@ -119,7 +120,9 @@ def fit(
         "seed": seed,
         "version": _version(),
     }
-    return recovery_of(Ended(best.search.problem, x, seen, judged, whole_span, narrow), usage, plain(provenance))
+    ended = Ended(best.search.problem, x, seen, judged, whole_span, narrow)
+    result = recovery_of(ended, usage, plain(provenance))
+    return replace(result, notes=(*result.notes, *log.notes))
 
 
 def _check(log: Any, model: Any, holdout: float, from_0: dict[str, int], from_1: dict[str, int | None]) -> None:

@@ -51,6 +51,8 @@ class Log:
     table: Any = None
     tolerance: float | None = None
     dtype: str = "float64"
+    notes: tuple[str, ...] = ()
+    """What is to be said about these records, beside every result."""
     starts: Array = field(init=False, repr=False)
     """(n,): the row of `tokens` where each sequence begins."""
 
@@ -109,7 +111,7 @@ class Log:
         sizes = self.lengths[records]
         ends = np.cumsum(sizes)
         rows = np.arange(ends[-1]) - np.repeat(ends - sizes, sizes) + np.repeat(self.starts[records], sizes)
-        return Log(self.tokens[rows], self.answers[records], sizes, self.table, self.tolerance, self.dtype)
+        return Log(self.tokens[rows], self.answers[records], sizes, self.table, self.tolerance, self.dtype, self.notes)
 
     @classmethod
     def read(cls, path: str | Path, **declared: Any) -> Self:
@@ -266,7 +268,9 @@ def _ledger(path: Path) -> dict[str, Any]:
         raise FileFormatError(
             f"{path} keeps {total} answers without their sequences; record with keep_tokens=True (--keep-tokens)."
         )
-    return {"tokens": tokens, "answers": np.concatenate(answers)}
+    kept = f"The ledger keeps the sequences of {len(tokens)} of its {total} answers: the others are not in this log."
+    notes = (f"{kept} Record with keep_tokens=True (--keep-tokens).",) if len(tokens) < total else ()
+    return {"tokens": tokens, "answers": np.concatenate(answers), "notes": notes}
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -68,6 +68,9 @@ class Sampled:
         flat = [np.full(part.shape, norm / np.sqrt(part.size)) for part, norm in zip((W, P), norms, strict=True)]
         return Spread(flat[0], flat[1], *norms)
 
+    def drawn(self, rng: np.random.Generator) -> Array:
+        return self.draws
+
     def alone(self, limit: float) -> int:
         return 0  # not looked for: draws do not show the leverage of one record
 

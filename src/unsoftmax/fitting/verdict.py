@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.copies import cells
-from unsoftmax.fitting.directions import Seen, units_of
+from unsoftmax.fitting.directions import Seen, bent, units_of
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.lack_of_fit import Missing, chance, lack_of_fit
 from unsoftmax.fitting.noise import ROUNDINGS, Noise
@@ -35,6 +35,9 @@ chance above which a fit that agrees within the noise shows nothing."""
 
 _CHANCE = 1e-3
 """Probability that noise as declared exceeds the bounds on its size, in the fit and on held-out records."""
+
+_BENT = 100.0
+"""Mean squares of what errors of the fit do, over what J says, beyond which errors are not known: tenfold bars."""
 
 CONFIDENCE = 0.99
 """Of the statement about records like those held out."""
@@ -68,7 +71,8 @@ _ARGMAX = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The verdict, its claims and notes; `deviation` is what one unit of row noise turned out to be."""
+    """The verdict, its claims and notes; `deviation` is what one unit of row noise turned out to be, or more
+    where the model is not linear as far as its errors reach."""
 
     status: Status
     claims: tuple[Claim, ...]
@@ -215,22 +219,22 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
         ),
         pac(fit, f"are off by at most {fit.gap:.2g}"),
     )
-    doubts = _doubts(fit, noise, missing, other, fit.spread > largest, ratio > above)
+    curved = max(bent(problem, fit.x, fit.seen, deviations, fit.spread), 1.0)
+    known = fit.seen.certain and curved <= _BENT
+    doubts = _doubts(fit, noise, missing, other, known, fit.spread > largest, ratio > above)
     picked = picks_one_token(problem, fit.x, noise.deviations(problem.blocks.y).ravel()) if doubts else False
     if picked or (noise.source != "none" and unbounded(problem, fit.x, deviations)):
         doubts = [_ARGMAX]
     if doubts:
         return Judged(Status.SURROGATE, claims[-1:], tuple(doubts), fit.spread, 1.0)
-    return Judged(Status.CONSISTENT, claims, (), fit.spread, 1.0)
+    return Judged(Status.CONSISTENT, claims, (), fit.spread * math.sqrt(curved), 1.0)
 
 
-def _doubts(fit: Checked, noise: Noise, missing: Missing, other: float, too_large: bool, worse: bool) -> list[str]:
+def _doubts(
+    fit: Checked, noise: Noise, missing: Missing, other: float, known: bool, too_large: bool, worse: bool
+) -> list[str]:
     """Why this is not called a recovery, the strongest reason first."""
     doubts = [_UNTESTED] if fit.spare < FEWEST else []
-    if not fit.seen.certain:
-        doubts.append(
-            "The records hardly show some directions of the parameters, whose errors are not known: add more."
-        )
     if missing.p_value < SIGNIFICANCE:
         doubts.append(
             f"The fit does not explain the answers: {missing.feature} would explain more (p = {missing.p_value:.1g}). "
@@ -250,6 +254,10 @@ def _doubts(fit: Checked, noise: Noise, missing: Missing, other: float, too_larg
         doubts.append("Held-out records fit worse than the fit's own error bars allow: more records are needed.")
     if other > SIGNIFICANCE:
         doubts.append(_ANY.format(other))
+    if not known:
+        doubts.append(
+            "The records hardly show some directions of the parameters, whose errors are not known: add more."
+        )
     return doubts
 
 
