@@ -131,3 +131,38 @@ def test_weights_that_float32_hardly_holds_are_not_read() -> None:
 
         oracle = us.oracle(narrow, d, kind="attention", dtype="float32")
         assert us.recover(oracle, us.learners.LowRank(), seed=seed - 1000).model.rank == 2
+
+
+@pytest.mark.parametrize(
+    ("d", "rank", "norm", "seed"), [(2, 2, 10.0, 804160), (12, 3, 2.0, 607470), (5, 2, 1.0, 510391)]
+)
+def test_values_that_hardly_part_the_entries_of_v_state_its_error(d: int, rank: int, norm: float, seed: int) -> None:
+    """As many values as unknowns: by chance the tokens they pool are nearly dependent."""
+    target = us.models.LowRankHead.random(d, rank, norm=norm, seed=seed).astype("float32")
+    recovery = us.recover(us.oracle(target, kind="attention", dtype="float32"), us.learners.LowRank(), seed=seed)
+    stated = {claim.name: claim.bound for claim in recovery.certificate}
+    assert np.linalg.norm(recovery.model.v - target.v) <= stated["error of v"] < 0.1
+
+
+@pytest.mark.parametrize(("d", "seed"), [(5, 260466), (2, 579618)])
+def test_a_rank_of_one_whose_scores_differ_too_much_is_not_called_another_class(d: int, seed: int) -> None:
+    target = us.models.LowRankHead.random(d, 1, norm=0.3, seed=seed).astype("float32")
+    with pytest.raises(us.errors.NotIdentifiable, match="LowRank"):
+        us.recover(us.oracle(target, kind="attention", dtype="float32"), us.learners.SingleHead(), seed=seed)
+    found = us.recover(us.oracle(target, kind="attention", dtype="float32"), us.learners.LowRank(), seed=seed).model
+    assert us.models.distance(found, target.astype("float64")) < 1e-5
+
+
+@pytest.mark.parametrize(("d", "rank", "norm", "seed"), [(8, 4, 0.3, 955455), (12, 3, 10.0, 822644)])
+def test_gradients_too_coarse_for_w_say_nothing_of_its_class(d: int, rank: int, norm: float, seed: int) -> None:
+    target = us.models.SingleHead.random(d, norm=norm, rank=rank, seed=seed).astype("float16")
+    with pytest.raises(us.errors.NotIdentifiable):
+        us.recover(us.oracle(target, kind="gradient"), us.learners.LowRank(), seed=seed)
+
+
+@pytest.mark.filterwarnings("error")
+def test_saturated_pairs_do_not_overflow() -> None:
+    for norm, seed in ((100.0, 83101), (1000.0, 1)):
+        target = us.models.SingleHead.random(2, norm=norm, seed=seed)
+        recovery = us.recover(us.oracle(target, kind="gradient"), us.learners.SingleHead(), seed=seed)
+        assert us.models.distance(recovery.model, target) < 1e-12

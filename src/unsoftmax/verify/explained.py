@@ -53,7 +53,10 @@ def one_head(
     checked = yield from watched(only_values(by_values), lambda asked, y: kept.append((asked.tokens, y)))  # type: ignore[union-attr]
     numbers = np.concatenate([y.ravel() for _, y in kept])
     absolute = max(spec.tolerance, printed_error(numbers, FORMAT_SHOWS))
-    off = allows.relative_error * float(np.linalg.norm(model.W)), allows.relative_error * float(np.linalg.norm(model.v))
+    off = (
+        allows.relative_error * float(np.linalg.norm(model.W)),
+        max(allows.value_error, allows.relative_error * float(np.linalg.norm(model.v))),
+    )
     if allows.precision is not None:
         absolute, off = max(absolute, allows.precision.noise.absolute), (allows.precision.W, allows.precision.v)
     unit = max(spec.eps, shown_unit(numbers, absolute))

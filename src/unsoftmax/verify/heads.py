@@ -108,7 +108,7 @@ def check(model: MultiHead, spec: OracleSpec, seed: int, allows: Allowance) -> A
     if not (model.heads or model.constant):
         return Checked(((yield from of_values(_nothing(values, rng))),))
     scale = typical_norm(model, values, rng)
-    off = 0.0 if allows.values is None else allows.values.bound
+    off = allows.value_error
     found, noise = yield from of_values(_function(model, values, scale, allows.relative_error, off, rng))
     if spec.domain.length_limit >= 2 and model.heads < spec.dim and model.c is None:
         found.append((yield from of_values(_silence(model, values, rng, scale, noise, off))))

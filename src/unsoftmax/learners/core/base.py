@@ -94,8 +94,9 @@ class Allowance:
     `parameters`: relative error of every parameter (RELATIVE_ERROR), what the noise of the answers leaves in the model
     for the number format that is declared; verification allows gaps up to it, and puts what fresh answers show in its
     place where that is more. `network`: error of a learned network
-    (NETWORK_RESIDUAL). `row_space`: angle to the true row space of an output layer. `values`, `scores` and `flips` are
-    of heads behind labels: ||v^ - v||, ||W^ - W||_F, and how often a label is wrong. `precision` is what the noise of
+    (NETWORK_RESIDUAL). `row_space`: angle to the true row space of an output layer. `values`: ||v^ - v|| of
+    heads whose v is solved for, by labels or maps. `scores` and `flips` are of heads behind labels: ||W^ - W||_F, and
+    how often a label is wrong. `precision` is what the noise of
     an oracle leaves; it is no claim itself (`Precision.claims`). `noise` is the largest error of an answer, as its
     decimals show it where nobody declared a tolerance.
     """
@@ -119,6 +120,11 @@ class Allowance:
     def relative_error(self) -> float:
         """Bound of `parameters`, 0 where nothing is stated."""
         return 0.0 if self.parameters is None else self.parameters.bound
+
+    @property
+    def value_error(self) -> float:
+        """Bound of `values`, 0 where nothing is stated."""
+        return 0.0 if self.values is None else self.values.bound
 
     @property
     def network_error(self) -> float:

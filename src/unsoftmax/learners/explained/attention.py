@@ -186,6 +186,11 @@ def _solved(X: Array, s: Array, errors: Array, loud: float) -> tuple[Array, floa
     """W from z'W q = s (n, N - 1), and its error in norm; a misfit may be `loud` errors."""
     Z, q = X[:, :-1] - X[:, -1:], X[:, -1]
     _require_readable(errors, q.shape[1] ** 2)
+    if (seen := int(np.linalg.matrix_rank(q[np.isfinite(errors).any(axis=1)]))) < q.shape[1]:
+        raise NotIdentifiable(
+            f"attention is saturated for most query tokens: the others show W in {seen} of {q.shape[1]} directions. "
+            "Scores that differ so much between tokens are those of a low rank: learn it with LowRank."
+        )
     one = float(errors.min())
     weights = one / errors
     W, misfit = solve_bilinear(Z, q, s, weights)
@@ -219,9 +224,7 @@ def _outcome(
             f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
         )
     claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
-    if asked.noise == 0:
-        return Outcome(made(v), notes, allows=Allowance(claim))
-    if len(W) == 1:
+    if asked.noise > 0 and len(W) == 1:
         noise = Noise(asked.noise, max(asked.unit, asked.shown), measured=True)
         precision = Precision(float(errors[0]), v_error, noise, "measured")
         return Outcome(made(v), notes, precision.claims(), Allowance(claim, precision=precision))

@@ -38,6 +38,9 @@ _SCORE = 1.0
 _SATURATED = 1e-3
 """Weights nearer to 0 or 1 are read again with shorter tokens: digits of W are lost as 1 / (alpha (1 - alpha))."""
 
+_NO_WEIGHT = 1e-100
+"""Least weight that is divided by: such a pair is saturated, and the squares of what it leaves do not overflow."""
+
 _BLOCK = 4
 """Pairs a round while the rank is not known: a rank r takes at most r + 5."""
 
@@ -111,17 +114,15 @@ def _joined(a: Pairs, b: Pairs) -> Pairs:
 def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, notes: tuple[str, ...] = ()) -> Outcome:
     size = float(np.linalg.norm(head.W))
     error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
+    # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
+    through = _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
+    _require_known(error * through, size)
     missed = _missed(found, head.W)
     # What is missed beyond noise is no error of W but another class: it must not widen the statement.
     if missed > _MISSED * error + size * len(found.q) * float(np.finfo(np.float64).eps):
         raise inconsistent("W q and W'z are off one W", missed, _MISSED * error, "SingleHead")
-    error += missed
-    # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
-    error *= _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
-    if error >= size > 0:
-        raise NotIdentifiable(
-            f"at this rounding of the gradients the error of W may be {error / size:.2g} of it: nothing is known."
-        )
+    error = (error + missed) * through
+    _require_known(error, size)
     statement = "of W, from the rounding of gradients and weights"
     claim = Claim(RELATIVE_ERROR, error / size if size else 1.0, statement=statement)
     if reader.noise == 0:
@@ -130,6 +131,14 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     v_error = reader.noise * math.sqrt(reader.spec.dim) + SLACK * reader.unit * float(np.linalg.norm(reader.v))
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
     return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
+
+
+def _require_known(error: float, size: float) -> None:
+    """Refuse an error of W in norm that is as large as W; what misses such a W says nothing of its class."""
+    if error >= size > 0:
+        raise NotIdentifiable(
+            f"at this rounding of the gradients the error of W may be {error / size:.2g} of it: nothing is known."
+        )
 
 
 def _missed(found: Pairs, W: Array) -> float:
@@ -195,7 +204,7 @@ class _Reader:
         self._see(answers)
         y, G = answers[:, 0], answers[:, 1:].reshape(-1, 2, d)
         zv = z @ v
-        weight = np.clip((y - q @ v) / zv, 1e-300, 1 - 1e-16)
+        weight = np.clip((y - q @ v) / zv, _NO_WEIGHT, 1 - 1e-16)
         g = weight * (1 - weight) * zv
         Wq = (G[:, 0] - weight[:, None] * v) / g[:, None]
         Wz = (G.sum(axis=1) - v) / g[:, None]
