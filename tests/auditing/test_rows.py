@@ -60,6 +60,38 @@ def test_averages_are_declared_and_paid_for() -> None:
     assert np.abs(target(Probes(X)) - HEAD(X)).max() <= target.spec.tolerance == pytest.approx(5 * 0.1 / 8)
 
 
+class Counting:
+    """A head that counts the sequences it computes, answers in one buffer and overwrites its tokens."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.computed, self.noise, self.rng = 0, noise, np.random.default_rng(1)
+        self.buffer = np.empty(4096)
+
+    def __call__(self, tokens):
+        self.computed += len(tokens)
+        answer = HEAD(tokens.copy())
+        tokens[:] = 7.0
+        self.buffer[: len(answer)] = answer + self.noise * self.rng.standard_normal(len(answer))
+        return self.buffer[: len(answer)]
+
+
+def test_askings_that_only_the_defence_tells_apart_are_computed_twice() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 3, 6))
+    steady, plain = Counting(), Stochastic(us.oracle(HEAD), deviation=0.1)
+    answered = Averaged(Stochastic(us.oracle(steady, 6), deviation=0.1), 64, 0.1)(Probes(X.copy()))
+    assert steady.computed <= 2 * 50 + 8  # and what us.oracle tries
+    # The noise of each asking is its own, as if every one had been computed.
+    assert np.array_equal(answered, np.mean([plain(Probes(X)) for _ in range(64)], axis=0))
+
+
+def test_noise_of_the_target_itself_is_averaged_too() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 3, 6))
+    noisy = Counting(noise=0.1)
+    target = Averaged(Stochastic(us.oracle(noisy, 6), deviation=0.1), 64, 0.15)
+    assert np.abs(target(Probes(X.copy())) - HEAD(X)).max() <= target.spec.tolerance
+    assert noisy.computed >= 64 * 50
+
+
 def test_vectors_sent_to_a_language_model_have_their_name() -> None:
     spec = us.oracle(lambda X: X[:, -1], 8, outputs=8).spec
     assert ladder(spec, embeds=True)[0].access == "prompt embeds"

@@ -9,7 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import BudgetExceeded, UnsoftmaxError
 from unsoftmax.oracles.base import Oracle
-from unsoftmax.oracles.semantic import noisy
+from unsoftmax.oracles.semantic import Stochastic, noisy
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.results.audit import CLOSE
@@ -42,7 +42,13 @@ class Averaged:
         return replace(spec, kind=noisy(spec), tolerance=spec.tolerance + left)
 
     def __call__(self, probes: Probes) -> Array:
-        return np.asarray(np.mean([self.inner(probes) for _ in range(self.times)], axis=0))
+        return np.asarray(np.mean(self._asked(probes), axis=0))
+
+    def _asked(self, probes: Probes) -> list[Array]:
+        """Every asking is on the attacker's bill; noise that is added here needs no fresh answers below it."""
+        if isinstance(self.inner, Stochastic):
+            return self.inner.repeated(probes, self.times)
+        return [self.inner(probes) for _ in range(self.times)]
 
 
 Attack = Callable[[Oracle, int], Recovery]
