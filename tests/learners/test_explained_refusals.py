@@ -49,6 +49,18 @@ def temperature(seed: int, kind: str) -> Callable:
     return answered
 
 
+def bent(seed: int, kind: str) -> Callable:
+    """Values behind a link that is nearly straight: by maps it shows in one number of every answer."""
+    one = head(seed)
+
+    def answered(X):
+        y, more = one(X), EXPLAIN[kind](one, X)
+        slope = 1 / np.cosh(y / 10) ** 2
+        return 10 * np.tanh(y / 10), more * slope[:, None, None] if kind == "gradient" else more
+
+    return answered
+
+
 def rounded(target: Callable, decimals: int) -> Callable:
     return lambda X: tuple(np.round(part, decimals) for part in target(X))
 
@@ -61,6 +73,15 @@ def test_decimals_do_not_hide_what_is_not_one_head(kind: str, declared: bool, de
     for seed in range(3):
         target = rounded(other(seed, kind), decimals)
         oracle = us.oracle(target, D, kind=kind, tolerance=0.5 * 10.0**-decimals if declared else 0.0)
+        with pytest.raises(us.errors.UnsoftmaxError):
+            us.recover(oracle, us.learners.SingleHead(), seed=seed)
+
+
+@pytest.mark.parametrize("kind", ["gradient", "attention"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_values_do_not_drown_among_the_weights_that_explain_them(kind: str, declared: bool) -> None:
+    for seed in range(4):
+        oracle = us.oracle(rounded(bent(seed, kind), 4), D, kind=kind, tolerance=5e-5 if declared else 0.0)
         with pytest.raises(us.errors.UnsoftmaxError):
             us.recover(oracle, us.learners.SingleHead(), seed=seed)
 

@@ -101,7 +101,7 @@ class Explaining:
 
 
 def left_over(rounds: list[Round], W: Array, v: Array, off: tuple[float, float], *, maps: bool, enough: float) -> float:
-    """Largest root mean square of a sequence's numbers, in units of what they may be off by, that the best head leaves.
+    """Largest root mean square of a sequence's numbers, or value, in units of what they may be off by: the best head's.
 
     `off`: how far ||W||_F and ||v|| may be off. A head that leaves `enough` or less is as good as the best.
     """
@@ -148,10 +148,11 @@ def _step(rounds: list[Round], W: Array, v: Array, x: Array, units: Array, *, ma
 
 
 def _worst(rounds: list[Round], W: Array, v: Array, *, maps: bool) -> float:
-    """Largest root mean square gap of a sequence."""
+    """Largest root mean square gap of a sequence, and gap of a value: it would drown among what explains it."""
     worst = 0.0
     for one in rounds:
         off = np.abs(one.answers - Explaining(one.X, W, v, maps=maps).rows()) / one.allowed
         # Squares of what is as far off as this would overflow.
-        worst = max(worst, float(np.sqrt(np.mean(np.minimum(off, 1e27) ** 2, axis=1)).max()))
+        together = np.sqrt(np.mean(np.minimum(off, 1e27) ** 2, axis=1))
+        worst = max(worst, float(together.max()), float(off[:, 0].max()))
     return worst
