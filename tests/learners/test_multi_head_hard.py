@@ -341,3 +341,12 @@ def test_scores_too_small_to_tell_heads_apart_are_refused_for_that(dim, seed, li
     target = us.models.MultiHead.random(dim, 2, norm=2.5, seed=seed)
     with pytest.raises(us.errors.NotIdentifiable, match="do not determine its weights"):
         us.recover(us.oracle(target, max_norm=limit), us.learners.MultiHead(), seed=seed)
+
+
+@pytest.mark.long
+def test_heads_too_faint_to_be_fitted_are_refused_after_one_query_token():
+    """Shorter query tokens are for saturated heads: with faint ones the search had gone on for minutes."""
+    target = us.models.MultiHead.random(24, 2, norm=2.5, seed=0)
+    with pytest.raises(us.errors.NotIdentifiable, match="do not determine its weights") as refusal:
+        us.recover(us.oracle(target, max_norm=1e-3), us.learners.MultiHead())
+    assert refusal.value.recovery.usage.billed <= 2 * us.theory.multi_head_unknowns(24, 2)

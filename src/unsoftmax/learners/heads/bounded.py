@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
@@ -56,6 +56,12 @@ _FEW = 6
 """Starts of a fit that is a last resort."""
 
 
+_FAINT = 1e-6
+"""Typical score of the longest tokens allowed, below which a fit that does not arrive is not begun again with shorter
+query tokens, which are for saturated heads, nor from many starts: only squares of scores tell heads apart, 1e-12 beside
+a rounding of 2e-16 that a fit of all entries amplifies a thousandfold."""
+
+
 def fit_heads(fitting: Fitting) -> Asking[tuple[Array, Array]]:
     """W (H, d, d), v (H, d) from queries inside the room; all of them are kept as records."""
     b0, units = yield from fit_values(fitting)
@@ -86,15 +92,34 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
     for attempt in range(attempts):
         if len(units.v) == 0:
             break
+        faint = _is_faint(fitting, b0, units)
         try:
             W, unseen = yield from _isolated(fitting, b0, units)
-            return (yield from _joint(fitting, W, units.v, b0, unseen, None if patient else _FEW))
-        except ModelMismatch:
+            return (yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not faint else _FEW))
+        except ModelMismatch as error:
+            if faint:
+                raise NotIdentifiable(
+                    "the target's scores are too small to tell its heads from each other, so the answers do not "
+                    "determine its weights: to first order they show the sum of v_h W_h alone, and "
+                    f"{len(units.v)} heads that one query token shows do not fit elsewhere. "
+                    "Allow longer tokens (max_norm).",
+                    code=Code.UNDETERMINED,
+                ) from error
             if attempt == attempts - 1:
                 raise
             b0 = b0 / 4
             units = yield from read_units(fitting, b0)
     return np.zeros((0, len(b0), len(b0))), np.zeros((0, len(b0)))
+
+
+def _is_faint(fitting: Fitting, b0: Array, units: Units) -> bool:
+    """Whether even the longest tokens below a norm limit have scores of less than `_FAINT`, by what b0 shows."""
+    limit = fitting.ground.spec.domain.norm_limit
+    if np.isinf(limit):
+        return False
+    sizes, scores = (np.linalg.norm(part, axis=1) for part in (units.v, units.w))
+    typical = float(sizes @ scores) / max(float(sizes.sum()), 1e-300)
+    return limit**2 * typical / (float(np.linalg.norm(b0)) * np.sqrt(len(b0))) < _FAINT
 
 
 def _isolated(fitting: Fitting, b0: Array, units: Units) -> Asking[tuple[Array, Array]]:
