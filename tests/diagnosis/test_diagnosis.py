@@ -232,3 +232,15 @@ def test_noise_under_a_norm_limit_is_asked_at_the_limit() -> None:
     drowned = us.diagnose(us.oracle(lambda X: head(X) + 0.3 * rng.standard_normal(len(X)), 24, max_norm=1.0))
     assert drowned.code == "noise"
     assert "--learner Approximate" in str(drowned)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_below_a_norm_limit_are_asked_within_it(seed):
+    plain = us.models.AttentionLayer.random(16, 2, seed=seed)
+    assert us.diagnose(us.oracle(plain, max_norm=1.0)).family == "attention layer"
+    before = us.models.AttentionLayer.random(16, 2, norm="pre", residual=True, seed=seed)
+    unknown = us.diagnose(us.oracle(before, max_norm=1.0))
+    assert "max_norm = 1 forbids" in str(unknown)
+    learner = unknown.suggestions[0].learner
+    recovery = us.recover(us.oracle(before, max_norm=1.0), learner, seed=seed)
+    assert us.models.distance(recovery.model, before) <= 1e-10

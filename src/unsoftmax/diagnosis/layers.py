@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.depth import depth
-from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
+from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
@@ -90,6 +90,15 @@ def layer(
     if stack is not None:
         return stack
     words = "a single vector is answered neither affinely nor normalised, as no layer here does"
+    if row.degree is None:
+        words = (
+            "a single vector is not answered affinely, and whether a norm stands before or behind is told by long "
+            f"vectors, which max_norm = {spec.domain.max_norm:g} forbids"
+        )
+        near = Suggestion(
+            "a norm before attention is learned below a limit too", learner_of("attention layer", norm="pre")
+        )
+        return outside(found, "row", words, near)
     return outside(found, "row", words)
 
 

@@ -46,6 +46,8 @@ def mixing(
     if spec.domain.length_limit < 1 + _COPIES[-1] or allowed < MIXING_QUERIES:
         return None
     x1, x2 = sphere(rng, (2, spec.dim)) * (norm / 2)
+    # At most 1.5 norm, which may be more than is allowed.
+    x1, x2 = np.array([x1, x2]) * min(1.0, 0.99 * spec.domain.norm_limit / np.linalg.norm(2 * x1 - x2))
     farther = 2 * x1 - x2
     scale = np.array(_SCALES)[:, None, None]
     alone = yield Probes((np.stack([x1, x2, farther]) * scale).reshape(-1, 1, spec.dim), phase=PHASE)

@@ -17,6 +17,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.gaps import inside
 from unsoftmax.verify.ties import FAINTEST, LENGTH, at_depth, reach, spanning, steepest
 
 SEQUENCES = 8
@@ -57,7 +58,8 @@ def small_weights(
         place = (k - 1 + (k > 1) * rng.uniform(-0.5, 0.5)) / (number - 1)
         depth = deepest + place * np.minimum(-_SHALLOW - deepest, 0.0)
         tokens[:, i] = at_depth(tokens[:, i], u, np.zeros(SEQUENCES) if k == 0 else depth)
-    return np.concatenate([tokens, q[:, None]], axis=1)
+    # A norm undoes what shortens its tokens.
+    return inside(np.concatenate([tokens, q[:, None]], axis=1), 0.99 * spec.domain.norm_limit)
 
 
 def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, int]:

@@ -223,3 +223,23 @@ def test_noise_wrappers_do_not_wrap_an_undone_link():
         us.oracles.Perturbed(oracle, 1e-3)
     with pytest.raises(us.errors.InvalidArgument, match="into the callable"):
         us.oracles.Rounded(oracle, decimals=3)
+
+
+def tanh_of_values(head):
+    def answers(X):
+        s = np.einsum("bnd,de,be->bn", X, head.W, X[:, -1])
+        weights = np.exp(s - s.max(axis=1, keepdims=True))
+        return (weights * np.tanh(X @ head.v)).sum(axis=1) / weights.sum(axis=1)
+
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("learner", [us.learners.LowRank(), us.learners.Approximate()], ids=["low rank", "approximate"])
+@pytest.mark.parametrize(
+    "bent", [lambda head: lambda X: 20 * np.tanh(head(X) / 20), tanh_of_values], ids=["20 tanh", "values"]
+)
+def test_a_bend_of_the_answers_is_no_noise(bent, learner, seed):
+    head = us.models.SingleHead.random(6, rank=2, norm=2.0, seed=seed)
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(bent(head), 6), learner, seed=seed)

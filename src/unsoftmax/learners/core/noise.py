@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiable
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.links import readable_length
@@ -61,6 +61,11 @@ SIGMAS = 3.0
 
 _CLEAR = 3.0
 """Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
+
+_BENT = math.sqrt(_SMALL)
+"""Misfit of short tokens over that of long ones, both relative to the answers, below which no error of the answers is
+measured but a bend of them: an error keeps its share of the answers or grows it, a square leaves `_SMALL`, a cube less,
+and this lies midway. Two estimates of one deviation from a dozen residuals each differ so far less than once in 1e8."""
 
 _ROUNDING = 2 * float(np.finfo(np.float64).eps)
 """Least relative error granted to any answer, two units of rounding of float64: few answers may be exact by luck."""
@@ -146,6 +151,14 @@ def measure_noise(
         raise NotIdentifiable(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
+        )
+    if spec.link is None and small_size and near > _EXACT * size and small * size < _BENT * near * small_size:
+        raise ModelMismatch(
+            "answers to one token are not linear in it, and not by noise: sums miss by "
+            f"{near / size:.1g} of the answers with tokens of norm {length:g} and by {small / small_size:.1g} with "
+            f"tokens {1 / _SMALL:g} times shorter, and no noise shrinks so, unless single answers are far off. The "
+            "target is outside the class",
+            advice="if its answers are a known function of a head's (sigmoid, exp, log, tanh), declare it as link=.",
         )
     slope, wide = _SLOPE[spec.link], sigmas(spec.dim)
     # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.

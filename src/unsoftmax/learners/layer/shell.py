@@ -60,8 +60,9 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
     far = _FAR[spec.dtype]
     if spec.domain.norm_limit < far * np.sqrt(d) * 4:
         raise DomainError(
-            f"a LayerNorm behind attention is read off tokens of norm {far * np.sqrt(d) * 4:.1g} and max_norm is "
-            f"{spec.domain.max_norm:g}; raise it, or let the target answer before its LayerNorm."
+            f"a LayerNorm behind attention, or an RMSNorm before it, is read off tokens of norm "
+            f"{far * np.sqrt(d) * 4:.1g} and max_norm is {spec.domain.max_norm:g}; raise it, or let the target answer "
+            "before its norm."
         )
     x = rng.standard_normal((_PAIRS, d)) * far
     y = yield one_row(on_grid(np.vstack([x, -x]), 8 * far, spec.dtype), phase="pilot")
