@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import unsoftmax as us
 from scripts.kernels import THREE, available, environment, share_of
+from tests.contracts.registry import Case, collect
 from tests.contracts.resuming import jobs
+from tests.contracts.shaken import WIDE, paid_again
+from unsoftmax.learners.core import settling
 
 HERE = available()
 several = pytest.mark.skipif(len(HERE) < 2, reason="this machine stands for one kind of processor only")
@@ -60,6 +64,16 @@ def test_three_kinds_run_every_case_between_them(cases: int) -> None:
         shares = [share_of(kind, test, cases, 3) for kind in THREE]
         assert set().union(*shares) == set(range(cases))
         assert all(0 < len(share) <= -(-cases // 3) for share in shares)
+
+
+@pytest.mark.parametrize("case", [case for case in collect() if case.name != "Membership-paper"], ids=str)
+def test_fresh_queries_are_settled(case: Case, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(settling, "NEAR", WIDE)
+    oracle = case.oracle(case.target())
+    model = us.recover(oracle, case.learner, seed=3, verify=False).model
+    asked, again = paid_again(model, oracle, tmp_path / "ledger.db", 3)
+    assert asked > 0
+    assert again == 0
 
 
 @several

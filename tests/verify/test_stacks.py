@@ -8,6 +8,7 @@ import pytest
 import unsoftmax as us
 from tests.verify.test_small_weights import dropping
 from unsoftmax.learners.core.base import Allowance
+from unsoftmax.learners.core.settling import begun
 from unsoftmax.models.base import attention_weights
 from unsoftmax.results.recovery import Claim
 from unsoftmax.verify import stacks
@@ -73,7 +74,7 @@ def test_a_kink_is_left_behind_and_a_wrong_head_is_not() -> None:
         answer, turn = None, 0
         try:
             while True:
-                probes = program.send(answer)
+                probes = begun(program, answer)
                 answer = target(np.asarray(probes.tokens), np.asarray(probes.counts))
                 answer, turn = spoil(answer, turn), turn + 1
         except StopIteration as end:

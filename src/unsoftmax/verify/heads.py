@@ -25,10 +25,19 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify.explained import shown
-from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, amplification, representable
+from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, amplification
 from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, mingled, sensitivity, verdicts
 from unsoftmax.verify.plan import Checked, Count, Plan, Statement
-from unsoftmax.verify.sent import asked, fresh, long_claim, norms_in_words, random_queries, sent_norms
+from unsoftmax.verify.sent import (
+    asked,
+    fresh,
+    long_claim,
+    made,
+    norms_in_words,
+    random_queries,
+    sent_norms,
+    settled_norms,
+)
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import typical_norm
 from unsoftmax.verify.values import token_sizes
@@ -137,8 +146,8 @@ def _function(
     model: MultiHead, spec: OracleSpec, scale: float, claimed: float, off: float, rng: np.random.Generator
 ) -> Asking[tuple[list[Claim], float]]:
     """Single tokens and random sequences, which see all heads together; and the noise of the answers, relative."""
-    sizes = token_sizes(scale, spec)
-    kinds = fresh(spec, _ONE_TOKEN, _PER_LENGTH, sizes, sent_norms(scale, spec), rng)
+    sizes, norms = yield from settled_norms(token_sizes(scale, spec), sent_norms(scale, spec))
+    kinds = fresh(spec, _ONE_TOKEN, _PER_LENGTH, sizes, norms, rng)
     answers = yield from asked(kinds)
     random, far = (
         [(np.abs(model(X) - y) / _size(model, X), X) for X, y in zip(kind.rounds, part, strict=True)]
@@ -203,7 +212,7 @@ def _ties(
     number = _per_head(model.heads)
     # Long tokens outscale an absolute error of values; maps do not see them.
     drawn = replace(values, tolerance=0.0) if spec.kind == "attention" else values
-    tokens = representable(all_ties(model, number, drawn, rng))
+    tokens = yield from made("near ties", all_ties(model, number, drawn, rng))
     answers = yield Probes(tokens, phase="verify")
     seen, on = None, f"{number} near ties of "
     if spec.kind in EXPLAINED:
@@ -248,7 +257,7 @@ def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, 
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
     z *= length / np.linalg.norm(z, axis=1, keepdims=True)
     q = sphere(rng, (_SILENT, spec.dim)) * length
-    tokens = representable(np.stack([z + q, q], axis=1))
+    tokens = yield from made("long tokens", np.stack([z + q, q], axis=1))
     y = yield Probes(tokens, phase="verify")
     gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - LAST_DIGITS * noise * _size(model, tokens), 0)
     # sigma(t) - 1/2 is t/4.

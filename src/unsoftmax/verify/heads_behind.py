@@ -17,6 +17,7 @@ from scipy.special import expit
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.rows import OFF
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.precision import HALF_DIGITS
@@ -63,8 +64,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     errors: dict[str, float] = {}
     levels = faint((model.heads, _FAINT), rng)
     for h in range(model.heads):
-        b = _queries(model, h, _PAIRS, rng)
-        a = _pairs(model, b, h, rng)
+        a, b = yield from settle(f"pairs of head {h + 1}", *_pairs(model, h, _PAIRS, rng))
         t, y = yield from far.one_head(a, b, phase="verify")
         tokens = far.tokens(a, b)
         wanted = _scores_of(h, tokens)(model)
@@ -73,7 +73,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         # Where the network hardly answers, rounding hides the score; a weak head is loud beside itself.
         clear = answers > 1e-3 * own
         hidden = ROUNDINGS * spec.eps * scale / max(own, 1e-300)
-        lowest = int(np.argmin(np.where(clear, wanted, np.inf)))
+        (lowest,) = map(int, (yield from settle("lowest score", np.argmin(np.where(clear, wanted, np.inf)))))
         small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
         statement = (
             f"largest gap of a score at {_PAIRS} fresh pairs where only this head is undecided, and of a weight "
@@ -89,8 +89,7 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
         bound = max(HALF_DIGITS, 1e6 * spec.eps, hidden)
         found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
-    b = _queries(model, None, _SILENT, rng)
-    a = _pairs(model, b, None, rng)
+    a, b = yield from settle("pairs of no head", *_pairs(model, None, _SILENT, rng))
     y = yield from far.ask(a, b, phase="verify")
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
     statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
@@ -111,7 +110,9 @@ def _small_weight(
     """
     a, b, y = pair
     score = _scores_of(h, far.tokens(a[None], b[None]))(model)
-    longer = np.clip(levels / min(float(score[0]), -0.1), 1.0, LONGER)[:, None] * b
+    (longer,) = yield from settle(
+        "longer query tokens", np.clip(levels / min(float(score[0]), -0.1), 1.0, LONGER)[:, None] * b
+    )
     many = np.tile(a, (len(longer), 1))
     answers = yield from far.ask(many, longer, phase="verify")
     with np.errstate(all="ignore"):
@@ -142,8 +143,9 @@ def _queries(model: HeadsBehind, h: int | None, number: int, rng: np.random.Gene
     return np.asarray(b * (1e2 / max(float(chosen), 1e-300)))
 
 
-def _pairs(model: HeadsBehind, b: Array, h: int | None, rng: np.random.Generator) -> Array:
-    """a (n, d) with scores -OFF or below for all heads but h, and about +-1.5 for head h; long in other directions."""
+def _pairs(model: HeadsBehind, h: int | None, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """a, b (number, d) with scores -OFF or below for all heads but h, about +-1.5 for head h; a long elsewhere too."""
+    b = _queries(model, h, number, rng)
     rows = []
     for query in b:
         w = model.W @ query
@@ -155,4 +157,4 @@ def _pairs(model: HeadsBehind, b: Array, h: int | None, rng: np.random.Generator
         free = rng.standard_normal(model.dim)
         free -= dual @ (w @ free)
         rows.append(a + 1.5 * np.linalg.norm(a) * free / max(float(np.linalg.norm(free)), 1e-300))
-    return np.array(rows)
+    return np.array(rows), b

@@ -10,11 +10,13 @@ Theory: docs/theory/verification.md, "Labels".
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy.special import betaincinv
 
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle_rounded
 from unsoftmax.models.base import Array, Model, attention_weights
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -57,7 +59,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     flip = 0.0 if allows.flips is None else allows.flips.bound
     wrong = near = 0
     for length, count in _counts(spec).items():
-        tokens = near_boundary(model, spec, rng, count, length, errors)
+        drawn = near_boundary(model, spec, rng, count, length, errors)
+        tokens = yield from settle_rounded("near the boundary", drawn, partial(held, dtype=spec.dtype))
         y = yield Probes(tokens, phase="verify")
         f = np.asarray(model(tokens))
         wrong += int(np.sum((y > 0.5) != (f > 0)))
@@ -112,23 +115,26 @@ def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:
 def near_boundary(
     model: Model, spec: OracleSpec, rng: np.random.Generator, count: int, length: int, errors: tuple[float, float]
 ) -> Array:
-    """Sequences (count, length, d) at f = +-(1 to 2) margins; those that cannot be moved there stay farther away."""
+    """Sequences (count, length, d) at f = +-(1 to 2) margins; those that cannot be moved there stay farther away.
+
+    They are there once they are rounded as the target holds them.
+    """
     kept: list[Array] = []
     spare: list[Array] = []
     for _ in range(_DRAWS):
-        tokens = _moved(model, spec, rng, 2 * count, length, errors)
-        tokens = held(tokens, spec.dtype)
+        drawn = _moved(model, spec, rng, 2 * count, length, errors)
+        tokens = held(drawn, spec.dtype)
         inside = np.linalg.norm(tokens, axis=2).max(axis=1) <= 0.999 * spec.domain.norm_limit
         f, margin = np.abs(model(tokens)), _margin(model, tokens, errors, spec)
-        kept.extend(tokens[inside & (f >= 0.9 * margin) & (f <= 2.2 * margin)])
-        spare.extend(tokens[inside & (f > 2.2 * margin)])
+        kept.extend(drawn[inside & (f >= 0.9 * margin) & (f <= 2.2 * margin)])
+        spare.extend(drawn[inside & (f > 2.2 * margin)])
         if len(kept) >= count:
             break
     chosen = (kept + spare)[:count]
     while len(chosen) < count:
         # A single token along v is never near the boundary; it fills up where nothing else is possible.
         token = _values(model, spec.dim).sum(axis=0) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
-        chosen.append(held(np.tile(token, (length, 1)), spec.dtype))
+        chosen.append(np.tile(token, (length, 1)))
     return np.array(chosen)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
-from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
@@ -23,7 +22,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ONE_DIGIT, inside, representable, size_of
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
-from unsoftmax.verify.sent import natural_norm
+from unsoftmax.verify.sent import made, natural_norm, settled_norms
 from unsoftmax.verify.small_weights import SEQUENCES, small_weights
 from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
 from unsoftmax.verify.ties import LENGTH, below_all, faint, typical_norm, with_component
@@ -66,8 +65,8 @@ def random_lengths(spec: OracleSpec) -> dict[int, int]:
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """One-token, random and near-tie sequences; what the learner states says how close the answers can be."""
     rng = np.random.default_rng([seed, 0x1A7E5])
-    first, second = yield from settle("token norms", *token_norms(model, spec, rng))
-    sizes = float(first), float(second)
+    ((first, second),) = yield from settled_norms(list(token_norms(model, spec, rng)))
+    sizes = first, second
     rounds = _designs(model, spec, sizes, rng)
     claims = {name: (designs, _statement(name, sizes, spec)) for name, designs in rounds.items()}
     seen = Answering(lambda other, X: other(X), partial(_size, model), partial(_noise, spec))
@@ -103,10 +102,7 @@ def compared(
     for name, (designs, statement) in claims.items():
         noise, gap, reach = 0.0, 0.0, 0.0
         for tokens in designs:
-            X = representable(tokens)
-            if name in _MADE:
-                # Last digits of the model decide how tokens that are made of it are rounded.
-                (X,) = yield from settle(name, X)
+            X = (yield from made(name, tokens)) if name in _MADE else representable(tokens)
             y = yield from seen.ask(X)
             size = seen.size(X, y) or math.inf
             wrong = seen.foretold(model, X) - y

@@ -18,6 +18,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
 from unsoftmax.verify.plan import Checked, Plan, exactly
+from unsoftmax.verify.sent import made, settled_norms
 
 _FRESH = 6
 """Random vectors, few, for each depends on about half of all neurons; and as many beside kinks, where a neuron that is
@@ -42,11 +43,11 @@ def queries(spec: OracleSpec) -> int:
 def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh one-token queries, and pairs if the domain has them; the learner's stated residual is the bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
-    radius = _radius(model, spec)
+    ((radius,),) = yield from settled_norms([_radius(model, spec)])
     x = rng.standard_normal((_FRESH, spec.dim))
     x = held(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
     factor = np.append(_sizes(model, radius, spec), np.ones(_FRESH))
-    beside = held(near_kinks(model, radius, rng))
+    beside = yield from made("beside kinks", near_kinks(model, radius, rng))
     asked = np.concatenate([x, beside]) * factor[:, None]
     y = (yield Probes(asked[:, None, :], phase="verify")) / factor
     predicted = model.of(np.concatenate([x, beside]))

@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.kernels import power_of
 from unsoftmax.probes.base import Array, Probes
@@ -52,7 +53,9 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
     """Ask fresh sequences of all lengths and compare; gaps are measured by how far an error of W would move them."""
     rng = np.random.default_rng([seed, 0x9038E5])
     plan = [(1, ONE_TOKEN), *((n, PER_LENGTH) for n in lengths(spec)), *long_sequences(spec, PER_LENGTH).items()]
-    tokens = [_drawn(model, spec, length, count, rng) for length, count in plan]
+    tokens = []
+    for length, count in plan:
+        tokens.append((yield from _drawn(model, spec, length, count, rng)))
     asked = [part for part in tokens if len(part)]
     answers = []
     for part in asked:
@@ -61,7 +64,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
     gap = max(_gap(model, part, y, noise) for part, y in zip(asked, answers, strict=True))
     stated = Statement()
     if spec.domain.length_limit >= LENGTH:
-        four = _drawn(model, spec, LENGTH, NEAR_TIES, rng)
+        four = yield from _drawn(model, spec, LENGTH, NEAR_TIES, rng)
         y = yield Probes(four, phase="verify")
         answers.append(y)
         gap = max(gap, _gap(model, four, y, noise))
@@ -77,7 +80,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
     return Checked((Claim("fresh sequences", min(bound, ONE_DIGIT), gap, statement=words),), stated)
 
 
-def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Array:
+def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Asking[Array]:
     """At most `count` sequences (n, length, d) on which the model's weights do not cancel."""
     norms = np.minimum(np.resize(SIZES, _CANDIDATES * count), 0.9 * spec.domain.norm_limit)
     tokens = representable(sphere(rng, (_CANDIDATES * count, length, spec.dim)) * norms[:, None, None], spec)
@@ -86,7 +89,8 @@ def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np
     far = np.linalg.norm(model.W) * np.linalg.norm(tokens, axis=2).max(axis=1) * np.linalg.norm(tokens[:, -1], axis=1)
     alive = size > model.kernel(_ALIVE * far)
     usable = alive & (size <= _CANCELLING * total) if model.normalised else np.ones(len(tokens), dtype=bool)
-    return np.asarray(tokens[usable][:count])
+    (chosen,) = yield from settle_list("sequences", [np.flatnonzero(usable)[:count]])
+    return np.asarray(tokens[chosen.astype(np.int64)])
 
 
 def _gap(model: KernelHead, tokens: Array, answered: Array, noise: float) -> float:

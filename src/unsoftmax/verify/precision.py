@@ -27,7 +27,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH
 from unsoftmax.verify.plan import Checked
-from unsoftmax.verify.sent import fresh, sent_norms
+from unsoftmax.verify.sent import fresh, sent_norms, settled_norms
 from unsoftmax.verify.ties import typical_norm
 from unsoftmax.verify.values import tying
 
@@ -91,8 +91,9 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
     claims: list[Claim] = []
     held = _inside_format(model, spec, precision)
     scale = typical_norm(model, held, rng)
-    kinds = fresh(held, ONE_TOKEN, PER_LENGTH, [scale], sent_norms(scale, held), rng)
-    for kind in [*kinds, tying(model, held, rng)]:
+    sizes, norms = yield from settled_norms([scale], sent_norms(scale, held))
+    kinds = fresh(held, ONE_TOKEN, PER_LENGTH, sizes, norms, rng)
+    for kind in [*kinds, (yield from tying(model, held, rng))]:
         if not kind.rounds:
             continue
         gaps, allowed, typical = [], [], []

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.probes.base import Array, Probes
@@ -59,7 +60,7 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     asked: list[tuple[Array, Array]] = []
     for count, length in zip(_shares(len(lengths)), lengths, strict=True):
         chosen = rng.choice(best, count)
-        tokens, multiples = _sequences(directions[chosen], length, model, lam, spec, rng)
+        tokens, multiples = yield from _sequences(directions[chosen], length, model, lam, spec, rng)
         y = yield Probes(tokens, phase="verify")
         asked.append((tokens, multiples))
         gaps.append(y / c[chosen] - _share(model, tokens, multiples))
@@ -97,7 +98,7 @@ def _shares(parts: int) -> list[int]:
 
 def _sequences(
     a: Array, length: int, model: AttentionBehind, lam: float, spec: OracleSpec, rng: np.random.Generator
-) -> tuple[Array, Array]:
+) -> Asking[tuple[Array, Array]]:
     """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last.
 
     Every third sequence has scores of up to `FAINTEST`, so that weights between the largest and none occur, and rules
@@ -106,10 +107,12 @@ def _sequences(
     b = sphere(rng, a.shape)
     score = (a * (b @ model.W.T)).sum(axis=1)
     size = float(np.sqrt(np.mean(score**2)))
-    b = on_grid(b, 2.0, spec.dtype) * (power_of_two(1 / size) if size else 1.0)
+    longer = np.full(len(a), power_of_two(1 / size) if size else 1.0)
     for j in range(1, len(a), 3):
         reach = abs(score[j]) / size if size else 0.0
-        b[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), LONGER)), score[j])
+        longer[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), LONGER)), score[j])
+    (longer,) = yield from settle("lengths of query tokens", longer)
+    b = on_grid(b, 2.0, spec.dtype) * longer[:, None]
     multiples = on_grid(
         np.hstack([rng.uniform(0.5, 1.5, (len(a), length - 1)), np.zeros((len(a), 1))]), 64.0, "float16"
     )

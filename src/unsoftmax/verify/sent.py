@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.settling import settle, settle_rounded
 from unsoftmax.models.base import Model
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.probes.base import Array, Probes
@@ -70,6 +71,16 @@ def fresh(
         ),
         Kind(LONG, _in_words(far), far),
     ]
+
+
+def made(name: str, tokens: Array, spec: OracleSpec | None = None) -> Asking[Array]:
+    """Tokens that follow from the model, as the target sees them exactly, and the same in every run on one ledger."""
+    return (yield from settle_rounded(name, tokens, lambda x: representable(x, spec)))
+
+
+def settled_norms(*norms: list[float]) -> Asking[list[list[float]]]:
+    """Token norms that follow from the model, the same in every run on one ledger: tokens are rounded at them."""
+    return [part.tolist() for part in (yield from settle("token norms", *norms))]
 
 
 def asked(kinds: Iterable[Kind]) -> Asking[list[list[Array]]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far
 from unsoftmax.learners.stack.frame import Final, Frame
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -27,6 +28,7 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.gaps import ONE_DIGIT, representable, size_of
 from unsoftmax.verify.layers import NEAR_TIES, SLACK, near_ties
 from unsoftmax.verify.plan import Checked, Count, Plan
+from unsoftmax.verify.sent import made, settled_norms
 from unsoftmax.verify.small_weights import SEQUENCES, small_weights
 from unsoftmax.verify.ties import LENGTH
 
@@ -95,10 +97,11 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
     ties = [near_ties(layer, radius, spec, rng, shape) @ T for shape in shapes]
     deep = [small_weights(layer, radius, spec, rng, claimed) @ T]
     found = []
-    for name, contexts, what in (
+    for name, drawn, what in (
         ("frozen contexts", ties, "whose scores nearly tie"),
         ("small weights", deep, "with weights as small as normalised tokens allow"),
     ):
+        contexts = yield from settle(name, *drawn)
         gap, bound, again = yield from _contexts(model, far, spec, name, contexts, claimed, rng)
         statement = f"max gap relative to what the heads write, in frozen contexts {what}"
         if again:
@@ -207,7 +210,7 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
     found = {"ordinary sequences": 0.0}
     noise = spec.eps
     # Without norms nothing is frozen, and the same sequences are asked at two lengths of their tokens instead.
-    sizes = (1.0, _readable(model)) if model.norm is None else (1.0,)
+    (sizes,) = yield from settled_norms([1.0, _readable(model)] if model.norm is None else [1.0])
     asked = [
         ("ordinary sequences", scale * rng.standard_normal((n, length, spec.dim)))
         for scale, (length, n) in product(sizes, ORDINARY.items())
@@ -216,7 +219,7 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
     if model.norm is None:
         asked.append(("small weights", small_weights(model.layers[0], 1.0, spec, rng)))
     for name, tokens in asked:
-        X = representable(tokens)
+        X = (yield from made(name, tokens)) if name == "small weights" else representable(tokens)
         y = yield Probes(X, phase="verify")
         kept = 0.0 if model.final_norm else X[:, -1]
         size = max(size_of(y - kept), 1e-300)

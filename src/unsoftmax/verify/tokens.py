@@ -17,6 +17,7 @@ import numpy as np
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
@@ -90,7 +91,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
         "repeated": repeated,
         "faint": faint,
     }
-    rounds += [(name, draw[name](head, length=n, rng=rng)) for name, n in _chosen(spec)]
+    for name, n in _chosen(spec):
+        rounds.append((name, (yield from _settled(name, draw[name](head, length=n, rng=rng)))))
     answers = []
     for _, probes in rounds:
         answers.append((yield probes))
@@ -107,6 +109,13 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
 
 
 PLAN = Plan(exactly(queries), check)
+
+
+def _settled(name: str, chosen: Probes) -> Asking[Probes]:
+    """Ids and copies as they were chosen first: last digits of the model's scores decide among nearly equal ones."""
+    own = [chosen.tokens] if chosen.counts is None else [chosen.tokens, chosen.counts]
+    ids, *copies = [part.astype(np.int64) for part in (yield from settle_list(name, own))]
+    return Probes(ids, copies[0] if copies else None, phase=chosen.phase)
 
 
 def _claim(name: str, head: TokenHead, parts: list[tuple[Probes, Array]], noise: float, spread: float) -> Claim:

@@ -28,7 +28,6 @@ from unsoftmax.verify.gaps import (
     ROUNDINGS,
     amplification,
     by_size,
-    representable,
     residual,
     size_of,
     sure,
@@ -40,9 +39,11 @@ from unsoftmax.verify.sent import (
     fresh,
     held,
     long_claim,
+    made,
     norms_in_words,
     random_queries,
     sent_norms,
+    settled_norms,
 )
 from unsoftmax.verify.stated import implied, statements
 from unsoftmax.verify.ties import NEAR_TIES, near_ties, typical_norm
@@ -76,7 +77,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
     sizes = held(token_sizes(scale, spec, network=network > 0), model)
     norms = [scale] if network else held(sent_norms(scale, spec), model)
-    kinds = [*fresh(spec, ONE_TOKEN, per_length, sizes, norms, rng), tying(model, spec, rng)]
+    sizes, norms = yield from settled_norms(sizes, norms)
+    kinds = [*fresh(spec, ONE_TOKEN, per_length, sizes, norms, rng), (yield from tying(model, spec, rng))]
     answers = yield from asked(kinds)
     (one,), (y,) = kinds[0].rounds, answers[0]
     # Plain sums weigh a single token by its own score, so that its answer shows W as well.
@@ -133,9 +135,10 @@ def _compared(
     return found, statements(model, errors, f"{NEAR_TIES} fresh sequences with near ties")
 
 
-def tying(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Kind:
+def tying(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
     """Sequences in which the model's scores nearly tie."""
-    rounds = [representable(near_ties(model, spec, rng), spec)] if spec.domain.length_limit >= 2 else []
+    possible = spec.domain.length_limit >= 2
+    rounds = [(yield from made("near ties", near_ties(model, spec, rng), spec))] if possible else []
     return Kind("near ties", f"{NEAR_TIES} fresh sequences where the model's scores nearly tie", rounds)
 
 

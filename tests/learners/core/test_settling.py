@@ -7,7 +7,7 @@ import unsoftmax as us
 from unsoftmax.learners.core.base import Settled
 from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.reductions import rescaled
-from unsoftmax.learners.core.settling import begun, settle, settle_list
+from unsoftmax.learners.core.settling import begun, settle, settle_list, settle_rounded
 from unsoftmax.oracles import Ledger, MemoryStore, Stack
 from unsoftmax.probes.base import one_row
 from unsoftmax.run import engine
@@ -66,6 +66,51 @@ def test_shapes_that_do_not_fit_are_not_taken(tmp_path):
         (first, second), _ = run(settling(*other), ledger)
         same(first, other)
         same(second, MINE)
+
+
+def short(x):
+    return x.astype(np.float32).astype(np.float64)
+
+
+def rounding(tokens, rounded=short):
+    """Round, ask one sequence."""
+    X = yield from settle_rounded("tokens", tokens, rounded)
+    yield one_row(np.ones((1, 3)))
+    return X
+
+
+def test_numbers_between_two_of_a_grid_are_rounded_as_they_were_first(tmp_path):
+    tokens = np.random.default_rng(0).standard_normal((5, 4, 3))
+    low = np.float64(np.float32(tokens[2, 1, 0]))
+    between = (low + np.float64(np.nextafter(np.float32(low), np.float32(9)))) / 2
+    tokens[2, 1, 0] = between * (1 + 1e-14)
+    other = tokens.copy()
+    other[2, 1, 0] = between * (1 - 1e-14)
+    assert not np.array_equal(short(tokens), short(other))
+    with Ledger(tmp_path / "l.db") as ledger:
+        same([run(rounding(tokens), ledger)[0]], [short(tokens)])
+        same([run(rounding(other), ledger)[0]], [short(tokens)])
+        (place,) = ledger._decisions._rows
+        assert len(ledger.settled(place)) < 12
+
+
+def test_what_is_not_rounded_is_not_settled(tmp_path):
+    with Ledger(tmp_path / "l.db") as ledger:
+        same([run(rounding(MINE[0], lambda x: x), ledger)[0]], [MINE[0]])
+        assert not ledger._decisions._rows
+
+
+def test_roundings_that_do_not_fit_are_not_taken(tmp_path):
+    tokens = np.random.default_rng(0).standard_normal((5, 4, 3))
+    for kept in ([np.ones(3)], [np.array([1e6]), np.array([5.0])], [np.ones(2), np.ones(3)]):
+        with Ledger(tmp_path / f"{len(kept)}{len(kept[0])}.db") as ledger:
+
+            def another():
+                yield from settle_list("tokens", kept)  # noqa: B023
+                yield one_row(np.ones((1, 3)))
+
+            run(another(), ledger)
+            same([run(rounding(tokens), ledger)[0]], [short(tokens)])
 
 
 def test_what_an_inner_program_settles_is_settled(tmp_path):

@@ -2,20 +2,22 @@
 
 Last digits of a fit differ from processor to processor. Mostly this moves later tokens by as little, and the ledger
 finds their answers by place (`oracles.nearness`). Where it is magnified (a difference over a small step), or decides
-(bases of a subspace, the order of eigenvalues, a choice among equals), the program settles what came out: the first run
-writes it down, and a run that is resumed goes on from there, with tokens of the same bytes.
+(bases of a subspace, the order of eigenvalues, a choice among equals, how a number between two of a grid is rounded),
+the program settles what came out: the first run writes it down, and a run that is resumed goes on from there, with
+tokens of the same bytes.
 
 Theory: docs/concepts.md, "Programs and oracles".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking, Settled
+from unsoftmax.precision import NEAR
 from unsoftmax.probes.base import Array, Request
 
 
@@ -30,6 +32,24 @@ def settle_list(name: str, values: Sequence[Array]) -> Asking[list[Array]]:
     """The same for as many arrays of one meaning as there happen to be, of whatever shapes."""
     kept = _unpacked((yield Settled(name, _packed([np.asarray(value, dtype=np.float64) for value in values]))))
     return list(values) if kept is None else kept
+
+
+def settle_rounded(name: str, tokens: Array, rounded: Callable[[Array], Array]) -> Asking[Array]:
+    """Sequences (n, ...) that follow from a fit, rounded to a grid; where last digits decide how, as a run before did.
+
+    What is farther than `NEAR` from where rounding turns is the same on every processor, so that little is settled.
+    """
+    X = rounded(tokens)
+    if np.array_equal(X, tokens):
+        # Nothing is rounded: the ledger finds what is near.
+        return X
+    size = NEAR * np.abs(tokens).max(axis=tuple(range(1, tokens.ndim)), keepdims=True, initial=0.0)
+    undecided = np.flatnonzero(rounded(tokens + size) != rounded(tokens - size))
+    kept = yield from settle_list(name, [undecided, X.flat[undecided]])
+    places, values = kept if len(kept) == 2 and kept[0].shape == kept[1].shape else (undecided, X.flat[undecided])
+    inside = places < X.size
+    X.flat[places[inside].astype(np.int64)] = values[inside]
+    return X
 
 
 def begun(program: Asking[Any], answer: Array | None = None) -> Request:
