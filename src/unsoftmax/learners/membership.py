@@ -17,7 +17,6 @@ from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.costs import SCORES
 from unsoftmax.learners.labels.asking import (
     FLIPS,
-    ROUNDS,
     SCORE_ERROR,
     VALUE_ERROR,
     Direction,
@@ -26,8 +25,9 @@ from unsoftmax.learners.labels.asking import (
     refine_direction,
 )
 from unsoftmax.learners.labels.consistency import refuse_fixed_flips, refuse_wrong_labels
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.learners.labels.cross import cross_of_any_rank, cross_of_rank, sparing_rounds
-from unsoftmax.learners.labels.entries import VALUE_SHARE, Entries, Known, hidden_below, visible_size
+from unsoftmax.learners.labels.entries import Entries, Known, hidden_below, visible_size
 from unsoftmax.learners.labels.flips import Heads
 from unsoftmax.learners.labels.heads import learn_heads, most_of_starts, require_copies
 from unsoftmax.learners.labels.paper import SignFlips
@@ -127,7 +127,7 @@ class Membership:
         direction = yield from find_direction(labels)
         # Of low rank v is a large part of few numbers, and looking for pivots takes rounds that it can spare.
         cuts = 1 if labels.flip or self.rank == "full" else sparing_rounds(self.accuracy) if self.rank is None else 2
-        direction = yield from refine_direction(direction, VALUE_SHARE * self.accuracy, labels, cuts)
+        direction = yield from refine_direction(direction, LABELS.value_error * self.accuracy, labels, cuts)
         if self.heads != 1:
             found = yield from learn_heads(labels, direction, self.heads, self.accuracy)
             if found is not None:
@@ -253,10 +253,10 @@ class Membership:
     def _refuse_endless(self, d: int) -> None:
         """Flips so frequent that a number takes thousands of answers are refused with the cost."""
         given = (d, self.accuracy, self.flip_probability, self.delta)
-        if self.flip_probability and (rounds := theory.membership_noisy_rounds(*given)) > ROUNDS // 2:
+        if self.flip_probability and (rounds := theory.membership_noisy_rounds(*given)) > LABELS.most_rounds // 2:
             raise InvalidArgument(
                 f"`flip_probability` {self.flip_probability:g} leaves so little in a label that one number takes "
-                f"{rounds} answers (at most {ROUNDS // 2} are asked) and everything about "
+                f"{rounds} answers (at most {LABELS.most_rounds // 2} are asked) and everything about "
                 f"{theory.membership_noisy_queries(*given):.1e} queries; pass a larger `accuracy` or `delta`, or have "
                 "every answer be the majority of several of the target's."
             )

@@ -8,4 +8,5 @@ consistency  labels that contradict each other
 heads        how many heads, and a start for all of them
 flips        the exact model fitted to sequences where the label flips
 paper        Theorem B.1 as stated
+constants    what was measured or chosen, side by side
 """

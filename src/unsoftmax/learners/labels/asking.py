@@ -15,6 +15,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.probes.base import Array, Probes, Request, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.probes.thresholds import coordinate_ratio
@@ -24,14 +25,6 @@ from unsoftmax.spec import OracleSpec
 
 VALUE_ERROR, SCORE_ERROR, FLIPS = "error of v", "error of W", "flip probability"
 """Names of the claims `Allowance.values`, `scores` and `flips` of heads behind labels."""
-
-ROUNDS = 4000
-"""Rounds after which answers that flip are given up, unless their declared probability asks for fewer."""
-
-_SETTLED_BY = 5
-"""Times the expected number of answers by which what flips as declared has settled, and some in hand."""
-_IN_HAND = 100
-"""Rounds beyond the expected number: short searches vary most."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class Labels:
             return 300
         finest = min(self.accuracy, 1e-3) / 1024
         expected = theory.membership_noisy_rounds(self.spec.dim, finest, self.flip, self.delta)
-        return min(ROUNDS, _SETTLED_BY * expected + _IN_HAND)
+        return min(LABELS.most_rounds, LABELS.settled_over_expected * expected + LABELS.rounds_in_hand)
 
     def unsettled(self, what: str) -> ModelMismatch:
         """The error of labels that flip otherwise than declared."""
@@ -78,7 +71,7 @@ class Labels:
             return np.asarray(answers > 0.5)
         lead = theory.membership_noisy_lead(self.spec.dim, self.flip, self.delta)
         tally = np.zeros(n)
-        for _ in range(math.ceil(_SETTLED_BY * lead / (1 - 2 * self.flip)) + _IN_HAND):
+        for _ in range(math.ceil(LABELS.settled_over_expected * lead / (1 - 2 * self.flip)) + LABELS.rounds_in_hand):
             if len(index := np.flatnonzero(np.abs(tally) < lead)) == 0:
                 return tally > 0
             answers = yield ask(index, self.scales(len(index)))

@@ -13,33 +13,13 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import Labels, unit_length
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.learners.labels.entries import Known
 from unsoftmax.learners.labels.values import shift_bounds
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.thresholds import coordinate_ratio
 from unsoftmax.solvers.bisection import Brackets
-
-_SEQUENCES = 8
-"""Least number of sequences asked again: flips fixed by the sequence show where some of them, not all, are flipped."""
-
-_TIMES = 16
-"""Most times that each is asked again; rarer flips take more sequences, not more repetitions."""
-
-_MOST_SEQUENCES = 64
-"""Sequences beyond which flips are too rare to be looked for: 64 sequences of 16 answers, a thousand queries."""
-
-_SHARE = 1 / 40
-"""Share of delta with which independent flips may be taken for fixed ones."""
-
-_OTHER_SCALE = 0.75
-"""Ends of brackets are asked again with shorter tokens: the sequences are new, their labels independent."""
-
-_HARMLESS = 0.3
-"""Ends are asked this share of the accuracy away: a wrong label that moves the result by less does no harm."""
-
-_ROUNDINGS = 32.0
-"""Units of rounding within which a label beside the boundary is anyone's guess."""
 
 
 def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
@@ -49,8 +29,8 @@ def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
     same f (the token longer or shorter, or twice) are asked: if their labels differ, flips are fixed by the sequence.
     Flips too rare to show in some hundred answers are not looked for.
     """
-    sequences, times = _plan(labels.flip, labels.delta * _SHARE)
-    if sequences > _MOST_SEQUENCES:
+    sequences, times = _plan(labels.flip, labels.delta * LABELS.fixed_flips_share)
+    if sequences > LABELS.most_repeated:
         return ()
     spec = labels.spec
     x = labels.rng.standard_normal((sequences, 1, spec.dim))
@@ -76,8 +56,12 @@ def refuse_fixed_flips(labels: Labels) -> Asking[tuple[str, ...]]:
 def _plan(flip: float, level: float) -> tuple[int, int]:
     """Sequences and times to ask each, so that independent flips change no answer with probability `level` at most."""
     unchanged = -math.log1p(-flip)
-    sequences = max(_SEQUENCES, math.ceil(-math.log(level) / (_TIMES * unchanged)))
-    times = next(n for n in range(2, _TIMES + 3) if sequences * _surprise(flip, n) >= -math.log(level) or n > _TIMES)
+    sequences = max(LABELS.fewest_repeated, math.ceil(-math.log(level) / (LABELS.most_repetitions * unchanged)))
+    times = next(
+        n
+        for n in range(2, LABELS.most_repetitions + 3)
+        if sequences * _surprise(flip, n) >= -math.log(level) or n > LABELS.most_repetitions
+    )
     return sequences, times
 
 
@@ -115,10 +99,10 @@ def refuse_wrong_labels(known: Known, index: Array, harmless: float = 0.0) -> As
     assert isinstance(found, Brackets)
     chosen, side = ratios.stale()
     if len(chosen):
-        share = _HARMLESS * labels.accuracy / math.sqrt(spec.dim)
-        reach = np.maximum(2 * ratios.radius[chosen] + _ROUNDINGS * spec.eps, share)
+        share = LABELS.harmless_share * labels.accuracy / math.sqrt(spec.dim)
+        reach = np.maximum(2 * ratios.radius[chosen] + LABELS.boundary_roundings * spec.eps, share)
         levels = ratios.center[chosen] + side * reach
-        scale = np.full(len(chosen), _OTHER_SCALE * unit_length(spec))
+        scale = np.full(len(chosen), LABELS.shorter_again * unit_length(spec))
         asked = coordinate_ratio(direction.signs, direction.largest, direction.others[chosen], levels, scale)
         answers = yield Probes(asked.tokens, phase="pilot")
         _refuse((answers > 0.5) == (side > 0), "ratios of entries of v", labels)
@@ -131,7 +115,7 @@ def refuse_wrong_labels(known: Known, index: Array, harmless: float = 0.0) -> As
         reach = (2 * found.radius + 2.5 * shift_bounds(known))[chosen]
         levels = found.center[chosen] + side * np.maximum(reach, harmless)
         # Tokens of another length: the sequences are new, and their labels independent of what was seen.
-        product = _OTHER_SCALE * replace(entries, search=found.take(chosen)).product(levels, spec)
+        product = LABELS.shorter_again * replace(entries, search=found.take(chosen)).product(levels, spec)
         answers = yield family.above(entries.rows[chosen], entries.columns[chosen], levels, product, "pilot")
         _refuse((answers > 0.5) == (side > 0), "entries of W", labels)
 

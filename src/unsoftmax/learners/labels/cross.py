@@ -17,38 +17,11 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.learners.labels.entries import Entries, Known
 from unsoftmax.learners.labels.values import bisected, left_in_all, shift_bounds
 from unsoftmax.probes.base import Array, LazyProbes
 from unsoftmax.solvers.skeleton import Skeleton, pivots
-
-_COARSE = (2.0**-6, 2.0**-12, 2.0**-18)
-"""Depths, in units of the size of the entries, to which the block is read until `rank` pivots stand out: six bits more
-each time, for a closer look at the block costs less than weak pivots."""
-
-_RANK_SHOWING = 2.0**-11
-"""Depth of the first look at a block of unknown rank, in the same unit. Pivots above eight times it, 2^-8, show; that a
-block is too small shows there already, and weaker directions are read once it is not."""
-
-_FIRST_BLOCK = 8
-"""Rows and columns of the first block, which doubles while it has full rank: smaller ones cost rounds, larger ones cost
-entries where the rank is low."""
-
-_CHECKED = 24
-"""Fresh entries, of two decisions each, that must lie where the cross puts them: a direction that was missed stays
-unseen only if it is small in all of them."""
-
-_BEYOND = 5.0
-"""Times the size of its error by which a predicted entry may be off: among thousands none was beyond 3.4."""
-
-_LOOKED_AT = 4
-"""Entries outside the cross, inside its block, that must agree before the rest is left out."""
-
-_FEW_CUTS = 7
-"""Levels asked a round once hardly an entry is left: rounds cost more than queries then."""
-
-_MANY_BITS = 24
-"""Accuracies of more bits get three levels a round: 2 bits + 40 rounds is the bar."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +36,7 @@ class Cross:
 def cross_of_rank(rank: int, accuracy: float, known: Known) -> Asking[Cross]:
     """Entries of a rank known not to exceed `rank`: r(2d - r) times the bits of the accuracy, and the block."""
     k = min(known.labels.spec.dim, max(2 * rank, rank + 4))
-    for depth in _COARSE:
+    for depth in LABELS.block_depths:
         # Weak pivots chosen blindly would cost every entry bits; a closer look at the block costs less.
         known = yield from _block(known, k, max(depth, accuracy / 4))
         G = _square(known.entries, k)
@@ -80,7 +53,7 @@ def cross_of_any_rank(accuracy: float, known: Known) -> Asking[Cross]:
     that directions far below the others are found before anything is asked outside it.
     """
     labels, d = known.labels, known.labels.spec.dim
-    k, coarse = min(d, _FIRST_BLOCK), max(_RANK_SHOWING, accuracy / 4)
+    k, coarse = min(d, LABELS.first_block), max(LABELS.unknown_rank_depth, accuracy / 4)
     if not labels.flip:
         target = max(known.direction.error / 16, 8 * labels.spec.eps)
         direction = yield from refine_direction(known.direction, target, labels, sparing_rounds(accuracy))
@@ -106,19 +79,19 @@ def cross_of_any_rank(accuracy: float, known: Known) -> Asking[Cross]:
 
 def sparing_rounds(accuracy: float) -> int:
     """Levels asked a round where few numbers are searched: finding the rank takes rounds of its own."""
-    return 3 if theory.membership_bits(accuracy) > _MANY_BITS else 2
+    return 3 if theory.membership_bits(accuracy) > LABELS.bits_for_three_levels else 2
 
 
 def _weak(known: Known, k: int, i: Array, j: Array, accuracy: float) -> Asking[tuple[Known, Array, Array]]:
     """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
     labels, entries = known.labels, known.entries
     others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
-    n = min(_LOOKED_AT, len(others[0]))
+    n = min(LABELS.entries_outside_cross, len(others[0]))
     pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
     place = entries.rows * k + entries.columns
     inside = _inside(entries, k)
     looked_at = np.isin(entries.rows, i) | np.isin(entries.columns, j) | np.isin(place, pairs)
-    for which, cuts in ((inside & looked_at, sparing_rounds(accuracy)), (inside, _FEW_CUTS)):
+    for which, cuts in ((inside & looked_at, sparing_rounds(accuracy)), (inside, LABELS.last_levels)):
         wide = _wider(which, accuracy / 4 * entries.size)
         known = yield from known.narrow_until_met(wide, "pilot", 1 if labels.flip else cuts)
         G = _square(known.entries, k)
@@ -137,7 +110,9 @@ def _block(known: Known, k: int, depth: float) -> Asking[Known]:
     wide = _wider(_inside(known.entries, k), depth * known.entries.size)
     # Few entries and many bits: several cuts a round spare rounds where they cost little.
     d = known.labels.spec.dim
-    return (yield from known.narrow_until_met(wide, "pilot", _FEW_CUTS if k * k < d else 3 if k * k < 8 * d else 1))
+    return (
+        yield from known.narrow_until_met(wide, "pilot", LABELS.last_levels if k * k < d else 3 if k * k < 8 * d else 1)
+    )
 
 
 def _inside(entries: Entries, k: int) -> Array:
@@ -211,11 +186,11 @@ def _agrees(crossed: Cross) -> Asking[bool]:
     d = labels.spec.dim
     M = crossed.skeleton.matrix
     asked = entries.rows * d + entries.columns
-    fresh = labels.rng.permutation(np.setdiff1d(np.arange(d * d), asked))[:_CHECKED]
+    fresh = labels.rng.permutation(np.setdiff1d(np.arange(d * d), asked))[: LABELS.checked_entries]
     if len(fresh) == 0:
         return True
     rows, columns = np.tile(fresh // d, 2), np.tile(fresh % d, 2)
-    reach = _BEYOND * _spread(crossed.skeleton, entries)[fresh // d, fresh % d]
+    reach = LABELS.entry_off_over_error * _spread(crossed.skeleton, entries)[fresh // d, fresh % d]
     levels = M[rows, columns] + np.concatenate([reach, -reach])
 
     def ask(index: Array, scale: Array) -> LazyProbes:

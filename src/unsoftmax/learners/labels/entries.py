@@ -20,26 +20,11 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.learners.core.readable import INVISIBLE, PILOT, SATURATED, TYPICAL_LOGIT, Steps, find_scale
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import LARGEST_SHARE_LOGIT, EntryThresholds, largest_product, random_bases
 from unsoftmax.solvers.bisection import Search
 from unsoftmax.spec import OracleSpec
-
-_SEARCH_SHARE = 0.5
-"""Share of delta that the entries may use up."""
-
-_STRAGGLING = 0.1
-"""Share of the entries whose brackets may still be open when halving begins; waiting for the few largest would cost all
-others rounds."""
-
-EXPONENTS = 300
-"""Doublings after which a number is given up as unbounded."""
-
-VALUE_SHARE = 1 / 32
-"""Error of v beside the accuracy of W at typical logits, so that what it leaves in W is a small part."""
-
-_FURTHER = 2.0**-10
-"""Bits by which v is sharpened at a time while no entry shows: ten."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +43,7 @@ class Entries:
     @classmethod
     def of(cls, rows: Array, columns: Array, size: float, labels: Labels) -> Entries:
         """Entries of which only the typical size is known; rows, columns (n,)."""
-        share = _SEARCH_SHARE / labels.spec.dim**2
+        share = LABELS.search_share / labels.spec.dim**2
         return cls(rows, columns, labels.search(len(rows), size, share), size, size)
 
     def joined(self, other: Entries) -> Entries:
@@ -139,7 +124,7 @@ class Known:
 
         def loose(known: Known) -> Array:
             index = known.entries.loose
-            return index if len(index) > _STRAGGLING * len(known.entries.rows) else index[:0]
+            return index if len(index) > LABELS.open_brackets * len(known.entries.rows) else index[:0]
 
         return (yield from self.narrow_until_met(loose, "pilot"))
 
@@ -169,13 +154,17 @@ def visible_size(
         if math.isinf(limit):
             return direction, family, size
         least = hidden_below(direction.error, labels)
-        target = VALUE_SHARE * accuracy * min(1.0, size * limit / TYPICAL_LOGIT)
+        target = LABELS.value_error * accuracy * min(1.0, size * limit / TYPICAL_LOGIT)
         if size > least and direction.error <= target:
             return direction, family, size
         if direction.error <= 2 * spec.eps:
             return direction, family, size if size > least else 0.0
         if size <= least:
-            target = min(target, _FURTHER * direction.error) if size else _FURTHER * direction.error
+            target = (
+                min(target, LABELS.sharpened_at_a_time * direction.error)
+                if size
+                else LABELS.sharpened_at_a_time * direction.error
+            )
         # A quarter: the next look may find the size half as large.
         direction = yield from refine_direction(direction, max(target / 4, 2 * spec.eps), labels)
 
@@ -184,7 +173,7 @@ def hidden_below(error: float, labels: Labels) -> float:
     """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
     spec = labels.spec
     limit = largest_product(spec.domain.norm_limit, spec.dtype)
-    return AUDIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-EXPONENTS)
+    return AUDIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-LABELS.most_doublings)
 
 
 def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[float]:
@@ -208,7 +197,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
         outside = (above[0].sum() + (~above[1]).sum() - 2 * n * labels.flip) / (1 - 2 * labels.flip)
         return INVISIBLE if 2 * outside > n else SATURATED
 
-    steps = Steps(shorter=2.0**-16, longer=2.0**8, limit=start * 2.0**EXPONENTS, floor=smallest, narrow=5.0)
+    steps = Steps(shorter=2.0**-16, longer=2.0**8, limit=start * 2.0**LABELS.most_doublings, floor=smallest, narrow=5.0)
     found = yield from find_scale(look, start, steps)
     if found.low == 0:
         return 0.0

@@ -22,29 +22,11 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import SIGMAS
 from unsoftmax.learners.labels.asking import Direction, Labels, halved
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.solvers.bisection import Brackets
 from unsoftmax.solvers.heads_fit import Data, answers, gauss_newton, levenberg, linearised
-
-COPIES = 1024
-"""Copies of the ruler's token for flips that are fitted exactly: enough that f = 0 is crossed once."""
-
-_PLACED = 2.0**-7
-"""First half width of a bracket around an expected flip, beside the sum of the heads' sizes there."""
-
-_LOST = 0.05
-"""Share of flips that may lie outside of every bracket; more of them speak against the fit that expected them."""
-
-_FEEBLE = 1e-3
-"""Heads with a smaller share of the largest |W_h| are held to an error relative to this share: that of W = 0 is never
-small beside W."""
-
-_DECADES = 24
-"""Powers of two between the largest and the smallest weight that is told from 0."""
-
-_CROWD = 16
-"""Share of the copies that a weight may reach: beyond n / 16 the scores of the copies themselves count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +41,7 @@ class Ruler:
     @property
     def heaviest(self) -> float:
         """Largest weight |G| that is read, a power of two."""
-        return float(2.0 ** np.floor(np.log2(self.copies / _CROWD)))
+        return float(2.0 ** np.floor(np.log2(self.copies / LABELS.crowd)))
 
     def tokens(self, x: Array, q: Array, t: Array) -> Array:
         """Sequences (k, 3, d) as sent."""
@@ -159,11 +141,11 @@ class Scene:
 def refined(scene: Scene, rough: Heads, accuracy: float) -> Asking[Heads]:
     """Flips anywhere, expected by the rough heads, bisected until every W_h and v are within `accuracy`."""
     H, d = rough.v.shape
-    ruler = scene.ruler(COPIES)
+    ruler = scene.ruler(LABELS.ruler_copies)
     x, q, t, size = _expected(scene, ruler, rough, theory.membership_flips(d, H))
-    brackets = yield from surround(ruler, x, q, t, _PLACED * size, "repair")
+    brackets = yield from surround(ruler, x, q, t, LABELS.first_bracket * size, "repair")
     kept = np.flatnonzero(np.isfinite(brackets.radius))
-    if len(kept) < (1 - _LOST) * len(x):
+    if len(kept) < (1 - LABELS.lost_flips) * len(x):
         raise ModelMismatch(
             f"{len(x) - len(kept)} of {len(x)} labels do not flip where heads fitted to other labels say: the target "
             f"is no sum of {H} heads."
@@ -228,7 +210,7 @@ def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, bracke
 def _beyond(heads: Heads, accuracy: float) -> float:
     """The stated error over the one asked for."""
     size = np.linalg.norm(heads.W, axis=(1, 2))
-    smallest = float(max(size.min(), _FEEBLE * size.max()))
+    smallest = float(max(size.min(), LABELS.feeble_head * size.max()))
     return max(heads.W_error / (accuracy * smallest), heads.v_error / (accuracy * float(np.linalg.norm(heads.v))))
 
 
@@ -244,12 +226,15 @@ def weigh(ruler: Ruler, x: Array, q: Array, bits: int, phase: str) -> Asking[Fli
     def heavier(labels: Array) -> Array:
         return np.asarray(labels == (sign < 0))
 
-    exponents = Brackets.between(k, top - _DECADES, top)
+    exponents = Brackets.between(k, top - LABELS.binades_of_weights, top)
     exponents = yield from halved(
-        exponents, math.ceil(math.log2(_DECADES)), lambda level: ruler.probes(x, q, sign * 2.0**level, phase), heavier
+        exponents,
+        math.ceil(math.log2(LABELS.binades_of_weights)),
+        lambda level: ruler.probes(x, q, sign * 2.0**level, phase),
+        heavier,
     )
     found = exponents.hi < top
-    low = np.where(exponents.lo > top - _DECADES, 2.0**exponents.lo, 0.0)
+    low = np.where(exponents.lo > top - LABELS.binades_of_weights, 2.0**exponents.lo, 0.0)
     size = Brackets.between(k, low, 2.0**exponents.hi)
     size = yield from halved(size, bits, lambda level: ruler.probes(x, q, sign * level, phase), heavier)
     return Flips(sign * size.center, size.radius, found)

@@ -21,58 +21,20 @@ from unsoftmax.learners.core.noise import SIGMAS
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.labels.asking import Direction, Labels
-from unsoftmax.learners.labels.flips import COPIES, Heads, Scene, refined, weigh
+from unsoftmax.learners.labels.constants import LABELS
+from unsoftmax.learners.labels.flips import Heads, Scene, refined, weigh
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.exponential_sums import SMALL, fit_sum, frequencies, table_rank
 from unsoftmax.solvers.heads_fit import levenberg
 from unsoftmax.spec import OracleSpec
 
-_LOOKS = 32
-"""Pairs of tokens whose weights show the size of W: with 70 % of them changed by less than a factor of 2, typical
-scores are near 1/2."""
-
-_UNMOVED = 0.7
-"""Share of these pairs below which scores count as large."""
-
-_LARGEST = 2.0**60
-"""Scores are looked for while |x| |q| is between this and its inverse."""
-
-_SHORT = 2.0**-7
-"""Length of the query token beside x at most: its own score then leaves some 3e-5 in a weight."""
-
-_FEWEST_COPIES = 64
-"""Copies below which the first table is too far from a sum of exponentials for its rank to be read."""
-
-_FINE = 20
-"""Bits of the weights of the first table: a millionth, as the copies leave; sums that are right leave five times as
-much."""
-
-_COARSE = 14
-"""Bits of the weights near the first token: beside their distance of 0.1 they leave a thousandth."""
-
-_ABSENT = 1e-4
-"""Share of the first table's largest singular value that counts as none: ten times what the copies leave."""
-
-_FITTED = 1e-3
-"""Relative residual of the first token's sums up to which they are believed."""
-
-_TRIES = 6
-"""First tokens that are tried: one whose heads have nearly equal scores shows too few of them."""
-
-_NEAR = 0.1
-"""How far the second tokens are from the first, beside its length 1: scores change by so little that the fit that is
-right at the first token is near there."""
-
-_SPARE = 1.2
-"""Flips near the first token per unknown."""
-
 
 def require_copies(spec: OracleSpec) -> None:
     """Raise DomainError where sequences are too short for a ruler."""
     longest = spec.domain.length_limit
-    if longest < 2 * _FEWEST_COPIES + 2:
+    if longest < 2 * LABELS.fewest_copies + 2:
         raise DomainError(
-            f"several heads are weighed against copies of a token, {2 * _FEWEST_COPIES + 2} tokens at least, and "
+            f"several heads are weighed against copies of a token, {2 * LABELS.fewest_copies + 2} tokens at least, and "
             f"max_length is {longest:g}; only one head is learned from shorter sequences (heads=1)."
         )
 
@@ -80,10 +42,10 @@ def require_copies(spec: OracleSpec) -> None:
 def most_of_starts(d: int, H: int, accuracy: float) -> int:
     """Labels at most for V, the size of scores, all starts of H heads, and brackets of the flips with their repairs."""
     V = 2 * d * theory.membership_bits(accuracy / 32) + 20 * d
-    looks = 16 * _LOOKS
-    first = 2 * 3 * (max(d, H) + 1) * (H + 2) * (_FINE + 6)
-    near = math.ceil(_SPARE * H * d * (d + 1)) * (_COARSE + 6)
-    return V + looks + _TRIES * (first + near) + 20 * theory.membership_flips(d, H)
+    looks = 16 * LABELS.pairs_for_size
+    first = 2 * 3 * (max(d, H) + 1) * (H + 2) * (LABELS.bits_of_first_table + 6)
+    near = math.ceil(LABELS.flips_per_unknown * H * d * (d + 1)) * (LABELS.bits_near_first_token + 6)
+    return V + looks + LABELS.first_tokens_tried * (first + near) + 20 * theory.membership_flips(d, H)
 
 
 def learn_heads(labels: Labels, direction: Direction, heads: int | None, accuracy: float) -> Asking[Heads | None]:
@@ -93,7 +55,7 @@ def learn_heads(labels: Labels, direction: Direction, heads: int | None, accurac
         if heads is not None:
             raise ModelMismatch(f"no score changes a label: there is one head with W = 0, not {heads} heads.")
         return None
-    for attempt in range(_TRIES):
+    for attempt in range(LABELS.first_tokens_tried):
         first = yield from _first_token(scene, heads)
         if first is None:
             # Longer sums leave the range of the ruler; shorter ones leave fewer digits.
@@ -106,30 +68,37 @@ def learn_heads(labels: Labels, direction: Direction, heads: int | None, accurac
         if rough is not None:
             return (yield from refined(scene, rough, accuracy))
     raise ModelMismatch(
-        f"labels near {_TRIES} tokens are those of no sum of {heads or 'several'} heads: the target is none, has "
+        f"labels near {LABELS.first_tokens_tried} tokens are those of no sum of {heads or 'several'} heads: the target "
+        "is none, has "
         "another number of heads, or heads too alike or too weak to be told apart."
     )
 
 
 def _sized(scene: Scene) -> Asking[Scene | None]:
     """The size of |x| |q| at which scores begin to show; None if they never do."""
-    x, q = scene.valued(_LOOKS), scene.units(_LOOKS)
+    x, q = scene.valued(LABELS.pairs_for_size), scene.units(LABELS.pairs_for_size)
     weight = x @ scene.direction.v
 
     def look(scale: float) -> Asking[float]:
-        ruler = replace(scene, scale=scale).ruler(COPIES)
-        if scale > _SHORT * ruler.length**2:
+        ruler = replace(scene, scale=scale).ruler(LABELS.ruler_copies)
+        if scale > LABELS.query_over_token * ruler.length**2:
             return SATURATED
         more = yield ruler.probes(x, q * scale, -0.5 * weight, "pilot")
         less = yield ruler.probes(x, q * scale, -2.0 * weight, "pilot")
-        return INVISIBLE if np.mean((more > 0.5) & (less < 0.5)) > _UNMOVED else SATURATED
+        return INVISIBLE if np.mean((more > 0.5) & (less < 0.5)) > LABELS.unmoved_share else SATURATED
 
-    steps = Steps(shorter=2.0**-8, longer=2.0**8, limit=_LARGEST, floor=1 / _LARGEST, narrow=5.0)
+    steps = Steps(
+        shorter=2.0**-8,
+        longer=2.0**8,
+        limit=LABELS.largest_score_product,
+        floor=1 / LABELS.largest_score_product,
+        narrow=5.0,
+    )
     size = yield from find_scale(look, 1.0, steps)
     if math.isinf(size.high):
         return None
     found = replace(scene, scale=size.scale)
-    if 2 * size.scale > _SHORT * found.ruler(COPIES).length ** 2:
+    if 2 * size.scale > LABELS.query_over_token * found.ruler(LABELS.ruler_copies).length ** 2:
         raise DomainError(
             f"scores do not show inside max_norm {scene.labels.spec.domain.max_norm:g} beside a query token that is "
             "short enough to be weighed by; several heads are not learned there."
@@ -162,7 +131,7 @@ def _first_token(scene: Scene, heads: int | None) -> Asking[tuple[Array, Array, 
         return None
     (a,) = yield from settle("first token", np.zeros((int(count), d)) if a is None else a)
     a, b, residual = table.fitted(a)
-    return (x, a, b) if residual <= _FITTED else None
+    return (x, a, b) if residual <= LABELS.believed_residual else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +146,7 @@ class _Table:
 
     @property
     def rank(self) -> int:
-        return table_rank(self.G, _ABSENT)
+        return table_rank(self.G, LABELS.absent_singular_value)
 
     def frequencies(self, shifts: Array, H: int) -> Array | None:
         return frequencies(self.G, shifts, H) if min(self.G.shape[:2]) >= H else None
@@ -202,29 +171,29 @@ def _table(scene: Scene, x: Array, shifts: Array, columns: Array, slices: Array)
     xs = np.tile(x, (len(q), 1))
     read = []
     # Twice as many as elsewhere, and four times: extrapolated they leave (exp(score) / 2048)^2, some 1e-5.
-    copies = scene.copies(4 * COPIES) // 2
+    copies = scene.copies(4 * LABELS.ruler_copies) // 2
     for n in (copies, 2 * copies):
         ruler = scene.ruler(n)
-        flips = yield from weigh(ruler, xs, q, _FINE, "pilot")
+        flips = yield from weigh(ruler, xs, q, LABELS.bits_of_first_table, "pilot")
         if not flips.found.all():
             return None
         read.append(ruler.weight(q, flips.t))
     # What n copies leave falls as 1 / n; what is left then is about its square.
     G, first = 2 * read[1] - read[0], 2 * (read[1] - read[0])
     square = (first / (np.abs(G) + SMALL * np.abs(G).max())) ** 2
-    left = max(2 * float(np.sqrt(np.mean(square**2))), 5 * 2.0**-_FINE)
+    left = max(2 * float(np.sqrt(np.mean(square**2))), 5 * 2.0**-LABELS.bits_of_first_table)
     shape = (len(rows), len(columns), len(slices))
-    return _Table(G.reshape(shape), q, float(x @ scene.direction.v), min(left, _FITTED))
+    return _Table(G.reshape(shape), q, float(x @ scene.direction.v), min(left, LABELS.believed_residual))
 
 
 def _near(scene: Scene, x: Array, a: Array, b: Array) -> Asking[Heads | None]:
     """All of W and v from flips for tokens near x, where a and b are nearly right."""
     H, d = a.shape
-    count = math.ceil(_SPARE * H * d * (d + 1))
-    xs = x + _NEAR * scene.units(count)
+    count = math.ceil(LABELS.flips_per_unknown * H * d * (d + 1))
+    xs = x + LABELS.second_off_first * scene.units(count)
     q = scene.units(count) * (scene.scale * scene.labels.rng.uniform(0.3, 2.5, (count, 1)))
-    ruler = scene.ruler(COPIES)
-    flips = yield from weigh(ruler, xs, q, _COARSE, "pilot")
+    ruler = scene.ruler(LABELS.ruler_copies)
+    flips = yield from weigh(ruler, xs, q, LABELS.bits_near_first_token, "pilot")
     keep = flips.found
     W, v = x[None, :, None] * a[:, None, :], b[:, None] * x
     v = v + (scene.direction.v - v.sum(axis=0)) / H

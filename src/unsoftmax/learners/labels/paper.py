@@ -15,17 +15,12 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.labels.asking import SCORE_ERROR, VALUE_ERROR
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, LazyProbes, Probes, one_row
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.bisection import Brackets
 from unsoftmax.spec import OracleSpec
-
-_ROUND_BYTES = 2**25
-"""Bytes of random vectors held at once, 32 MB: memory stays bounded, and a batch is long enough for fast arithmetic."""
-
-_LARGEST = 10**12
-"""Random vectors beyond which a run would never end: about a month at a microsecond each."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class SignFlips:
     def forecast(self, spec: OracleSpec) -> Forecast:
         d = spec.dim
         samples = theory.membership_value_queries(d, self.eps_v, self.delta)
-        if samples > _LARGEST:
+        if samples > LABELS.most_random_vectors:
             raise InvalidArgument(
                 f"Theorem B.1 asks {samples:.2g} queries for v alone here (eps_v = {self.eps_v:.2g}); pass a larger "
                 '`accuracy`, or `eps_v` to stop earlier, or use method="bisection".'
@@ -99,7 +94,7 @@ class SignFlips:
         k = theory.membership_value_queries(d, self.eps_v, self.delta)
         R = math.exp(math.lgamma(d / 2) - math.lgamma((d + 1) / 2)) / math.sqrt(math.pi)
         total = np.zeros(d)
-        size = max(1, _ROUND_BYTES // (8 * d))
+        size = max(1, LABELS.bytes_held_at_once // (8 * d))
         for number, start in enumerate(range(0, k, size)):
             x = np.random.default_rng([seed, number]).standard_normal((min(size, k - start), d))
             x /= np.linalg.norm(x, axis=1, keepdims=True)

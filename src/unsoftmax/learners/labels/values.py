@@ -16,18 +16,12 @@ from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS, SCALING
 from unsoftmax.learners.labels.asking import refine_direction
+from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.learners.labels.entries import Entries, Known
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.thresholds import EntryThresholds
 from unsoftmax.solvers.skeleton import Skeleton
 from unsoftmax.spec import OracleSpec
-
-_SHARE = 0.3
-"""Share of the accuracy that errors of v may use up, which is only d of d^2 + d numbers, so that its bits are cheap;
-and share that rounding may use up before the accuracy counts as out of reach."""
-
-_LEAST_FOR_BISECTION = 0.35
-"""Share of the accuracy that must be left for the brackets."""
 
 
 def left_by_values(known: Known, through: Skeleton | None = None) -> float:
@@ -86,11 +80,11 @@ def sharpen(known: Known, whole: float, through: Skeleton | None = None, least: 
     left = left_by_values(known, through)
     # With `least` the skeleton is still coarse and may look far worse conditioned than it is.
     rounding = 0.0 if least else left_by_rounding(known, through)
-    if rounding > _SHARE * whole:
-        raise _hidden(rounding / (_SHARE * whole), spec)
-    if left <= _SHARE * whole:
+    if rounding > LABELS.harmless_share * whole:
+        raise _hidden(rounding / (LABELS.harmless_share * whole), spec)
+    if left <= LABELS.harmless_share * whole:
         return known
-    target = max(direction.error * _SHARE * whole / left, least)
+    target = max(direction.error * LABELS.harmless_share * whole / left, least)
     if target < 2 * spec.eps:
         raise _hidden(2 * spec.eps / target, spec)
     shifted = 1.1 * entries.largest_gain(spec) * _ratio_errors(known)
@@ -114,7 +108,7 @@ def bisected(known: Known, shape: Shape, first: Array | None, least: float = 0.0
         whole, weights, through = shape(now.entries)
         left = left_for_bisection(now, whole, through)
         # Where v leaves no room it must be sharpened first.
-        return now.entries.search.unmet(max(left, _LEAST_FOR_BISECTION * whole), weights)
+        return now.entries.search.unmet(max(left, LABELS.bracket_share * whole), weights)
 
     phase = "main"
     whole, _, through = shape(known.entries)
@@ -126,7 +120,7 @@ def bisected(known: Known, shape: Shape, first: Array | None, least: float = 0.0
     for _ in range(REPAIRS):
         known = yield from known.narrow_until_met(unmet, phase)
         whole, _, through = shape(known.entries)
-        if left_for_bisection(known, whole, through) >= _LEAST_FOR_BISECTION * whole:
+        if left_for_bisection(known, whole, through) >= LABELS.bracket_share * whole:
             break
         known = yield from sharpen(known, whole, through)
     return known
