@@ -19,6 +19,7 @@ from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.reductions import beside_last_token, overheard
 from unsoftmax.learners.layer.ball import Ball, read_ball
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
@@ -31,26 +32,12 @@ from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
 
-_SHORTEST = 33
-"""Tokens that heads choose among where order does not matter."""
-
-_SHORTEST_ORDERED = 16
-"""Tokens of a sequence where it does: a block of a dozen, an empty one on either side, and the last."""
-
-_SMALLEST_RANK = 4
-"""Rank of the heads that the upper end supposes at least."""
-
-_SEARCH = 300
-"""Queries for a norm, the noise and the tokens that heads pick, at most; 20 to 80 are seen."""
-
-_LONG = 50
-"""Length of a token, as a power of two, beside which nothing shows that heads write: a residual does."""
-
 _NORMS = {"pre": "LayerNorm", "rms": "RMSNorm"}
 """Norms before the heads in words."""
 
 _SUPPOSING = (
-    f"a layer alone, without a network, and heads of rank {_SMALLEST_RANK} or more (or dim) whose ranks add up to dim"
+    f"a layer alone, without a network, and heads of rank {LAYER.least_rank_supposed} or more (or dim) whose ranks add "
+    "up to dim"
 )
 """What the upper end supposes, in words."""
 
@@ -78,17 +65,17 @@ class AttentionLayer:
         if spec.dtype == "float16":
             raise InvalidArgument("AttentionLayer needs the digits of float32 at least (got float16).")
         ordered = self.positions == "auto" and self.norm in ("auto", "rms", None)
-        _require_tokens(spec, _SHORTEST_ORDERED if ordered else _SHORTEST)
+        _require_tokens(spec, LAYER.fewest_ordered_tokens if ordered else LAYER.fewest_tokens)
         return Forecast({"values": spec.dim + 1}, ranges={"heads": self._range(spec.dim)}, supposing=_SUPPOSING)
 
     def _range(self, d: int) -> tuple[int, int]:
         """Key directions at d query tokens, two queries each at least; at most half as much again as the closed form
         says for heads of the least favourable rank, and what looking for a norm and for the heads takes."""
-        ranks = range(min(_SMALLEST_RANK, d), d + 1)
+        ranks = range(min(LAYER.least_rank_supposed, d), d + 1)
         preset = PRESETS[chosen(self.preset, coarse=True)]
         most = max(preset.for_directions().main_queries(d, -(-d // s), s) for s in ranks)
         most = max(most, *(preset.main_queries(d, -(-d // s), s) for s in ranks))
-        return 2 * d, int(1.5 * most) + 4 * d + _SEARCH
+        return 2 * d, int(1.5 * most) + 4 * d + LAYER.most_search_queries
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -117,13 +104,13 @@ class AttentionLayer:
             require_readable(kind)
             scene = yield from read_scene(spec, norm, kind.sinks, rng)
             if needs_ball(scene, kind):
-                _require_tokens(spec, _SHORTEST)
+                _require_tokens(spec, LAYER.fewest_tokens)
                 return (yield from _rms_norm(scene, spec, PRESETS[chosen(self.preset, coarse)], rng))
             return (yield from rotary(scene, spec, kind, chosen(self.preset, coarse), rng))
         if norm in ("block", "final"):
             require_digits(seen[0], spec)
             return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
-        _require_tokens(spec, _SHORTEST)
+        _require_tokens(spec, LAYER.fewest_tokens)
         preset = PRESETS[chosen(self.preset, coarse)]
         if norm == "pre":
             return (yield from _pre_norm(chosen(self.preset, coarse), spec, preset, rng))
@@ -161,7 +148,9 @@ def overlapping(spec: OracleSpec, seed: int) -> Program:
     """A pre-norm layer whose heads write into the same directions, as a stack of one layer; with residual or none."""
     learner = AttentionStack(layers=1, final_norm=False)
     learner.forecast(spec)
-    x = 2.0**_LONG * np.random.default_rng([seed, _LONG]).standard_normal((1, spec.dim))
+    x = 2.0**LAYER.residual_exponent * np.random.default_rng([seed, LAYER.residual_exponent]).standard_normal(
+        (1, spec.dim)
+    )
     (y,) = yield one_row(x, phase="repair")
     kept = bool(np.abs(y).max() > 0.5 * np.abs(x).max())
     program = learner.program(spec, seed)

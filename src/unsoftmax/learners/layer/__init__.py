@@ -16,4 +16,5 @@ ball       what its tokens can be made to be
 post_norm  LayerNorm after attention: every answer is a direction
 shell      its gamma and beta, and the sum before it up to one scale
 assembly   from what was read to the model, its notes and its claims
+constants  what was measured or chosen, side by side
 """

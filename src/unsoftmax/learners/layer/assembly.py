@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Outcome
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import Keys
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import Reader
@@ -18,17 +19,11 @@ from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
-RESCANS = 6
-"""How often a scan in which two heads shared a token is drawn again."""
-
 ALWAYS_SHARED = (
-    f"in {RESCANS} scans two heads always attended to the same token: of at least {{}} heads two have the same scores "
+    f"in {LAYER.most_rescans} scans two heads always attended to the same token: of at least {{}} heads two have the "
+    "same scores "
     "or one has none. They cannot be told apart by hard attention."
 )
-
-_SLACK = 100.0
-"""Stated relative error over the noise of the answers times the conditioning of the worst read. Two digits are left for
-the solves in between, which that product does not count."""
 
 
 def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **rest: Any) -> Outcome:
@@ -44,7 +39,7 @@ def outcome(keys: Keys, reader: Reader, constant: Array, spec: OracleSpec, **res
 
 def _precision(reader: Reader, keys: Keys) -> Claim:
     """What the noise of the answers leaves in the model, from the conditioning of every read."""
-    bound = _SLACK * (reader.worst * keys.gain + reader.heads.error)
+    bound = LAYER.stated_over_noise * (reader.worst * keys.gain + reader.heads.error)
     # Logits are read at tokens for the strongest head: a weaker one is known as much worse, or not told from none.
     sizes = np.array([np.linalg.norm(Q) for Q in keys.Q])
     weakest = sizes[sizes > bound * sizes.max()].min(initial=sizes.max())

@@ -11,21 +11,9 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.pencil import Clusters, annihilators, find_clusters
-
-EDGE = 0.95
-"""Length of the longest tokens, as a share of the ball's radius."""
-
-STEP = 1e-7
-"""Step of a one-sided difference along a direction of typical effect, as a share of the radius."""
-
-_FINE = 1e-3
-"""Width of the differences that replace one-sided ones where these lose too much, as a share of the radius: with the
-third order cancelled the fourth power of it, 1e-12, is left, and rounding over it, 1e-13."""
-
-_LEFT_OUT = 24
-"""One in so many directions is left out of the differences at first."""
 
 
 def of_length(length: float, ball: Ball, rng: np.random.Generator) -> Array:
@@ -60,18 +48,18 @@ def clusters(
     sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
     radius = at.ball.radius
     # Ranges do not depend on the query token: a long one spreads the eigenvalues.
-    at = replace(at, q=of_length(EDGE * radius, at.ball, rng))
-    x = of_length((EDGE if exact else 0.75) * radius, at.ball, rng)
-    steps = STEP * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
+    at = replace(at, q=of_length(LAYER.edge * radius, at.ball, rng))
+    x = of_length((LAYER.edge if exact else 0.75) * radius, at.ball, rng)
+    steps = LAYER.one_sided_step * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
     base = (yield from at.ask(x[None, None], phase)) if exact and not fine else None
     J = np.zeros((n, 0))
-    for part in np.split(np.arange(len(V)), [len(V) - n // _LEFT_OUT]):
+    for part in np.split(np.arange(len(V)), [len(V) - n // LAYER.left_out_one_in]):
         if len(part) == 0:
             continue
         if base is not None:
             J = np.hstack([J, (yield from _one_sided(x, V[part], steps[part], base, at, phase))])
         else:
-            width = (_FINE if exact else 0.2) * radius
+            width = (LAYER.central_step if exact else 0.2) * radius
             J = np.hstack([J, (yield from _central(x, V[part], width, at, phase))])
         PT = P @ V[: J.shape[1]].T
         found = find_clusters(J, PT)

@@ -14,19 +14,14 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.core.settling import settle
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.scores import TYPICAL, Reader, Scales
+from unsoftmax.learners.layer.scores import Reader, Scales
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
-
-_FILLED = 0.6
-"""Unknowns that query tokens asked together leave to the sequence they share, as a share of its tokens."""
-
-_PART = 0.5
-"""Part of each query token in their sum: exact in every number format."""
 
 
 def exact(x: Array, largest: float, reader: Reader, spec: OracleSpec) -> Array:
@@ -56,7 +51,7 @@ class InRange:
             return (yield from self._one_by_one(Q, np.split(E, blocks)))
         # One sequence cannot show all coordinates. What it lacks comes from sums of query tokens, or from a second one.
         m = self.reader.tokens(preset.tokens(heads.slots))
-        together = min(len(Q), int(_FILLED * m / max(1, rank - m)))
+        together = min(len(Q), int(LAYER.filled * m / max(1, rank - m)))
         if together < 2:
             m = -(-heads.slots // 2)
             blocks = max(preset.blocks, -(-rank // m))
@@ -74,7 +69,7 @@ class InRange:
         E = balanced_blocks(values + keys if alone else values, [] if alone else keys, blocks, m, rng)
         strongest = max(float(np.sqrt(((u[:, h] @ E.T) ** 2).mean())) for h in range(len(self.Y)))
         longest = scales.longest / float(np.linalg.norm(E, axis=1).max())
-        size = min(TYPICAL / strongest, longest) if strongest > 0 else scales.step
+        size = min(LAYER.typical_logit / strongest, longest) if strongest > 0 else scales.step
         (E,) = yield from settle("blocks", exact(E * size, size + scales.query, self.reader, self.spec))
         return E
 
@@ -98,7 +93,7 @@ class InRange:
         for g, part in enumerate(own):
             t[g::k] = yield from self.reader.read(Q[g::k], part, "main")
         starts = np.arange(0, n, k)
-        sums = _PART * np.add.reduceat(Q, starts, axis=0)
+        sums = LAYER.query_part_in_sum * np.add.reduceat(Q, starts, axis=0)
         joint = yield from self.reader.read(sums, shared, "main")
         seen, gain = [], 1.0
         for h, (y, b) in enumerate(zip(self.Y, self.offsets, strict=True)):
@@ -106,8 +101,10 @@ class InRange:
             for size in {k, n - int(starts[-1])}:
                 groups = np.flatnonzero(np.minimum(n - starts, k) == size)
                 rows = starts[groups][:, None] + np.arange(size)
-                A = np.vstack([_diagonal([e @ y for e in own[:size]]), np.hstack([_PART * last] * size)])
-                rest = joint[groups, h] - (1 - _PART * size) * (last @ b)
+                A = np.vstack(
+                    [_diagonal([e @ y for e in own[:size]]), np.hstack([LAYER.query_part_in_sum * last] * size)]
+                )
+                rest = joint[groups, h] - (1 - LAYER.query_part_in_sum * size) * (last @ b)
                 right = np.hstack([t[rows, h].reshape(len(groups), -1), rest])
                 a[rows] = np.linalg.lstsq(A, right.T, rcond=None)[0].T.reshape(len(groups), size, -1)
                 gain = max(gain, float(np.linalg.cond(A)))
@@ -122,10 +119,6 @@ def _diagonal(blocks: list[Array]) -> Array:
     for i, block in enumerate(blocks):
         A[i, :, i] = block
     return A.reshape(len(blocks) * m, -1)
-
-
-_DROP = 1e-8
-"""Key directions beyond the rank of P_h are hardly larger than this against the others, if W_h has that rank too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +227,7 @@ def _basis(u: Array, s: int, reader: Reader) -> Array | None:
     """Orthonormal basis (d, r) of the key directions u (d, n): rank s if that is where they end, else where they do."""
     U, sizes, _ = np.linalg.svd(u, full_matrices=False)
     # What errors leave beyond the rank; a direction that is merely weak stands out of that.
-    left = max(_DROP, 1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
+    left = max(LAYER.key_beyond_rank, 1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
     if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1] and sizes[s] < left * sizes[0]:
         return np.asarray(U[:, :s])
     seen = column_range(u, max(reader.noise * 1e4, 1e-9))

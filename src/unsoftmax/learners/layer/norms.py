@@ -11,19 +11,10 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
-
-SAME = 1e-3
-"""Gap, as a share of the answers, up to which two of them count as equal, or as in proportion to their tokens.
-Without a norm, a bend or heads that have not settled only noise is left of it, which must stay below a thousandth;
-with them it is a share of order one."""
-
-
-_FREE = 2.0**20
-"""Factor by which a context token is lengthened: behind a norm before attention it stays what it was."""
-
 
 Found = Literal["pre", "post", "rms", "block", "final"]
 
@@ -42,12 +33,12 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None
     shifted = x[0] + size
     far = x[0] * power_of_two(min(2.0**20, 0.3 * spec.domain.norm_limit / (size * np.sqrt(d))))
     y = yield one_row(np.stack([x[0], x[1], x[2], x[0] + x[1] - x[2]]), phase="pilot")
-    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < SAME:
+    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < LAYER.same_answer:
         return None
     y = np.vstack([y, (yield one_row(np.stack([shifted, far]), phase="pilot"))])
     move = y[4] - y[0]
     followed = move - size if len(move) == d else move
-    if min(_gap(move, y[:3]), _gap(followed, y[:3])) < SAME:
+    if min(_gap(move, y[:3]), _gap(followed, y[:3])) < LAYER.same_answer:
         return "pre"
     empty = yield one_row(np.zeros((1, d)), phase="pilot")
     if _over_length(x, y[:4] - empty[0]):
@@ -69,24 +60,24 @@ def find_norm(spec: OracleSpec, rng: np.random.Generator) -> Asking[Found | None
 
 def _by_direction(context: Array, x: Array, answers: Array, spec: OracleSpec) -> Asking[bool]:
     """Whether a context token counts by its direction, and as it is and not off its mean: an RMSNorm is before it."""
-    if spec.domain.length_limit < 2 or spec.domain.norm_limit < _FREE * 4 * float(np.linalg.norm(context)):
+    if spec.domain.length_limit < 2 or spec.domain.norm_limit < LAYER.lengthened * 4 * float(np.linalg.norm(context)):
         return False
-    tokens = np.stack([context, _FREE * context, context + np.abs(context).max()])
+    tokens = np.stack([context, LAYER.lengthened * context, context + np.abs(context).max()])
     y = yield Probes(np.stack([tokens, np.broadcast_to(x, tokens.shape)], axis=1), phase="pilot")
-    return _gap(y[1] - y[0], answers) < SAME < _gap(y[2] - y[0], answers)
+    return _gap(y[1] - y[0], answers) < LAYER.same_answer < _gap(y[2] - y[0], answers)
 
 
 def _sinking(x: Array, y: Array, answers: Array) -> Asking[bool]:
     """Whether three copies of a token answer otherwise than one: then weights do not add up to 1."""
     copies = yield Probes(np.broadcast_to(x, (1, 3, len(x))).copy(), phase="pilot")
-    return _gap(copies[0] - y, answers) > SAME
+    return _gap(copies[0] - y, answers) > LAYER.same_answer
 
 
 def _beside_sinks(x: Array, empty: Array) -> Asking[Found | None]:
     """The norm from sequences [x, 0], in which the weight of x does not depend on it."""
     x = np.vstack([x, x[0] + x[1] - x[2]])
     y = (yield Probes(np.stack([x, np.zeros_like(x)], axis=1), phase="pilot")) - empty
-    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < SAME:
+    if _gap(y[3] - (y[0] + y[1] - y[2]), y[:3]) < LAYER.same_answer:
         return None
     if _over_length(x[:3], y):
         return "rms"
@@ -103,7 +94,7 @@ def _over_length(x: Array, y: Array) -> bool:
     length = np.linalg.norm(x, axis=1, keepdims=True)
     kept = [np.zeros_like(y), x] if y.shape == x.shape else [np.zeros_like(y)]
     written = [(y - part) * length for part in kept]
-    return any(_gap(w[3] - (w[0] + w[1] - w[2]), w[:3]) < SAME for w in written)
+    return any(_gap(w[3] - (w[0] + w[1] - w[2]), w[:3]) < LAYER.same_answer for w in written)
 
 
 def _gap(difference: Array, answers: Array) -> float:

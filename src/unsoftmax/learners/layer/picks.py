@@ -11,27 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.spec import OracleSpec
 
-_WIDEST = 0.25
-"""Deviation of moves that is tried first, relative to the tokens, where answers are responses as they are. Halved until
-moves leave the picks alone."""
-
-_WIDER = 0.5
-"""The same where answers show directions only: larger moves turn them more, and leave more digits."""
-
-_NARROWEST = 2.0**-8
-"""Deviation, relative to the tokens, at which halving ends: eight halvings of the tokens' own size, and moves that lose
-as many bits of every answer."""
-
-_PAIRS, _FEW = (1, 1, 2), (1, 2)
-"""Pairs of opposite moves that must agree, one first: most moves that are too wide show at once. Directions take fewer,
-a head whose moves left the pick is asked again."""
-
 UNKNOWN = -1.0
-"""The reach of picks that has not been measured. No reach is negative, and 0 says that none was found."""
+"""Defined: the reach of picks that has not been measured. No reach is negative, and 0 says that none was found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +94,10 @@ def _reach(
     or no move is small enough.
     """
     tokens, size = picks.tokens, picks.size
-    widest, share = (_WIDEST * size, 1 / 3) if readout.linear else (_WIDER * size, 1 / 2)
+    widest, share = (LAYER.first_move * size, 1 / 3) if readout.linear else (LAYER.first_turn * size, 1 / 2)
     tried = min(widest, picks.tried / 2)
-    while tried > _NARROWEST * size and tried * share > best:
-        for pairs in _PAIRS if readout.linear else _FEW:
+    while tried > LAYER.least_move_tried * size and tried * share > best:
+        for pairs in LAYER.pairs_of_moves if readout.linear else LAYER.pairs_of_turns:
             moves = on_grid(rng.standard_normal((pairs, *tokens[:-1].shape)) * tried, 8 * size, spec.dtype)
             both = np.repeat(tokens[None], 2 * pairs, axis=0)
             both[:, :-1] += np.concatenate([moves, -moves])

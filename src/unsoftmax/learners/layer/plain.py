@@ -20,47 +20,22 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
-from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
+from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
 from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import read_keys
-from unsoftmax.learners.layer.norms import SAME
 from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.pre_norm import in_ball
 from unsoftmax.learners.layer.presets import PRESETS, Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_values
-from unsoftmax.learners.layer.scan import SHORT, ample, scan
+from unsoftmax.learners.layer.scan import ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, on_grid, power_of_two
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
-
-_INSIDE = 0.98
-"""Radius of the ball as a share of the norm limit: rounding must not carry a token over it."""
-
-_EVEN = 0.1
-"""Share of an answer by which it must differ from attention to all tokens alike."""
-
-_SCANNED = 256
-"""Tokens of the sequence that shows whether heads settle."""
-
-_FOLLOWS = 0.1
-"""Share by which an exchange of tokens may miss a residual, or none: scores of the short tokens."""
-
-_BENT = 0.75
-"""Share of an answer that may be due to scores: beyond, heads saturate and their eigenvalues meet at the ends."""
-
-_SHORTER = 0.7
-"""Step by which the ball is made smaller until then."""
-
-_FRESH = 2
-"""Fresh tokens held against the affine map: the first shows a bend or noise, the second gives its neighbour a direction
-to step in."""
-
-_BESIDE = 2.0**-4
-"""Step to a neighbouring token: many times the noise of the answers, a fraction of what bends them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +68,18 @@ class Limited(Ball):
 def settles(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
     """Whether heads settle on single tokens below the norm limit: then answers scale with the tokens, and are not what
     attention to all alike gives, with a residual or without. Two queries."""
-    k = int(min(_SCANNED, spec.domain.length_limit))
+    k = int(min(LAYER.settling_tokens, spec.domain.length_limit))
     X = rng.standard_normal((k, spec.dim))
     X *= 0.4 * spec.domain.norm_limit / np.linalg.norm(X, axis=1, keepdims=True)
     y = yield Probes(_kept(np.stack([X, X / 2]), affine), phase="pilot")
     whole, half = y - affine.constant
-    if np.linalg.norm(whole - 2 * half) > SAME * np.linalg.norm(whole):
+    if np.linalg.norm(whole - 2 * half) > LAYER.same_answer * np.linalg.norm(whole):
         return False
     even = affine.M @ X.mean(axis=0)
     follows = even + X[-1] - X.mean(axis=0) if len(whole) == spec.dim else even
-    return bool(min(np.linalg.norm(whole - even), np.linalg.norm(whole - follows)) > _EVEN * np.linalg.norm(whole))
+    return bool(
+        min(np.linalg.norm(whole - even), np.linalg.norm(whole - follows)) > LAYER.off_even * np.linalg.norm(whole)
+    )
 
 
 def limited(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:
@@ -119,13 +96,17 @@ def limited(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Gen
 
 def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> Asking[Limited]:
     """What of the one-token answers is the residual's, and how long tokens may be before heads saturate."""
-    d, limit = spec.dim, _INSIDE * spec.domain.norm_limit
+    d, limit = spec.dim, LAYER.inside_limit * spec.domain.norm_limit
     x, q = (w / np.linalg.norm(w) for w in rng.standard_normal((2, d)))
-    short = SHORT * limit
+    short = LAYER.query_over_tokens * limit
     y = yield Probes(_kept(short * np.stack([[x, q], [q, x]]), affine), phase="pilot")
     exchanged, turned = y[0] - y[1], short * (q - x)
-    follows = len(exchanged) == d and np.linalg.norm(exchanged - turned) < _FOLLOWS * np.linalg.norm(turned)
-    if not follows and np.linalg.norm(exchanged) > _FOLLOWS * np.linalg.norm(turned) * np.linalg.norm(affine.M, 2):
+    follows = len(exchanged) == d and np.linalg.norm(exchanged - turned) < LAYER.exchange_off_residual * np.linalg.norm(
+        turned
+    )
+    if not follows and np.linalg.norm(exchanged) > LAYER.exchange_off_residual * np.linalg.norm(
+        turned
+    ) * np.linalg.norm(affine.M, 2):
         raise ModelMismatch("an exchange of two short tokens changes the answer, and not as a residual does.")
     M = affine.M - np.eye(d) if follows else affine.M
     even = (y[0] - affine.of(short * q[None])[0]) / short
@@ -135,9 +116,9 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
         moved = (y - affine.of(reach * q[None])) / reach
         # Without scores [x, q] and [-x, q] move the answer by half of P (x - q) and of P (-x - q).
         odd = float(np.linalg.norm(moved[0] - even) / np.linalg.norm(even))
-        return 1.0 if odd < _BENT else SATURATED
+        return 1.0 if odd < LAYER.answer_due_to_scores else SATURATED
 
-    reach = (yield from find_scale(look, limit, Steps(shorter=_SHORTER, looks=40))).scale
+    reach = (yield from find_scale(look, limit, Steps(shorter=LAYER.ball_shrunk_by, looks=40))).scale
     kind = spec.dtype if affine.noise < 1e-12 else "float32"
     return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
 
@@ -180,7 +161,7 @@ def _told_apart(
 ) -> Asking[tuple[Heads, Picks]]:
     """What every head writes; scans again whenever two heads shared a token."""
     least, shared_at = 1, 0
-    for _ in range(RESCANS):
+    for _ in range(LAYER.most_rescans):
         picks = yield from scan(spec, affine.noise, least, preset.scans, rng)
         try:
             total = column_range(_written(affine, picks), affine.noise, spare=0).rank
@@ -225,20 +206,21 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
     Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
     y = yield one_row(np.vstack([np.zeros((1, d)), Q]), phase="values")
     M = solve_orthogonal(Q, y[1:] - y[0]).T
-    fresh = on_grid(orthonormal(rng, d, min(_FRESH, d)) * size, size, spec.dtype)
+    fresh = on_grid(orthonormal(rng, d, min(LAYER.affine_checks, d)) * size, size, spec.dtype)
     seen = yield one_row(fresh, phase="pilot")
     off = seen - fresh @ M.T - y[0]
     gap = float(np.abs(off).max())
     scale = float(np.sqrt(np.mean(y**2))) or 1.0
     loud = gap > LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
     if loud:
-        step = on_grid(_BESIDE * fresh[::-1], 2 * size, spec.dtype)
+        step = on_grid(LAYER.step_to_neighbour * fresh[::-1], 2 * size, spec.dtype)
         beside = yield one_row(np.vstack([fresh + step, fresh - step]), phase="pilot")
         _refuse_bend(off, beside[: len(fresh)] + beside[len(fresh) :] - 2 * seen, gap / scale)
-    if loud and gap > max(SAME * scale, 10 * spec.tolerance):
+    if loud and gap > max(LAYER.same_answer * scale, 10 * spec.tolerance):
         raise ModelMismatch(
             f"one-token answers scatter by {gap / scale:.2g} of their size about an affine map, between neighbouring "
-            f"tokens too: that is noise, and telling heads apart takes answers good to {SAME:g}. Average answers, "
+            f"tokens too: that is noise, and telling heads apart takes answers good to {LAYER.same_answer:g}. Average "
+            "answers, "
             "or raise max_norm if the noise does not grow with the tokens."
         )
     noise = max(spec.eps, rounding_unit(y), gap / scale / np.sqrt(d), spec.tolerance / scale)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import directions_at
 from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.presets import Preset
@@ -15,17 +16,6 @@ from unsoftmax.learners.layer.scores import Reader, Scales
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.spec import OracleSpec
-
-_MARGIN = 10.0
-"""Margin by which a token wins its head, in standard deviations of the scores under random moves. A move takes more
-than half of it with probability 6e-7."""
-
-_HARD = 45.0
-"""Least score by which the winner must lead once moves have taken half of the margin: exp(-45) = 3e-20 leaves every
-other token without a digit of float64."""
-
-_WIDEST = 2.0**16
-"""Tokens over the moves that range over their margins; beyond it moves drown in the grid that tokens need."""
 
 
 def dual_picks(
@@ -38,8 +28,8 @@ def dual_picks(
     """
     q = on_grid(rng.standard_normal((1, spec.dim)) * (scales.query / np.sqrt(spec.dim)), 4 * scales.query, spec.dtype)
     u = (yield from directions_at(reader, q, scales, preset, spec, rng))[0]
-    tokens, reach = _duals(u, _MARGIN)
-    if np.abs(tokens).max() > _WIDEST * reach:
+    tokens, reach = _duals(u, LAYER.winner_margin)
+    if np.abs(tokens).max() > LAYER.tokens_over_moves * reach:
         return picks
     if np.linalg.norm(tokens, axis=1).max() + 4 * reach * np.sqrt(spec.dim) > spec.domain.norm_limit:
         return picks
@@ -56,5 +46,5 @@ def _duals(u: Array, margin: float) -> tuple[Array, float]:
     """
     lengths = np.linalg.norm(u, axis=1)
     duals = np.linalg.pinv(u / lengths[:, None]).T
-    reach = _HARD / (0.5 * margin * float(lengths.min()))
+    reach = LAYER.winner_score_lead / (0.5 * margin * float(lengths.min()))
     return np.asarray(duals * (margin * reach)), reach

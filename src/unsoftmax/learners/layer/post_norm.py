@@ -12,15 +12,16 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
-from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, RESCANS, outcome
+from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.picks import Picks, Readout
 from unsoftmax.learners.layer.polish import dual_picks
 from unsoftmax.learners.layer.presets import Preset
-from unsoftmax.learners.layer.ranges import MANY, Heads, Shared, steps
+from unsoftmax.learners.layer.ranges import Heads, Shared, steps
 from unsoftmax.learners.layer.scan import scan
 from unsoftmax.learners.layer.scores import Reader, find_scales
-from unsoftmax.learners.layer.shell import COMBINED, Shell, read_shell
+from unsoftmax.learners.layer.shell import Shell, read_shell
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
@@ -28,13 +29,6 @@ from unsoftmax.solvers.mixture import split_with_identity
 from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import Range, column_range
 from unsoftmax.spec import OracleSpec
-
-_NARROW = 0.06
-"""Reaches, relative to the tokens, below which a quarter more probes are spent on every range."""
-
-_JUMP = 4.0
-"""Size of a direction over the median from which on the move is taken to have left its pick. Random moves of one
-deviation differ by less."""
 
 
 def readout(shell: Shell) -> Readout:
@@ -87,7 +81,7 @@ def _reader(found: Sum, shell: Shell) -> DirectionReader:
 def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Sum, Picks]]:
     """Ranges and value maps of all heads; scans again whenever two heads shared a token."""
     least, shared_at = 1, 0
-    for _ in range(RESCANS):
+    for _ in range(LAYER.most_rescans):
         picks = yield from scan(spec, shell.noise, least, preset.scans, rng, readout(shell))
         try:
             # A rank that would fill the space with more heads than were seen: once, that is taken for chance.
@@ -122,7 +116,7 @@ def ranges_at(
     H, d = picks.heads, spec.dim
     s, O, moves, responses = max(1, d // H), [], [], []
     worst = 0.0
-    narrow = picks.reach < _NARROW * picks.size
+    narrow = picks.reach < LAYER.enough_turn_reach * picks.size
     for h in range(H):
         # Responses that are small against the base want more of them.
         n = preset.range_probes(s) + (s // 4 if narrow else 0)
@@ -207,7 +201,11 @@ def _left_the_pick(base: Array, z: Array) -> Array:
     """Which moves (n,) made a head pick another token: their directions z (n, d) jump, far beyond the others."""
     along = (z @ base) / (base @ base)
     sizes = np.linalg.norm(z - along[:, None] * base, axis=1) / np.linalg.norm(z, axis=1)
-    return np.asarray(sizes > _JUMP * np.median(sizes)) if len(z) >= MANY else np.zeros(len(z), bool)
+    return (
+        np.asarray(sizes > LAYER.direction_over_median * np.median(sizes))
+        if len(z) >= LAYER.moves_for_a_median
+        else np.zeros(len(z), bool)
+    )
 
 
 def _calibrated(
@@ -228,7 +226,7 @@ def _calibrated(
     """
     n, k = len(a), basis.shape[1]
     # Each combination brings k equations and its own scale; few dimensions want more combinations.
-    combinations = max(COMBINED, -(-(n + 2) // (k - 1)))
+    combinations = max(LAYER.combined_tokens, -(-(n + 2) // (k - 1)))
     # Eighths: the moves leave three bits to spare, so the combined tokens are exact too.
     mix = rng.integers(1, eighths + 1, (combinations, n)) * rng.choice([-1, 1], (combinations, n)) / 8
     y = yield picks.moved(head, mix @ a, phase)

@@ -15,59 +15,18 @@ from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
-from unsoftmax.learners.layer.derivatives import EDGE, STEP, At, clusters, of_length
+from unsoftmax.learners.layer.constants import LAYER
+from unsoftmax.learners.layer.derivatives import At, clusters, of_length
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import Heads
-from unsoftmax.learners.layer.scores import TYPICAL, Reader, find_scales
+from unsoftmax.learners.layer.scores import Reader, find_scales
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Data, Mixing, refine, where_ranges_meet
 from unsoftmax.solvers.pencil import Clusters, left_null
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import Domain, OracleSpec
-
-_LOST = 1e-2
-"""Rounding over `STEP`, times the condition of the sum of all P_h, from which on one-sided differences show nothing of
-the weakest directions: at a hundredth their eigenvalues are as far off as heads are apart."""
-
-_COARSE_DRAWS = 2
-"""Draws of one-sided differences, a quarter of the queries of fine ones: what both miss is not bad luck."""
-
-_WEAKEST = 1e9
-"""Condition of the sum of all P_h from which on two draws decide, and a refusal names it: trained layers with 4e7 are
-told apart, one with 6e12 is not, and 1e-13 beside it is what fine differences resolve with four digits to spare."""
-
-_SHOWN = 8
-"""Pairs of tokens of which one at least shows a dimension that single tokens do not."""
-
-_ASIDE = 6.0
-"""Rounding units of an answer to two tokens outside all one-token answers, from which on heads fill the space: heads
-that do not leave up to 2 in float32, trained ones that do 18 and more in the clearest of eight pairs."""
-
-_ASIDE_EXACT = 1e-12
-"""The same share in float64, where sums of the layer itself round to a dozen units."""
-
-_ELSEWHERE = 1e-2
-"""Share of an answer to two tokens outside all one-token answers from which on heads share values: such heads leave a
-share of order one there, weak directions lost in rounding far less."""
-
-_DRAWS = 6
-"""How often heads are told apart anew, from other tokens."""
-
-_NOISY = 1e-6
-"""Noise over the answers from which on it is the answers' own, which drawing other tokens does not change."""
-
-_NOISY_DRAWS = 3
-"""Draws of tokens spent where noise is above that, in place of `_DRAWS`: more would cost queries and gain nothing."""
-
-_OPPOSITE = 4
-"""Displacements asked in both directions; the mean of each pair is the answer at the middle token, and four of them
-average its noise."""
-
-_SPARE = 8
-"""Random displacements at the same logits, which enter the data of the refinement alone: equations beyond its
-unknowns."""
 
 
 class SharedValuesError(ModelMismatch):
@@ -103,11 +62,19 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     condition = float(np.linalg.cond(P))
     # Below rounding nothing is left of the weakest directions, whatever the draw.
     drowned = condition * ball.noise > 1
-    weak = drowned or condition > _WEAKEST
-    draws = 0 if drowned else 2 if weak else _DRAWS if ball.noise < _NOISY else _NOISY_DRAWS
+    weak = drowned or condition > LAYER.worst_condition
+    draws = (
+        0
+        if drowned
+        else 2
+        if weak
+        else LAYER.draws_of_heads
+        if ball.noise < LAYER.own_noise
+        else LAYER.draws_of_noisy_heads
+    )
     for draw in range(draws):
         phase = "main" if draw == 0 else "repair"
-        fine = draw >= _COARSE_DRAWS or condition * ball.noise > _LOST * STEP
+        fine = draw >= LAYER.one_sided_draws or condition * ball.noise > LAYER.one_sided_rounding * LAYER.one_sided_step
         pencil = yield from clusters(at, P, rng, phase, fine)
         if pencil is None:
             continue
@@ -141,15 +108,15 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
     """Orthonormal basis (outputs, n) of what all heads write into together."""
     span = column_range(ball.M, ball.noise, spare=0)
     whole = np.eye(len(ball.M))
-    x = np.stack([of_length(EDGE * ball.radius, ball, rng) for _ in range(_SHOWN)])
+    x = np.stack([of_length(LAYER.edge * ball.radius, ball, rng) for _ in range(LAYER.shown_pairs)])
     y = yield from At(q, ball, whole).ask(x[:, None], "pilot")
     missed = np.linalg.norm(y - (y @ span.basis) @ span.basis.T, axis=1)
     if span.rank == ball.M.shape[1]:
         # Heads that fill the space have one dimension more than single tokens can show; two tokens show it.
         clearest = float((missed / np.maximum(np.linalg.norm(y, axis=1), 1e-300)).max())
-        return span.basis if clearest < max(_ASIDE_EXACT, _ASIDE * ball.noise) else whole
+        return span.basis if clearest < max(LAYER.exact_aside, LAYER.roundings_aside * ball.noise) else whole
     outside = np.linalg.norm(missed) / max(float(np.linalg.norm(y)), 1e-300)
-    if outside > _ELSEWHERE:
+    if outside > LAYER.shared_aside:
         raise SharedValuesError(
             f"two tokens are answered in directions that no single token is answered in ({outside:.0%} of the answer): "
             "heads that share their values (grouped heads), whose sum single tokens show alone, so that small "
@@ -173,14 +140,14 @@ def _rough_directions(
     values = [L.T @ P for L in left]
     units, step = orthonormal(rng, D), 0.9 * _room(at.ball)
     # Exact answers show small logits too, and then a strong head is never cut off; noisy ones need large logits.
-    least, most = (1e-6, 1.25 * TYPICAL) if at.ball.noise < 1e-12 else (1e-3, 2 * TYPICAL)
+    least, most = (1e-6, 1.25 * LAYER.typical_logit) if at.ball.noise < 1e-12 else (1e-3, 2 * LAYER.typical_logit)
     for _ in range(6):
         E = units[None, :m] * step
         y = yield from at.ask(at.q + E, "pilot")
         size = float(np.sqrt((_logits(left, values, y, E, least) ** 2).mean(axis=2)).max())
         if size < most:
             break
-        step *= max(0.2, TYPICAL / size)
+        step *= max(0.2, LAYER.typical_logit / size)
     data: Data = []
     logits = []
     for part in np.array_split(units * step, -(-D // m)):
@@ -225,10 +192,10 @@ def _exact_probes(
             return None
         x, t = chosen
         used.append(t)
-        r = np.sqrt((EDGE * at.ball.radius) ** 2 - x @ x)
-        extra = rng.standard_normal((_SPARE, D - H)) @ N
+        r = np.sqrt((LAYER.edge * at.ball.radius) ** 2 - x @ x)
+        extra = rng.standard_normal((LAYER.spare_moves, D - H)) @ N
         extra *= r / np.linalg.norm(extra, axis=1, keepdims=True)
-        k = min(_OPPOSITE, D - H)
+        k = min(LAYER.opposite_moves, D - H)
         # N is one basis of many, and u comes from differences over a small step: last digits are magnified in both.
         w, N, t, r = yield from settle("free tokens", x + np.vstack([r * N, -r * N[:k], extra]), N, t, r)
         y = yield from at.ask(w[:, None], phase)

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.picks import Picks
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.probes.around import orthonormal
@@ -20,13 +21,6 @@ from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.mixture import split_rows, split_values
 from unsoftmax.solvers.subspace import Range, column_range, floor_for, solve_orthogonal
 from unsoftmax.spec import OracleSpec
-
-MANY = 8
-"""Moves from which on their median is trusted to tell a jump."""
-
-_JUMP = 8.0
-"""Size of a response over the median from which on a move is taken to have left its pick. Responses of random moves of
-one deviation differ by less."""
 
 
 class Shared(Exception):
@@ -130,7 +124,9 @@ def moved_range(R: Array, noise: float, rank: int | None) -> Range:
     """
     seen = column_range(R, noise, rank=rank)
     sizes = np.linalg.norm(R, axis=0)
-    jumped = len(sizes) >= MANY and float(sizes.max()) > _JUMP * float(np.median(sizes))
+    jumped = len(sizes) >= LAYER.moves_for_a_median and float(sizes.max()) > LAYER.response_over_median * float(
+        np.median(sizes)
+    )
     return replace(seen, clear=False) if jumped else seen
 
 

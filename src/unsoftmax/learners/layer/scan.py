@@ -12,25 +12,17 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
-from unsoftmax.learners.layer.norms import SAME
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.picks import PLAIN, UNKNOWN, Picks, Readout, measured
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.solvers.subspace import floor_for, support
 from unsoftmax.spec import OracleSpec
 
-_ROUNDINGS = 4.0
-"""Units of the answers' noise within which two answers count as one: each of them rounds, and so does the sum with a
-residual."""
-
-_SIZES = (1.0, 2.0**-10)
-"""Typical coordinates of the tokens that are asked, within the norm limit: of order one, and so short that every head
-attends to all alike."""
-
 
 def same(answers: Array, base: Array, noise: float) -> bool:
     """Whether the answers (n, outputs) are all `base` (outputs,), as far as noise lets it be seen."""
-    return float(np.abs(answers - base).max()) <= _ROUNDINGS * noise * float(np.abs(base).max())
+    return float(np.abs(answers - base).max()) <= LAYER.equal_within * noise * float(np.abs(base).max())
 
 
 def refuse_silence(spec: OracleSpec, noise: float, rng: np.random.Generator) -> Asking[None]:
@@ -38,7 +30,7 @@ def refuse_silence(spec: OracleSpec, noise: float, rng: np.random.Generator) -> 
 
     Six queries. Heads that settle on the last token, however long the others are, answer to short ones.
     """
-    for size in _SIZES:
+    for size in LAYER.token_sizes_asked:
         size = power_of_two(min(size, 0.2 * spec.domain.norm_limit / np.sqrt(spec.dim)))
         x = on_grid(rng.standard_normal((4, spec.dim)).clip(-3, 3) * size, 4 * size, spec.dtype)
         beside = np.stack([x[[0, 1, 3]], x[[1, 2, 3]], x[[2, 0, 3]]])
@@ -51,63 +43,14 @@ def refuse_silence(spec: OracleSpec, noise: float, rng: np.random.Generator) -> 
     )
 
 
-TOKENS = 1024
-"""Tokens of a scan: two of H heads pick the same one with probability about H^2 / 2 TOKENS."""
-
-_FAIR = 0.01
-"""Reach, relative to the tokens, that no further scan is spent on, where answers are responses as they are."""
-
-_WIDE = 0.06
-"""The same where answers show directions only, which need larger moves for as many digits."""
-
-_SIZE = 1e4
-"""Typical coordinate of the tokens that are tried first: scores are some 10^8 times those of tokens of order one, so
-that heads of usual size settle on one token."""
-
-_SHARE = 0.4
-"""Share of the norm limit that the norm of random tokens has as its root mean square: the rest is room for the longest
-of them and for their moves."""
-
-_DRAWS = 10
-"""Sequences drawn before the scan is given up. Two of H heads share a token with probability H^2 / 2 `TOKENS`, so the
-first few nearly always do; the rest are for tokens made longer until heads settle."""
-
-_SURE = 3
-"""Scans that must agree on a number of heads that does not divide the outputs: one with two heads on one token is
-unlikely, three in a row are no accident."""
-
-_TURN = 0.125
-"""Share by which the query token is lengthened to see a residual: a power of two, so that the longer token is as exact,
-and small enough that heads pick alike."""
-
-SHORT = 2.0**-10
-"""Length of the query token over that of the others: short enough that no head picks it by its score with itself, and a
-power of two, which takes no digits."""
-
-_MOVE = 2.0**-9
-"""Largest move of a token in the scan, relative to the tokens: far below the margins between scores of long tokens, far
-above the rounding of the answers, whatever their format."""
-
-_SMALL_MOVE = 2.0**-19
-"""The same where answers show directions only and are good to 1e-12: a direction is linear in small moves alone."""
-
-_LEVELS = 32
-"""Largest coefficient of a move, a whole number: so many levels tell 1024 tokens apart in few columns, and five bits
-keep every move on the grid."""
-
-_FINE = 16
-"""Largest entry of the direction that all tokens move in, a whole number, for the same reason: four bits are random
-enough."""
-
-
 def ample(spec: OracleSpec) -> bool:
     """Whether tokens may be as long as a scan would like them."""
-    return _largest(spec) >= _SIZE
+    return _largest(spec) >= LAYER.first_token_size
 
 
 def _largest(spec: OracleSpec) -> float:
     """Deviation of the coordinates of tokens that stay inside the domain."""
-    return float(_SHARE * spec.domain.norm_limit / np.sqrt(spec.dim))
+    return float(LAYER.rms_over_limit * spec.domain.norm_limit / np.sqrt(spec.dim))
 
 
 def scan(
@@ -115,10 +58,10 @@ def scan(
 ) -> Asking[Picks]:
     """The widest of `wanted` scans that show the largest number of heads seen, at least `least` if any does."""
     largest = _largest(spec)
-    size = min(_SIZE, largest)
+    size = min(LAYER.first_token_size, largest)
     found: list[Picks] = []
     fruitless = 0
-    for _ in range(_DRAWS):
+    for _ in range(LAYER.sequences_drawn):
         picks = yield from _one_scan(spec, noise, size, rng, readout)
         if picks is None:
             fruitless += 1
@@ -129,10 +72,10 @@ def scan(
         found.append(picks)
         alike = [p for p in found if p.heads == picks.heads]
         # Heads of equal rank that fill the answers divide them; where they do not, two may have shared a token.
-        doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < _SURE
+        doubtful = bool(int(spec.outputs or 1) % picks.heads) and len(alike) < LAYER.scans_that_agree
         if picks.heads < most or doubtful:
             continue
-        enough, patience = (_FAIR, 1) if readout.linear else (_WIDE, 3)
+        enough, patience = (LAYER.enough_reach, 1) if readout.linear else (LAYER.enough_turn_reach, 3)
         enough = enough if len(alike) <= wanted + patience else 0.0
         alike = yield from measured(alike, enough, noise, spec, rng, readout)
         found = [p for p in found if p.heads != picks.heads] + alike
@@ -163,20 +106,24 @@ def _one_scan(
 ) -> Asking[Picks | None]:
     """Picks of one random sequence, their reach unknown; None if the heads did not settle."""
     d = spec.dim
-    k = int(min(TOKENS, spec.domain.length_limit - 1))
+    k = int(min(LAYER.scan_tokens, spec.domain.length_limit - 1))
     size, grid = power_of_two(size), 8 * power_of_two(size)
     X = on_grid(rng.standard_normal((k + 1, d)).clip(-4, 4) * size, grid, spec.dtype)
     # Heads tend to score a token with itself: a long query token would be picked. It also hides behind a residual.
-    X[-1] = on_grid(X[-1] * SHORT, grid, spec.dtype)
+    X[-1] = on_grid(X[-1] * LAYER.query_over_tokens, grid, spec.dtype)
     # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
-    unit = (_MOVE if readout.linear or noise > 1e-12 else _SMALL_MOVE) * size / (_LEVELS * _FINE)
-    direction = rng.integers(-_FINE, _FINE + 1, d) * unit
+    unit = (
+        (LAYER.largest_move if readout.linear or noise > 1e-12 else LAYER.turn_move)
+        * size
+        / (LAYER.levels_of_moves * LAYER.levels_of_direction)
+    )
+    direction = rng.integers(-LAYER.levels_of_direction, LAYER.levels_of_direction + 1, d) * unit
     base = yield Probes(X[None], phase="pilot")
     coefficients = np.zeros((k, 0))
     answers = np.zeros((0, base.shape[1]))
     columns = 8
     while True:
-        fresh = rng.integers(-_LEVELS, _LEVELS + 1, (k, columns)).astype(np.float64)
+        fresh = rng.integers(-LAYER.levels_of_moves, LAYER.levels_of_moves + 1, (k, columns)).astype(np.float64)
         y = yield _moved_all(X, fresh, direction)
         coefficients, answers = np.hstack([coefficients, fresh]), np.vstack([answers, y])
         response = readout.change(answers, base[0]).T
@@ -209,7 +156,7 @@ def _refuse_bounded_scores(X: Array, base: Array, noise: float) -> Asking[None]:
     """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
     y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
     far, near = base - y[0], y[0] - y[1]
-    if np.linalg.norm(far - 4 * near) < max(SAME, LOUD * noise) * np.linalg.norm(far):
+    if np.linalg.norm(far - 4 * near) < max(LAYER.same_answer, LOUD * noise) * np.linalg.norm(far):
         raise ModelMismatch(
             "answers grow in proportion to long tokens and yet no head settles on single ones: scores do not grow with "
             "the tokens (a soft cap, QK-norm), or a head has none (W = 0 and c = 0, as in mean pooling). Heads cannot "
@@ -231,9 +178,9 @@ def _moved_all(X: Array, coefficients: Array, direction: Array) -> LazyProbes:
 def _follows_query(tokens: Array, base: Array) -> Asking[bool | None]:
     """Whether a residual adds x_N: a query token a little longer picks alike, so only a residual shows it."""
     longer = tokens.copy()
-    longer[-1] *= 1 + _TURN
+    longer[-1] *= 1 + LAYER.query_lengthened_by
     y = yield Probes(longer[None], phase="pilot")
-    step = _TURN * tokens[-1]
+    step = LAYER.query_lengthened_by * tokens[-1]
     change, size = y[0] - base, 0.1 * float(np.linalg.norm(step))
     if np.linalg.norm(change) < size:
         return False

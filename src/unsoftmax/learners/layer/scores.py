@@ -15,18 +15,10 @@ from scipy.linalg import solve_triangular
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.probes.around import Around, Embed
 from unsoftmax.probes.base import Array
-
-TYPICAL = 0.7
-"""Root mean square of the strongest head's logits."""
-
-_READABLE = 3e-4
-"""Smallest attention weight taken as it comes."""
-
-_SHORTER = 0.5
-"""Query tokens against displacements: shorter ones leave more digits to what the displacements write."""
 
 _REPAIR = Repair(readable=math.inf, far=1 / 4, tries=13)
 """Saturated sequences are asked again a quarter as long: 4^-12 = 6e-8 in the end, and what saturates even then is
@@ -46,7 +38,7 @@ class Reader:
     noise: float
     embed: Embed | None = None
     worst: float = 0.0
-    typical: float = TYPICAL
+    typical: float = LAYER.typical_logit
     """Size of the strongest head's logits, smaller where tokens are limited."""
     _known: dict[bytes, tuple[Array, Array, float]] = field(default_factory=dict)
 
@@ -88,7 +80,7 @@ class Reader:
         last = 1 - alpha.sum(axis=2, keepdims=True)
         self.worst = max(self.worst, error / float(shrink.min()) * (len(E) + 1) / self.typical)
         # Noise as large as a typical weight is no reason to ask again: shorter tokens would not help.
-        margin = np.maximum(_READABLE, np.minimum(4 * error / scale, 0.02 / (len(E) + 1)))
+        margin = np.maximum(LAYER.least_weight_read, np.minimum(4 * error / scale, 0.02 / (len(E) + 1)))
         inside = (alpha > margin) & (last > margin)
         with np.errstate(invalid="ignore", divide="ignore"):
             t = np.where(inside, np.log(alpha) - np.log(last), np.nan)
@@ -119,7 +111,7 @@ class Scales:
 
 
 def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: float) -> Asking[Scales]:
-    """Displacement length so that the strongest head's logits are about TYPICAL; query length so that W q shows.
+    """Displacement length so that the strongest head's logits are typical; query length so that W q shows.
 
     units (m, d) orthonormal displacements. With |c| small against |W q| both lengths are of one size; otherwise q is
     as long as makes W q as large as c.
@@ -146,11 +138,11 @@ def find_scales(reader: Reader, units: Array, rng: np.random.Generator, limit: f
             "no token size makes the attention weights readable; the heads were not told apart rightly."
         )
     offset, slope = still / found.scale, max(turned, 1e-9) / found.scale**2
-    even = float(np.sqrt(TYPICAL / (_SHORTER * slope)))
-    if offset * even > TYPICAL:
-        step, query = TYPICAL / (1.1 * offset), _SHORTER * offset / slope
+    even = float(np.sqrt(LAYER.typical_logit / (LAYER.query_length * slope)))
+    if offset * even > LAYER.typical_logit:
+        step, query = LAYER.typical_logit / (1.1 * offset), LAYER.query_length * offset / slope
     else:
-        step, query = even, _SHORTER * even
+        step, query = even, LAYER.query_length * even
     step, query = min(step, limit / 4), min(query, limit / 4)
-    reader.typical = float(min(TYPICAL, max(offset * step, slope * step * query)))
+    reader.typical = float(min(LAYER.typical_logit, max(offset * step, slope * step * query)))
     return Scales(step, query, min(4 * step, limit / 4))

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -22,13 +23,6 @@ from unsoftmax.spec import OracleSpec
 _FAR = {"float64": 2.0**66, "float32": 2.0**33}
 """Coordinates of the far tokens, some ten bits beyond the digits of the format: b vanishes beside M x, so x and -x
 answer beta plus and minus the same."""
-
-_PAIRS = 2
-"""Pairs x, -x of far tokens whose mean is beta: one is enough in exact numbers, the second averages its rounding."""
-
-COMBINED = 3
-"""Random tokens beside the basis: each brings d equations for one scale, so they fix the scales of all basis tokens,
-and three leave equations to spare."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +58,19 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
             f"{far * np.sqrt(d) * 4:.1g} and max_norm is {spec.domain.max_norm:g}; raise it, or let the target answer "
             "before its norm."
         )
-    x = rng.standard_normal((_PAIRS, d)) * far
+    x = rng.standard_normal((LAYER.opposite_far_tokens, d)) * far
     y = yield one_row(on_grid(np.vstack([x, -x]), 8 * far, spec.dtype), phase="pilot")
     beta = y.mean(axis=0)
     far_answers = y - beta
 
     size = power_of_two(np.sqrt(d) / 4)
     Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
-    fresh = on_grid(rng.standard_normal((COMBINED, d)) * (size / np.sqrt(d)), size, spec.dtype)
+    fresh = on_grid(rng.standard_normal((LAYER.combined_tokens, d)) * (size / np.sqrt(d)), size, spec.dtype)
     y = yield one_row(np.vstack([Q, -Q[:1]]), phase="values")
     points = y - beta
     y = yield one_row(np.vstack([-Q[1:2], fresh]), phase="pilot")
     rest = y - beta
-    everything = np.vstack([far_answers[:_PAIRS], points, rest])
+    everything = np.vstack([far_answers[: LAYER.opposite_far_tokens], points, rest])
     inverse, clarity = null_vector(everything)
     if not clarity < 0.05:
         raise ModelMismatch(
