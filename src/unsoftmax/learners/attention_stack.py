@@ -18,7 +18,8 @@ from unsoftmax.learners.core.costs import HEADS
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.confined import read_confined
-from unsoftmax.learners.stack.far import TOKENS, TRIES, Far, find_far
+from unsoftmax.learners.stack.constants import STACK
+from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
@@ -31,19 +32,6 @@ from unsoftmax.solvers.layer_order import Order
 from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.star import gap_rank
 from unsoftmax.spec import OracleSpec
-
-_PER_HEAD = 16
-"""Parameters of a head over D at ranks of four: beyond LARGEST together, the star is all there will be."""
-
-_IN_FULL = 1500
-"""Logits of a ray up to which every ray is read in full where nothing is polished: each fit then takes a second."""
-
-_LEAST = 3
-"""Queries that look for the norm, before anything else is known."""
-
-_TIMES = 8
-"""Most queries over the closed form: networks took 4.8 to 5.3 times as many, answers in float32 3.2 times; ten times as
-many again where networks are learned themselves."""
 
 _SUPPOSING = f"at most {HEADS} heads in all layers together where their numbers are not given, and no final norm"
 """What the upper end supposes, in words: a final norm takes ten to twenty times the closed form."""
@@ -86,13 +74,13 @@ class AttentionStack:
                 "beside tokens a million times longer."
             )
         # Five frozen tokens, twice each, and the last: networks are told by these.
-        longest = 2 * (TOKENS + 1) + 1
+        longest = 2 * (STACK.frozen_tokens + 1) + 1
         if spec.domain.length_limit < longest:
             raise DomainError(
                 f"AttentionStack needs sequences of {longest} tokens and max_length is {spec.domain.max_length}."
             )
         require_far(spec)
-        ranges = {"heads": (_LEAST, self._most(spec.dim))}
+        ranges = {"heads": (STACK.norm_queries, self._most(spec.dim))}
         return Forecast(ranges=ranges, supposing=_SUPPOSING, model=Stack)
 
     def _most(self, d: int) -> int:
@@ -104,7 +92,7 @@ class AttentionStack:
         shapes = [(L, H) for L in layers for H in heads if given or L * H <= HEADS] or [(layers[0], heads[0])]
         most = max(theory.attention_stack_queries(d, L, H, max(1, d // H), True) for L, H in shapes)
         plain = [theory.plain_stack_queries(d, L, H, max(1, d // H)) for L, H in shapes if d + 1 >= (1 + H) ** L]
-        return _TIMES * (10 if self.networks else 1) * max(most, *plain, 0)
+        return STACK.most_over_count * (10 if self.networks else 1) * max(most, *plain, 0)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -142,7 +130,7 @@ class AttentionStack:
 
     def _in_order(self, far: Far, seed: int) -> Asking[tuple[Polished, list[list[int]], Order]]:
         """All heads and their layers; float32 shows some heads badly at one displacement, and then at another one."""
-        last = TRIES - 1 if far.frame.dtype == "float32" else 0
+        last = STACK.tries - 1 if far.frame.dtype == "float32" else 0
         for first in range(last + 1):
             polished = yield from self._wide(far, seed, first)
             # Behind a final norm there may be networks, and then nothing else tells the layers.
@@ -157,13 +145,13 @@ class AttentionStack:
 
     def _wide(self, far: Far, seed: int, first: int) -> Asking[Polished]:
         """All heads at lambda -> infinity; a displacement at which they lead nowhere is drawn again."""
-        for again in range(first, TRIES):
+        for again in range(first, STACK.tries):
             step = self._heads if far.frame.final is None else self._behind_norm
             polished, misfit = yield from step(far, seed, again)
             if misfit <= far.rough:
                 return polished
         raise ModelMismatch(
-            f"{len(polished.heads)} heads were told apart at each of {TRIES} displacements, and none explain all "
+            f"{len(polished.heads)} heads were told apart at each of {STACK.tries} displacements, and none explain all "
             f"frozen contexts: they miss by {misfit:.2g}. This is no pre-norm stack, its scores are too strong, "
             f"{DEPENDENT}, or its answers are noisier than declared."
         )
@@ -179,9 +167,9 @@ class AttentionStack:
     def _heads(self, far: Far, seed: int, again: int) -> Asking[tuple[Polished, float]]:
         """Heads cut to the ranks they show, or in full where these do not explain all; and their misfit, absolute."""
         apart, phase = (yield from tell_apart(far, again)), "repair" if again else "main"
-        large = not self.polish or _PER_HEAD * apart.heads * far.frame.D > LARGEST
+        large = not self.polish or STACK.head_size_over_width * apart.heads * far.frame.D > LARGEST
         # What is not polished is read in full: rows that only follow from the rank have lost two digits.
-        full = large and apart.heads * far.frame.D <= _IN_FULL
+        full = large and apart.heads * far.frame.D <= STACK.full_ray_logits
         star = yield from read_star(far, apart, far.clear if large else far.near, full=full, phase=phase)
         heads = fuller = cut_heads(star)
         if far.frame.dtype == "float32" and not far.networks:

@@ -11,4 +11,5 @@ networks  the networks between the heads, where they are asked for
 assembly  from what was read to the model, its notes and its claims
 hard      without norms: paths, where tokens are so long that every head picks one
 plain     without norms: scores at tokens of ordinary length beside these, and Gauss-Newton
+constants  what was measured or chosen, side by side
 """

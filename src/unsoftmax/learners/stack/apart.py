@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, may_change_places
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice
@@ -19,18 +20,6 @@ from unsoftmax.solvers.logit_fit import LogitFit
 
 COPIES = np.array([[8, 2], [2, 2], [2, 8]])
 """Copies of q + delta and of q: k = 1/4, 1, 4 read logits between -4 and 4."""
-
-SIZES = (1.2, 0.6, 1.2, 0.3, 1.8, 0.1)
-"""|delta| over the radius, by attempt: 1.2 spreads logits where scores are of order one, stronger ones take less."""
-
-SPARE = 4
-"""Settings beyond the unknowns of logits that are affine in q."""
-
-OVER = 1.5
-"""Equations over unknowns of the lifted problem: fewer leave a poor condition, more gain nothing."""
-
-_ISOLATED = 10.0
-"""How far the solutions must stand apart from the rest of the spectrum."""
 
 DEPENDENT = "heads write into fewer independent directions than there are heads (two with the same P count as one)"
 """Why a stack with norms first may be refused all the same: heads are counted by the rank of the answers, and n
@@ -54,7 +43,7 @@ def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
     """Tries a few displacements; the first clear one wins. `again` counts attempts whose heads led nowhere."""
     best: Apart | None = None
     full = False
-    for attempt, size in enumerate(SIZES[again:], again):
+    for attempt, size in enumerate(STACK.displacements[again:], again):
         found, crowded = yield from _at(far.displacement(size), far, "main" if attempt == 0 else "repair")
         full = full or crowded
         if found is not None and (best is None or found.misfit < best.misfit):
@@ -84,18 +73,18 @@ def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
 def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]:
     """Heads at delta, None if they are not clear; and whether they filled the outputs."""
     cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
-    F, Y = yield from _ask(cut, far, cut.features + SPARE, phase)
+    F, Y = yield from _ask(cut, far, cut.features + STACK.settings_to_spare, phase)
     size = float(np.sqrt(np.mean(Y**2)))
     n = count_heads(Y, far.floor(size))
     if n == 0 or size <= far.noise:
         raise NotIdentifiable("no context changes the answer: there is no attention, or its heads write nothing.")
-    more = settings_needed(n, len(k), OVER) - len(Y)
+    more = settings_needed(n, len(k), STACK.lifted_equations) - len(Y)
     if more > 0:
         F2, Y2 = yield from _ask(cut, far, more, phase)
         F, Y = np.vstack([F, F2]), np.concatenate([Y, Y2])
         n = count_heads(Y, far.floor(size))
     found = separate(Y, k, n, far.rng)
-    if found is None or found.isolation < _ISOLATED:
+    if found is None or found.isolation < STACK.isolated:
         return None, n == far.outputs
     rows = np.repeat(F, len(k), axis=0)
     fit = far.fit(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))

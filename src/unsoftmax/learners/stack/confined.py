@@ -16,18 +16,13 @@ from scipy.optimize import linear_sum_assignment
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.apart import Apart, tell_apart
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star, read_opposite, read_rays
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice, slice_within
 from unsoftmax.probes.sphere import sphere
-
-_WIDEST = 5
-"""Dimensions of S at most: as many outputs are given up, and three of them cover d = 16."""
-
-_NARROWEST = 3
-"""Fewest: a displacement, and a circle of q."""
 
 
 @dataclass(eq=False)
@@ -66,7 +61,7 @@ class Part:
 def read_confined(far: Far, again: int, phase: str) -> Asking[Star]:
     """All heads, from as many S as cover all directions."""
     D = far.frame.D
-    p = max(_NARROWEST, min(_WIDEST, D // 3))
+    p = max(STACK.narrowest_space, min(STACK.widest_space, D // 3))
     basis = orthonormal(far.rng, D, D).T
     parts: list[Part] = []
     for start in range(0, D, p):

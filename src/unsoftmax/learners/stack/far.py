@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, weights_at_infinity
@@ -29,24 +30,6 @@ no such length, and three are extrapolated."""
 
 EXTRAPOLATED = {"float64": (2.0**13, 2.0**14, 2.0**15), "float32": (2.0**9, 2.0**10, 2.0**11)}
 """lambda for extrapolation in 1/lambda: three lengths leave 1e-11 of rounding and 1e-12 of the rest."""
-
-_KINKED = 1e-5
-"""Misfit that a kink leaves in a fit: at lambda = 2^13 one of a hundred tokens is within 1e-4 of a neuron's kink, and
-the extrapolation in 1/lambda is off by as much there."""
-
-_NOTHING = 1e-6
-"""Share of what is written below which answers to single long tokens are affine, so that no network shows, and frozen
-tokens may change places."""
-
-TRIES = 3
-"""Displacements, query tokens and readings of paths that are tried: where scores are strong the first displacement is
-often too long, near a kink of a network the 1/lambda term is none, and a pick may change on the way."""
-
-TOKENS = 4
-"""Frozen tokens of a random context."""
-
-_SPARE = 2
-"""Single tokens beyond the unknowns of an affine map, to see whether it is one."""
 
 
 @dataclass(eq=False)
@@ -78,7 +61,7 @@ class Far:
     @property
     def near(self) -> float:
         """Misfit of heads that are a good start: a network's kink (ReLU) near a token costs more than rounding."""
-        return max(self.clear, _KINKED) if self.networks else self.clear
+        return max(self.clear, STACK.misfit_of_a_kink) if self.networks else self.clear
 
     @property
     def rough(self) -> float:
@@ -107,7 +90,7 @@ class Far:
         """Last tokens (m, D) at random."""
         return np.asarray(self.frame.radius * sphere(self.rng, (m, self.frame.D)))
 
-    def contexts(self, m: int, tokens: int = TOKENS) -> tuple[Array, Array]:
+    def contexts(self, m: int, tokens: int = STACK.frozen_tokens) -> tuple[Array, Array]:
         """Directions (m, tokens, D) of frozen tokens and counts (m, tokens) of one or two, at random."""
         others = self.frame.radius * sphere(self.rng, (m, tokens, self.frame.D))
         return others, self.rng.integers(1, 3, (m, tokens))
@@ -181,14 +164,14 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     if frame.final is not None or places:
         return Far(frame, EXTRAPOLATED[frame.dtype], rng, places=places)
     far = Far(frame, ONE_LENGTH[frame.dtype], rng)
-    q = far.directions(D + 1 + _SPARE)
+    q = far.directions(D + 1 + STACK.spare_tokens)
     none = np.zeros((len(q), 0))
     y = yield from far.limit(q, none.reshape(len(q), 0, D), none.astype(np.int64), "values")
     F = np.column_stack([np.ones(len(q)), q])
     alone = np.linalg.lstsq(F, y, rcond=None)[0]
     size = float(np.sqrt(np.mean(y**2)))
     misfit = float(np.abs(F @ alone - y).max())
-    floor = 1e-2 if frame.dtype == "float32" else _NOTHING
+    floor = 1e-2 if frame.dtype == "float32" else STACK.nothing_written
     if size == 0 or misfit <= floor * max(size, 1e-3):
         return Far(frame, far.lengths, rng, alone)
     return Far(frame, EXTRAPOLATED[frame.dtype], rng)
@@ -207,4 +190,4 @@ def may_change_places(far: Far) -> Asking[bool]:
     a, b, q = far.frame.radius * sphere(far.rng, (3, far.frame.D))
     others = np.stack([np.stack([a, b]), np.stack([b, a])])
     y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
-    return float(np.abs(y[0] - y[1]).max()) <= _NOTHING * float(np.abs(y).max()) + AUDIBLE * far.noise
+    return float(np.abs(y[0] - y[1]).max()) <= STACK.nothing_written * float(np.abs(y).max()) + AUDIBLE * far.noise

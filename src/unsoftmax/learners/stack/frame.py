@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.models.stack_forms import StackNorm
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
@@ -20,18 +21,9 @@ FROZEN = {"float64": 2.0**60, "float32": 2.0**40}
 """Length of frozen tokens: a unit in their last place is beyond all that layers write, so they are not changed at all;
 their squares are still numbers of the format."""
 
-_SAME = 1e-5
-"""Relative gap below which answers count as equal: float32 leaves 1e-6."""
-
 _ROUNDED = {"float64": 1e-9, "float32": 1e-4}
 """Change of an answer over its size, by the number format that answers show, beyond which it is another: a thousand
 roundings of float32, and where float64 shows, more than any stack adds to them."""
-
-_LONG = 3
-"""Long tokens beyond the first that give gamma and beta of a final norm: two numbers for each output from four."""
-
-_LEAST = 4
-"""Fewest dimensions of normalised tokens: a displacement, a slice across it, and turns of both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +119,18 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
     far = FROZEN[spec.dtype] * x[1]
     y = yield one_row(np.stack([x[0], x[0] + 1.0, far]), phase="pilot")
     dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
-    if np.abs(y[2] - far).max() > _SAME * np.abs(far).max():
+    if np.abs(y[2] - far).max() > STACK.same_answer * np.abs(far).max():
         if np.abs(y[2]).max() < 2.0**-20 * np.abs(far).max():
             return (yield from _behind_norm(spec, x, y, dtype, rng))
         (both,) = yield one_row((x[0] + x[1])[None], phase="pilot")
         _refuse_bent(y[2] / FROZEN[spec.dtype], both - y[0])
         return Frame(None, np.eye(d), dtype, (x[0], y[0]))
-    follows = np.abs(y[1] - y[0] - 1.0).max() <= _SAME * (1 + np.abs(y[:2]).max())
+    follows = np.abs(y[1] - y[0] - 1.0).max() <= STACK.same_answer * (1 + np.abs(y[:2]).max())
     frame = _normed(follows, dtype, x[0], y[0])
-    if frame.D < _LEAST:
+    if STACK.fewest_dimensions > frame.D:
         raise NotIdentifiable(
-            f"normalised tokens have {frame.D} dimensions; telling heads apart takes {_LEAST} at least (dim = {d})."
+            f"normalised tokens have {frame.D} dimensions; telling heads apart takes {STACK.fewest_dimensions} at "
+            f"least (dim = {d})."
         )
     return frame
 
@@ -155,8 +148,8 @@ def require_far(spec: OracleSpec) -> None:
 def _behind_norm(spec: OracleSpec, x: Array, y: Array, dtype: str, rng: np.random.Generator) -> Asking[Frame]:
     """gamma and beta from long tokens, which no layer turns: x[1] (d,), answered by y[2], and three more."""
     d = spec.dim
-    invariant = np.abs(y[1] - y[0]).max() <= _SAME * np.abs(y[:2]).max()
-    X = np.vstack([x[1], rng.standard_normal((_LONG, d))])
+    invariant = np.abs(y[1] - y[0]).max() <= STACK.same_answer * np.abs(y[:2]).max()
+    X = np.vstack([x[1], rng.standard_normal((STACK.long_tokens, d))])
     seen = X - X.mean(axis=1, keepdims=True) if invariant else X
     seen = seen / np.sqrt((seen**2).mean(axis=1, keepdims=True))
     more = yield one_row(FROZEN[spec.dtype] * X[1:], phase="pilot")
@@ -165,12 +158,12 @@ def _behind_norm(spec: OracleSpec, x: Array, y: Array, dtype: str, rng: np.rando
     gamma = ((seen - centre) * (answers - mean)).sum(axis=0) / ((seen - centre) ** 2).sum(axis=0)
     beta = mean - gamma * centre
     size = np.abs(answers).max()
-    if np.abs(gamma * seen + beta - answers).max() > _SAME * size:
+    if np.abs(gamma * seen + beta - answers).max() > STACK.same_answer * size:
         raise ModelMismatch(
             "answers to very long tokens stay bounded, and are not a norm of these tokens: norms stand after "
             "the layers (post-norm, as in BERT), or something else is on top. This learner serves norms first."
         )
-    if np.abs(gamma).min() <= _SAME * size or dtype != "float64":
+    if np.abs(gamma).min() <= STACK.same_answer * size or dtype != "float64":
         raise NotIdentifiable(
             "the final norm of this stack hides some outputs (a gamma of 0), or float32 answers leave too few digits "
             "of what heads write behind it."
@@ -187,7 +180,7 @@ def _normed(layer: bool, dtype: str, x: Array, y: Array, final: Final | None = N
 
 
 def _refuse_bent(linear: Array, seen: Array) -> None:
-    if np.abs(linear - seen).max() > _SAME * np.abs(seen).max():
+    if np.abs(linear - seen).max() > STACK.same_answer * np.abs(seen).max():
         raise ModelMismatch(
             "answers to very long tokens are not these tokens, so no norm stands before the layers, and answers to "
             "single tokens are not affine, as those of attention alone would be: something else stands between them."

@@ -15,33 +15,11 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS
-from unsoftmax.learners.stack.far import TRIES
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.plain_stack import heads_of, picked, same_set
 from unsoftmax.spec import OracleSpec
-
-LENGTH = 2.0**40
-"""Length of tokens: scores of 1e24 pick one token wherever two differ at all, and constants and c are 1e-12 beside."""
-
-TOKENS = 256
-"""Tokens of a sequence: two paths pick the same one in about 1 of 100 pairs, which costs a scan."""
-
-_FEWEST = 48
-"""Fewest tokens: below, most scans have two paths on one token."""
-
-_STEP = 2.0**-16
-"""How far tokens are moved, over their length: scores within this share of each other may change the pick, and 2^-36 of
-the response is rounding."""
-
-_WIDEN = 4
-"""Scans after which tokens get unequal lengths: a head that prefers the token itself then leaves short ones."""
-
-_EXPLAINED = 1e-7
-"""Gap of a hard answer and the sum of its paths, over the tokens' length."""
-
-_SOFT = 2
-"""Sequences of two ordinary tokens that all paths together must explain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +39,17 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
     Each scan is clean with a chance of about one half or more. `one` is a token and its answer.
     """
     d = spec.dim
-    n = int(min(TOKENS, spec.domain.length_limit))
-    if n < _FEWEST:
-        raise DomainError(f"a stack without norms is told by sequences of {_FEWEST} tokens; max_length is {n}.")
+    n = int(min(STACK.hard_tokens, spec.domain.length_limit))
+    if n < STACK.fewest_hard_tokens:
+        raise DomainError(
+            f"a stack without norms is told by sequences of {STACK.fewest_hard_tokens} tokens; max_length is {n}."
+        )
     r = sphere(rng, (d,))
     scans: list[Scan] = []
     read: list[tuple[Array, Array]] = []
     reads, crowded, width, most = 0, False, 6, 0
     for number in range(REPAIRS):
-        shortest = 0.99 if number < _WIDEN and not reads else 0.2
+        shortest = 0.99 if number < STACK.equal_scans and not reads else 0.2
         scan, full = yield from _scan(_draw(n, d, shortest, rng), r, width, rng, "main" if number < 2 else "repair")
         crowded = crowded or full
         if scan is None:
@@ -85,7 +65,7 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
                 return [M[layer] for layer in layers]
             read = list(zip(scan.signatures, M, strict=True)) if explained else []
         scans.append(scan)
-        if reads == TRIES:
+        if reads == STACK.tries:
             break
     if crowded:
         raise NotIdentifiable(
@@ -101,7 +81,7 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
 
 
 def _draw(n: int, d: int, shortest: float, rng: np.random.Generator) -> Array:
-    return np.asarray(LENGTH * rng.uniform(shortest, 1, (n, 1)) * sphere(rng, (n, d)))
+    return np.asarray(STACK.hard_length * rng.uniform(shortest, 1, (n, 1)) * sphere(rng, (n, d)))
 
 
 def _scan(X: Array, r: Array, width: int, rng: np.random.Generator, phase: str) -> Asking[tuple[Scan | None, bool]]:
@@ -113,9 +93,9 @@ def _scan(X: Array, r: Array, width: int, rng: np.random.Generator, phase: str) 
         new = rng.standard_normal((min(width - len(C), d + 2 - len(C)), n))
         # The last token is on a path of its own, the residual.
         new[:, -1] = 0.0
-        moved = X + _STEP * LENGTH * new[:, :, None] * r
+        moved = X + STACK.hard_move * STACK.hard_length * new[:, :, None] * r
         y = yield Probes(moved, phase=phase)
-        C, Y = np.vstack([C, new]), np.vstack([Y, (y - answer) / (_STEP * LENGTH)])
+        C, Y = np.vstack([C, new]), np.vstack([Y, (y - answer) / (STACK.hard_move * STACK.hard_length)])
         found = picked(C, Y)
         if found is not None:
             return Scan(X, answer, *found), False
@@ -132,9 +112,9 @@ def _matrices(scan: Scan, known: list[tuple[Array, Array]], phase: str) -> Askin
         M = next((M for other, M in known if same_set(signature[None], other[None])), None)
         if M is None:
             X = np.repeat(scan.tokens[None], d, axis=0)
-            X[:, token] += _STEP * LENGTH * np.eye(d)
+            X[:, token] += STACK.hard_move * STACK.hard_length * np.eye(d)
             y = yield Probes(X, phase=phase)
-            M = (y - scan.answer).T / (_STEP * LENGTH)
+            M = (y - scan.answer).T / (STACK.hard_move * STACK.hard_length)
         matrices.append(M)
     return np.array(matrices)
 
@@ -142,7 +122,7 @@ def _matrices(scan: Scan, known: list[tuple[Array, Array]], phase: str) -> Askin
 def _explains(scan: Scan, M: Array) -> bool:
     """Whether the last token and all paths' tokens make up the answer."""
     total = scan.tokens[-1] + np.einsum("pde,pe->d", M, scan.tokens[scan.picked])
-    return bool(np.abs(scan.answer - total).max() <= _EXPLAINED * LENGTH)
+    return bool(np.abs(scan.answer - total).max() <= STACK.hard_answer_off_paths * STACK.hard_length)
 
 
 def _spanned(M: Array, one: tuple[Array, Array], rng: np.random.Generator) -> Asking[bool]:
@@ -153,12 +133,12 @@ def _spanned(M: Array, one: tuple[Array, Array], rng: np.random.Generator) -> As
     d = M.shape[1]
     total = np.eye(d) + M.sum(axis=0)
     constant = one[1] - total @ one[0]
-    X = rng.standard_normal((_SOFT, 2, d)) / np.sqrt(d)
+    X = rng.standard_normal((STACK.soft_sequences, 2, d)) / np.sqrt(d)
     y = yield Probes(X, phase="pilot")
     for (first, last), answer in zip(X, y, strict=True):
         columns = (M @ (first - last)).T
         rest = answer - constant - total @ last
         left = rest - columns @ np.linalg.lstsq(columns, rest, rcond=None)[0]
-        if np.linalg.norm(left) > _EXPLAINED * np.linalg.norm(answer):
+        if np.linalg.norm(left) > STACK.hard_answer_off_paths * np.linalg.norm(answer):
             return False
     return True

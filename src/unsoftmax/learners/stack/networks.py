@@ -14,17 +14,9 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS, SCALING
-from unsoftmax.learners.stack.apart import OVER
-from unsoftmax.learners.stack.far import TOKENS, Far
-from unsoftmax.learners.stack.order import OVER as OVER_DEEP
-from unsoftmax.learners.stack.polish import (
-    EPS,
-    Polished,
-    ask_deep,
-    parameter_error,
-    settle_deep,
-    unknown_numbers,
-)
+from unsoftmax.learners.stack.constants import STACK
+from unsoftmax.learners.stack.far import Far
+from unsoftmax.learners.stack.polish import Polished, ask_deep, parameter_error, settle_deep, unknown_numbers
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
@@ -33,16 +25,6 @@ from unsoftmax.solvers.neurons_apart import ACTIVATIONS, Neurons, count_terms, f
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
 from unsoftmax.solvers.stack_models import Deep
 from unsoftmax.solvers.stack_newton import gauss_newton
-
-_LENGTHS = (2.0**9, 2.0**10, 2.0**11, 2.0**12)
-"""lambda where the 1/lambda term is read: four leave six digits of it."""
-
-_FIRST = 16
-"""Points that are asked at once, until they are more than a network has neurons: of more than 190, and of more than
-rank-one terms that d outputs and half of the directions can tell apart, networks are left unknown."""
-
-_ROUGH = 0.05
-"""Misfit of a neuron's slopes, relative, with which it is still a start for Gauss-Newton."""
 
 
 def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -> Asking[Polished | None]:
@@ -55,9 +37,9 @@ def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -
         return None
     networks, activation = found
     constants = np.zeros((2 * len(sizes), frame.d))
-    start = Deep(ordered, sizes, constants, EPS, frame.T, networks=networks, activation=activation)
+    start = Deep(ordered, sizes, constants, STACK.first_guess_of_eps, frame.T, networks=networks, activation=activation)
     unknown = unknown_numbers(ordered, frame.d) + sum(net.flat.size for net in networks)
-    data = yield from ask_deep(far, heads, OVER_DEEP * (unknown + constants.size + 1), "polish")
+    data = yield from ask_deep(far, heads, STACK.numbers_asked * (unknown + constants.size + 1), "polish")
     model = settle_deep(start, data, start.flat.size - constants.size)
     fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
     if fit.residual > frame.exact:
@@ -78,8 +60,8 @@ def _neurons(far: Far, heads: Heads, sizes: tuple[int, ...]) -> Asking[tuple[tup
     points: list[Array] = []
     tangents: list[Array] = []
     jacobians: list[Array] = []
-    for _ in range(min(REPAIRS, -(-(most + 2) // _FIRST))):
-        for _ in range(_FIRST):
+    for _ in range(min(REPAIRS, -(-(most + 2) // STACK.points_at_once))):
+        for _ in range(STACK.points_at_once):
             q = far.frame.radius * rest @ sphere(rng, (rest.shape[1],))
             E = np.linalg.qr(np.column_stack([q, U, rest]))[0][:, 1:D]
             E[:, : U.shape[1]] = U
@@ -104,18 +86,18 @@ def _neurons(far: Far, heads: Heads, sizes: tuple[int, ...]) -> Asking[tuple[tup
         for name in ACTIVATIONS
     }
     best = min(tries, key=lambda name: max(net.misfit for net in tries[name]))
-    return (tries[best], best) if max(net.misfit for net in tries[best]) <= _ROUGH else None
+    return (tries[best], best) if max(net.misfit for net in tries[best]) <= STACK.rough_slopes else None
 
 
 def _jacobians(far: Far, heads: Heads, sizes: tuple[int, ...], q: Array, E: Array) -> Asking[Array]:
     """Jacobians (L, d, D - 1) of all networks at q (D,) along tangents E (D, D - 1), lowest first."""
     frame, L = far.frame, len(sizes)
     d, D = frame.d, frame.D
-    m = int(np.ceil(OVER * (L * D + L * D * d) / d)) + 10
+    m = int(np.ceil(STACK.lifted_equations * (L * D + L * D * d) / d)) + 10
     last = np.tile(q, (m, 1))
-    others, counts = far.contexts(m, TOKENS + 1)
-    y = yield from far.at(_LENGTHS, last, others, counts, "networks")
-    term = first_order(list(y), np.array(_LENGTHS))
+    others, counts = far.contexts(m, STACK.frozen_tokens + 1)
+    y = yield from far.at(STACK.lengths_of_networks, last, others, counts, "networks")
+    term = first_order(list(y), np.array(STACK.lengths_of_networks))
     at = at_work(heads, last, Contexts(last, others, np.log(counts), np.zeros((m, d)), np.full(m, np.inf)))
     written = np.einsum("hes,bhs->bhe", heads.O, np.einsum("hsd,bhd->bhs", heads.V, at.values)) @ frame.T @ E
     by_own = at.by_own_of_each() @ E

@@ -11,8 +11,8 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.stack.apart import SPARE
-from unsoftmax.learners.stack.far import TRIES, Far
+from unsoftmax.learners.stack.constants import STACK
+from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.scales import held, weights_at_infinity
@@ -27,31 +27,16 @@ _LENGTHS = {
 }
 """lambda by number format and networks: where the 1/lambda term stands out of rounding and of the terms above it."""
 
-OVER = 1.4
-"""Numbers asked over unknowns, of the order and of a whole encoder."""
-
-_CLEAR = 0.3
-"""Largest distance of an entry from 0 and 1 where ordinary answers will tell the order again: at random half the
-entries would be further away."""
-
-_STRICT = 0.1
-"""The same, and for a head's feeding itself, where nothing else will tell: two heads of different layers that attend
-alike are one head at infinity, which feeds itself by 1/4 at least if they write alike."""
-
-_EXPLAINED = 0.05
-"""Largest misfit of the 1/lambda term over its size, there: of heads that are what they seem it is 1e-3 at most, of two
-that attend alike and write differently 0.2 at least."""
-
 
 def find_layers(far: Far, heads: Heads, told_again: bool) -> Asking[tuple[list[list[int]], Order]]:
     """Heads by layer, lowest first, phase "order"; raises where no order of layers explains the answers at any q.
 
     told_again: ordinary answers will be held against the layers, so that a first guess is enough.
     """
-    for attempt in range(TRIES):
+    for attempt in range(STACK.tries):
         order = yield from _at_one_query(far, heads, "order" if attempt == 0 else "repair")
         layers = order.layers()
-        clear = order.deviation <= _CLEAR if told_again else _is_strict(order)
+        clear = order.deviation <= STACK.order_retold if told_again else _is_strict(order)
         if layers is not None and clear:
             return layers, order
     raise ModelMismatch(
@@ -63,7 +48,7 @@ def find_layers(far: Far, heads: Heads, told_again: bool) -> Asking[tuple[list[l
 
 
 def _is_strict(order: Order) -> bool:
-    return max(order.deviation, order.own) <= _STRICT and order.residual <= _EXPLAINED
+    return max(order.deviation, order.own) <= STACK.order_strict and order.residual <= STACK.misfit_of_order
 
 
 def spread(heads: Heads, layers: list[list[int]]) -> Heads:
@@ -77,7 +62,7 @@ def _at_one_query(far: Far, heads: Heads, phase: str) -> Asking[Order]:
     frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
     size = Size(len(heads), frame.D, far.outputs, heads.B.shape[1], heads.V.shape[1], far.networks)
-    m = size.contexts(OVER) + SPARE
+    m = size.contexts(STACK.numbers_asked) + STACK.settings_to_spare
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(far.directions(1), (m, 1))
     others, counts = far.contexts(m)

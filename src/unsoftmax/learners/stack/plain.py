@@ -18,11 +18,11 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import SLACK, Asking
 from unsoftmax.learners.core.readable import PILOT, SATURATED, SCALING, Steps, find_scale
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import find_paths
 from unsoftmax.learners.stack.order import find_causal
 from unsoftmax.learners.stack.polish import parameter_error
-from unsoftmax.learners.stack.star import READABLE
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.gauss_newton import LARGEST
@@ -30,15 +30,6 @@ from unsoftmax.solvers.plain_stack import Plain, Sequences, all_paths
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
 from unsoftmax.solvers.star import ranks
 from unsoftmax.spec import OracleSpec
-
-_OVER = 1.15
-"""Log ratios over the d (d + 1) unknowns of a head."""
-
-_SPARE = 5
-"""Sequences beyond that."""
-
-_FILL = 0.8
-"""Weights per sequence over the outputs from which they are solved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +57,7 @@ def read_weights(P: list[Array], one: tuple[Array, Array]) -> Weights:
     """One token x (d,) and its answer give the constant; `others` is what the outputs and the heads' ranges hold."""
     keys, M = all_paths(P)
     d = M.shape[1]
-    others, below = int(_FILL * d / len(keys)), 1
+    others, below = int(STACK.weights_over_outputs * d / len(keys)), 1
     for layer in P:
         rank = ranks(layer)
         others = min(others, int((rank if rank == d else 0.85 * rank) / below))
@@ -92,7 +83,7 @@ def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
         return float(np.sqrt(_typical(alpha, readable))) if readable.mean() >= 0.7 else SATURATED
 
     found = yield from find_scale(look, 1.0, Steps(least=1 / 8, shorter=1 / 3, looks=5))
-    number = int(np.ceil(_OVER * d * (d + 1) / weights.others)) + _SPARE
+    number = int(np.ceil(STACK.log_ratios * d * (d + 1) / weights.others)) + STACK.sequences_to_spare
     X = draw(number, found.scale if found.size == SATURATED else found.wished)
     y = yield Probes(X)
     return Sequences(X, y - X[:, -1])
@@ -123,7 +114,7 @@ def solve_soft(P: list[Array], weights: Weights, data: Sequences, causal: bool) 
 
 def _readable(alpha: Array) -> Array:
     """Where no weight (..., N) is too near to 0 or 1."""
-    return np.asarray((np.abs(2 * alpha - 1) < 1 - 2 * READABLE).all(axis=-1))
+    return np.asarray((np.abs(2 * alpha - 1) < 1 - 2 * STACK.weight_off_ends).all(axis=-1))
 
 
 def _head(Z: Array, alpha: Array) -> tuple[Array, Array]:
@@ -132,17 +123,13 @@ def _head(Z: Array, alpha: Array) -> tuple[Array, Array]:
     ok = _readable(alpha)
     if ok.sum() * (Z.shape[1] - 1) < d * (d + 1):
         ok = np.ones(len(ok), bool)
-    a, Z = np.clip(alpha[ok], READABLE, 1 - READABLE), Z[ok]
+    a, Z = np.clip(alpha[ok], STACK.weight_off_ends, 1 - STACK.weight_off_ends), Z[ok]
     t = np.log(a[:, :-1] / a[:, -1:])
     own = np.column_stack([Z[:, -1], np.ones(len(Z))])
     F = np.einsum("bjd,be->bjde", Z[:, :-1] - Z[:, -1:], own).reshape(-1, d * (d + 1))
     trust = (1 / (1 / a[:, :-1] + 1 / a[:, -1:])).ravel()
     joined = np.linalg.lstsq(F * trust[:, None], t.ravel() * trust, rcond=None)[0].reshape(d, d + 1)
     return joined[:, :-1], joined[:, -1]
-
-
-_START = 1e-2
-"""Misfit of the same before Gauss-Newton: weights are read to eight digits, and a wrong stack misses by order one."""
 
 
 def learn_plain(
@@ -161,7 +148,7 @@ def learn_plain(
     start = solve_soft(P, weights, data, causal)
     size = float(np.sqrt(np.mean(data.y**2)))
     misfit = float(np.sqrt(np.mean((start.answers(data) - data.y) ** 2))) / max(size, 1e-300)
-    if not misfit <= _START:
+    if not misfit <= STACK.plain_start:
         raise ModelMismatch(
             f"{len(weights.M)} paths were found where attention is hard, and a stack of their heads misses soft "
             f"answers by {misfit:.2g} of what is written: scores are not bilinear, or something else stands between "

@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import SLACK, Asking
 from unsoftmax.learners.core.readable import PILOT, SCALING
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star
 from unsoftmax.probes.base import Array
@@ -23,30 +24,11 @@ from unsoftmax.solvers.stack_models import Deep, Wide
 from unsoftmax.solvers.stack_newton import Fit, gauss_newton
 from unsoftmax.solvers.star import ranks
 
-_OVER_WIDE = 1.6
-"""Numbers asked over unknowns where networks stay unknown: their heads are known from these answers alone."""
-
 _OVER_DEEP = {"float64": 1.25, "float32": 3.0}
 """Numbers asked over unknowns of a stack without networks: float32 answers leave their errors in it."""
 
-_SHORT_LENGTH = 2.0**-6
-"""Length of the short last tokens that show eps: variance 2e-4, of which the usual eps of 1e-5 and 1e-6 are a
-readable share."""
-
-EPS = 1e-5
-"""First guess of eps: any is good, since ordinary tokens hardly show it."""
-
 _EPS_TRIED = tuple(10.0 ** np.arange(-12, 0.5, 0.5))
 """Values that short tokens choose from, before all parameters are fitted together."""
-
-_START = 1e-9
-"""Misfit over the answers at which a stack is a start for the last fit, whose first step then is at rounding."""
-
-_TRIMS = 4
-"""Rounds in which contexts that a network's kink spoils are left out: each shows smaller ones."""
-
-_LEAST_KEPT = 0.8
-"""Share of contexts that must stay: kinks spoil a few of a hundred, a model that is wrong misses most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +73,7 @@ def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
         # A start only, and nobody asks how good it is; of extrapolated answers the noise is a bound that few reach.
         last = {"enough": far.noise if len(far.lengths) == 1 else 0.0}
     fit = gauss_newton(wide(far, heads), data, noise=far.noise, **last)
-    for _ in range(_TRIMS if far.networks else 0):
+    for _ in range(STACK.rounds_of_trimming if far.networks else 0):
         kept = _smooth(fit.model, data, far.clear)
         if kept is None:
             break
@@ -106,7 +88,7 @@ def _smooth(model: Wide, data: list[Contexts], clear: float) -> list[Contexts] |
     rests = [np.sqrt(np.mean((part.y - model.answers(part)) ** 2, axis=1)) for part in data]
     every = np.concatenate(rests)
     good = every <= max(clear, OUTLYING * float(np.median(every)))
-    if good.all() or good.mean() < _LEAST_KEPT:
+    if good.all() or good.mean() < STACK.least_kept_contexts:
         return None
     splits = np.split(good, np.cumsum([len(part) for part in data])[:-1])
     return [part.take(np.flatnonzero(kept)) for part, kept in zip(data, splits, strict=True) if kept.any()]
@@ -127,7 +109,14 @@ def unpolished(far: Far, tries: list[Heads]) -> Asking[tuple[Polished, float]]:
 def ask_wide(far: Far, heads: Heads) -> Asking[None]:
     """Random frozen contexts that overdetermine all heads by themselves, phase "main"; kept in far.data."""
     queries = far.frame.D + 6
-    per = int(np.ceil(_OVER_WIDE * unknown_numbers(heads, far.outputs) / told_per_query(heads, far.outputs) / queries))
+    per = int(
+        np.ceil(
+            STACK.numbers_beside_networks
+            * unknown_numbers(heads, far.outputs)
+            / told_per_query(heads, far.outputs)
+            / queries
+        )
+    )
     q = np.repeat(far.directions(queries), per, axis=0)
     yield from far.written(q, *far.contexts(len(q)))
 
@@ -158,7 +147,9 @@ def _fit_deep(far: Far, heads: Heads, layers: list[list[int]], seed: int, phase:
     unknown = unknown_numbers(ordered, out) + L * out + 1
     data = yield from ask_deep(far, heads, _OVER_DEEP[frame.dtype] * unknown, phase)
     T, behind = (frame.T, None) if frame.final is None else (np.eye(frame.D), frame.d)
-    model = Deep(ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), EPS, T, behind)
+    model = Deep(
+        ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), STACK.first_guess_of_eps, T, behind
+    )
     model = _cut_again(settle_deep(model, data, 1 + ordered.flat.size))
     return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
 
@@ -168,7 +159,7 @@ def ask_deep(far: Far, heads: Heads, numbers: float, phase: str) -> Asking[Conte
     m = int(np.ceil(numbers / told_per_query(heads, far.outputs)))
     q = far.directions(m + PILOT)
     others, counts = far.contexts(len(q))
-    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(PILOT, _SHORT_LENGTH))
+    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(PILOT, STACK.length_that_shows_eps))
     y, last = yield from far.answers(q, others, counts, scale, phase)
     y = y - last if far.frame.final is None else far.frame.normalised(y)
     return Contexts(q, others, np.log(counts), y, scale)
@@ -182,7 +173,7 @@ def settle_deep(model: Deep, data: Contexts, constants: int) -> Deep:
         rows = np.flatnonzero(data.scale >= longest)
         model = gauss_newton(model, [data.take(rows)], held=constants).model
     # Ordinary tokens hardly show eps: free, it would follow the heads' errors.
-    enough = _START * float(np.sqrt(np.mean(data.y**2)))
+    enough = STACK.polish_start * float(np.sqrt(np.mean(data.y**2)))
     model = gauss_newton(model, [data.take(slice(0, -PILOT))], steps=25, enough=enough, held=1).model
     misfits = [np.linalg.norm(data.y - replace(model, eps=eps).answers(data)) for eps in _EPS_TRIED]
     return replace(model, eps=_EPS_TRIED[int(np.argmin(misfits))])

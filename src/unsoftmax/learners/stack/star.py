@@ -19,7 +19,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.stack.apart import SIZES, Apart
+from unsoftmax.learners.stack.apart import Apart
+from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
@@ -28,29 +29,11 @@ from unsoftmax.solvers.logit_fit import LogitFit
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.star import Ray, assemble, row_rank
 
-_ANGLES = (0.1, 0.03, 0.01)
-"""Turns of delta: the first keeps most digits, a step that got stuck is repeated nearer to what is known."""
-
 COPIES = np.array([[8, 2], [4, 2], [2, 2], [2, 4], [2, 8], [1, 8]])
 """Copies of q + delta and of q, drawn at random: one k per q is enough where the start is near."""
 
 _OPPOSITE = np.array([[4, 2], [2, 4]])
 """Copies at -delta: k = 1/2 and 2."""
-
-_SPARE = 6
-"""Answers of a ray beyond p + n: with fewer, other logits fit as well."""
-
-_BESIDE = 2
-"""Rows, and directions, beyond the rank: one shows that nothing is left, one keeps the condition."""
-
-READABLE = 1e-6
-"""Weights of heads are kept this far from 0 and 1: nearer, their logarithms have lost digits."""
-
-_OVER = 1.3
-"""Answers of a displacement over p + n: they are all that is read, and the condition gains from a few more."""
-
-_OPPOSITE_AGAIN = 4
-"""Pairs of answers at every -delta: two were enough for a start."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +54,13 @@ def read_star(far: Far, apart: Apart, enough: float, *, full: bool = False, phas
     first = apart.slice
     rays, rank = [(yield from read_opposite(far, first, apart.fit, phase))], far.frame.D
     directions = list(first.E.T)
-    while directions and (full or rank > len(rays) - _BESIDE):
+    while directions and (full or rank > len(rays) - STACK.rows_beyond_rank):
         # As many at once as the least rank that could be seen now asks for.
-        count = min(len(directions), 1 if len(rays) > 1 else 1 + _BESIDE)
+        count = min(len(directions), 1 if len(rays) > 1 else 1 + STACK.rows_beyond_rank)
         rays += yield from read_rays(far, apart, directions[:count], None, enough, phase)
         directions = directions[count:]
         rank = row_rank(rays)
-    S = orthonormal(far.rng, far.frame.D, min(rank + _BESIDE, far.frame.D - 1)).T
+    S = orthonormal(far.rng, far.frame.D, min(rank + STACK.rows_beyond_rank, far.frame.D - 1)).T
     part = (yield from read_rays(far, apart, directions, S, enough, phase)) if directions else []
     return Star(*assemble(rays, part, S, rank))
 
@@ -94,9 +77,9 @@ def read_rays(
     done: dict[int, tuple[Slice, LogitFit]] = {}
     open_ = list(range(len(towards)))
     size = float(np.linalg.norm(apart.fit.R) / np.sqrt(apart.fit.R.size))
-    for number, angle in enumerate(_ANGLES):
+    for number, angle in enumerate(STACK.turns_of_displacement):
         cuts = [far.cut(turned(first.delta, towards[i], angle), S) for i in open_]
-        m = cuts[0].features + apart.heads + _SPARE
+        m = cuts[0].features + apart.heads + STACK.ray_answers_to_spare
         fits = yield from _fits(far, cuts, m, foretold, phase if number == 0 else "repair")
         for i, cut, fit in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
@@ -133,7 +116,7 @@ def read_opposite(far: Far, cut: Slice, fit: LogitFit, phase: str, pairs: int = 
     copies = np.tile(_OPPOSITE, (pairs, 1))
     F, q = cut.opposite().draw(len(copies), far.rng)
     y = yield from far.pairs(q, -cut.delta, copies, phase)
-    alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], READABLE, 1 - READABLE)
+    alpha = np.clip(np.linalg.lstsq(-fit.R, y.T, rcond=None)[0], STACK.weight_off_ends, 1 - STACK.weight_off_ends)
     t = np.log(alpha / (1 - alpha)) + np.log(copies[:, 1] / copies[:, 0])
     trust = (alpha * (1 - alpha)) ** 2
     if far.networks:
@@ -152,9 +135,11 @@ def read_spread(far: Far, heads: Heads) -> Asking[Star]:
         t = np.einsum("d,hde,be->bh", cut.delta, W, q, optimize=True) + c @ cut.delta
         return t, (P @ cut.delta).T
 
-    cuts = [far.cut(SIZES[0] * far.frame.radius * direction) for direction in orthonormal(far.rng, D, D)]
-    fits = yield from _fits(far, cuts, int(np.ceil(_OVER * (cuts[0].features + len(heads)))), foretold, "main")
+    cuts = [far.cut(STACK.displacements[0] * far.frame.radius * direction) for direction in orthonormal(far.rng, D, D)]
+    fits = yield from _fits(
+        far, cuts, int(np.ceil(STACK.answers_over_unknowns * (cuts[0].features + len(heads)))), foretold, "main"
+    )
     rays = []
     for cut, fit in zip(cuts, fits, strict=True):
-        rays.append((yield from read_opposite(far, cut, fit, "main", _OPPOSITE_AGAIN)))
+        rays.append((yield from read_opposite(far, cut, fit, "main", STACK.opposite_pairs_again)))
     return Star(*assemble(rays, [], np.empty((D, 0)), D))
