@@ -15,9 +15,10 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
 from unsoftmax.learners.behind.bounded import read_bounded
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.rays import read_scores
 from unsoftmax.learners.behind.rows import read_heads_behind
-from unsoftmax.learners.behind.split import EXPLAINED, split_network
+from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.core import costs
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
@@ -34,10 +35,6 @@ from unsoftmax.probes.scales import on_grid, power_of_two, require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.spec import OracleSpec
-
-_VECTORS = 3
-"""Random vectors at which the wirings are compared; all of them must agree, so that a coincidence at one decides
-nothing."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ class Transformer:
         W, *_ = yield from read_heads_behind(spec, rng)
         network, note, residual = yield from self._network(spec, seed, wiring)
         model = yield from split_network(network, W, rng)
-        claim = Claim(RELATIVE_ERROR, EXPLAINED, statement="of the answers, from how A is split among the heads")
+        claim = Claim(RELATIVE_ERROR, BEHIND.spare_gap, statement="of the answers, from how A is split among the heads")
         return Outcome(model, (note, f"{len(W)} heads; {wiring}."), allows=Allowance(claim, residual))
 
     def _by_odd_part(self, spec: OracleSpec, seed: int) -> Program:
@@ -191,12 +188,12 @@ def _joined(W: Array, g: ReluNetwork, residual: bool) -> Model:
 def read_wiring(spec: OracleSpec, rng: np.random.Generator) -> Asking[Wiring]:
     """Ten queries: [x], which gives g(x) or g(2x), beside [2x ; 0] and [4x ; 0], which give g(x) and g(2x) anyhow."""
     length = power_of_two(min(np.sqrt(spec.dim), spec.domain.norm_limit / 8))
-    x = rng.standard_normal((_VECTORS, spec.dim))
+    x = rng.standard_normal((BEHIND.vectors_of_wirings, spec.dim))
     x = on_grid(x / np.linalg.norm(x, axis=1, keepdims=True), 2.0, spec.dtype) * length
     alone = yield Probes(x[:, None, :], phase="pilot")
     rows = np.concatenate([2 * x, 4 * x, np.zeros((1, spec.dim))])
     y = yield Probes(np.stack([rows, np.zeros_like(rows)], axis=1), phase="pilot")
-    once, twice, origin = y[:_VECTORS], y[_VECTORS:-1], float(y[-1])
+    once, twice, origin = y[: BEHIND.vectors_of_wirings], y[BEHIND.vectors_of_wirings : -1], float(y[-1])
     size = float(np.sqrt(np.mean(y**2)))
     noise = FELT * spec.eps * size + 4 * spec.tolerance
 

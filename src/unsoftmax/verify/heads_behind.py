@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.behind.rows import OFF
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Model
@@ -144,12 +144,12 @@ def _queries(model: HeadsBehind, h: int | None, number: int, rng: np.random.Gene
 
 
 def _pairs(model: HeadsBehind, h: int | None, number: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """a, b (number, d) with scores -OFF or below for all heads but h, about +-1.5 for head h; a long elsewhere too."""
+    """a, b (number, d) with all heads but h off, and scores of about +-1.5 of head h; a long elsewhere too."""
     b = _queries(model, h, number, rng)
     rows = []
     for query in b:
         w = model.W @ query
-        target = -OFF * rng.uniform(1.0, 2.0, model.heads)
+        target = -BEHIND.score_of_a_head_off * rng.uniform(1.0, 2.0, model.heads)
         if h is not None:
             target[h] = rng.uniform(-1.5, 1.5)
         dual = np.linalg.pinv(w)

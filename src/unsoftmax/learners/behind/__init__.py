@@ -7,4 +7,5 @@ far        several heads: the pair query along rays, and what two numbers of cop
 corner     where all heads are off nothing answers; its faces are the heads, one after the other
 rows       every W_h with the other heads held off; and the three together
 split      which part of the network reads which head
+constants  what was measured or chosen, side by side
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Repair, Steps, find_scale, until_readable
@@ -18,13 +19,6 @@ from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.segments import Kinked, invert, monotone_rows
 from unsoftmax.spec import OracleSpec
-
-_INSIDE = 0.99
-"""Rounding must not carry a token over the norm limit."""
-
-_FARTHEST = 2.0**10
-"""Rows are at most this much longer than the query token: on a grid of 22 bits it then keeps eleven of them. Large
-norm limits would round it to 0, and the columns of W with it."""
 
 
 class _Ball:
@@ -37,7 +31,7 @@ class _Ball:
         self.g = Kinked(network.A, network.w_o, b, lin, network.b_o)
         self.spec, self.rng = spec, rng
         self.copies = 2.0 if residual else 1.0
-        self.radius = _INSIDE * spec.domain.norm_limit
+        self.radius = BEHIND.inside_limit * spec.domain.norm_limit
 
     def rows(self, b: Array) -> Array | None:
         """Rows (d, d) with |a + b| inside the ball, on a grid so that sums are exact."""
@@ -47,7 +41,7 @@ class _Ball:
 
     def reach(self, b: Array) -> float:
         """Radius of the ball that is used around a query token b."""
-        return min(self.radius, _FARTHEST * float(np.linalg.norm(b)))
+        return min(self.radius, BEHIND.row_over_query * float(np.linalg.norm(b)))
 
     def column(self, b: Array) -> tuple[Array, Array]:
         """A query token near b, or shorter, that has monotone rows; and the rows."""

@@ -12,8 +12,9 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.behind.infinity import USABLE, find_infinity
+from unsoftmax.learners.behind.infinity import find_infinity
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import FELT
@@ -22,26 +23,6 @@ from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
-
-_BATCH = 16
-"""Random directions asked at once while a corner is looked for: one round costs at most 15 queries more than were
-needed."""
-
-_DRAWS = 4096
-"""Random directions in all. One in 2^H leaves all heads off: 2^12 are enough for ten heads."""
-
-_BEYOND = 1e3
-"""How far along a direction heads are looked for, in units of the corner."""
-
-_MISSES = 3
-"""Directions in a row along which no new head turns on."""
-
-_LOUD = 1e-8
-"""Share of the scale above which an answer is one."""
-
-_ALONE = 1e-6
-"""Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for two
-heads that turn together."""
 
 
 class Misled(ModelMismatch):
@@ -73,14 +54,15 @@ def saturating_query(far: Far, rng: np.random.Generator) -> Asking[Array]:
 
 def find_corner(far: Far, b0: Array, rng: np.random.Generator) -> Asking[Array]:
     """A unit direction a (d,) at which all heads are off; one in 2^H random ones is."""
-    for _ in range(_DRAWS // _BATCH):
-        a = sphere(rng, (_BATCH, far.spec.dim))
+    for _ in range(BEHIND.most_directions // BEHIND.directions_at_once):
+        a = sphere(rng, (BEHIND.directions_at_once, far.spec.dim))
         y = yield from far.ask(a, b0, phase="discovery")
         for i in np.flatnonzero(far.silent(y, a)):
             if (yield from _all_off(far, a[i], b0)):
                 return np.asarray(a[i])
     raise ModelMismatch(
-        f"no direction among {_DRAWS} leaves all heads off; there are more than ten heads, one with W = 0, or none."
+        f"no direction among {BEHIND.most_directions} leaves all heads off; there are more than ten heads, one with W "
+        "= 0, or none."
     )
 
 
@@ -88,8 +70,8 @@ def _all_off(far: Far, a: Array, b0: Array) -> Asking[bool]:
     """Is it silent at a because all heads are off, not the network? Then all are on at -b0, and half on at b = 0."""
     half = yield from far.ask(a[None], 0 * b0, phase="discovery")
     whole = yield from far.ask(a[None], -b0, phase="discovery")
-    loud = abs(float(half[0])) > USABLE * far.scale
-    return loud and abs(float(whole[0] / half[0]) / 2**far.degree - 1) < USABLE
+    loud = abs(float(half[0])) > BEHIND.usable_row * far.scale
+    return loud and abs(float(whole[0] / half[0]) / 2**far.degree - 1) < BEHIND.usable_row
 
 
 def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> Asking[Array]:
@@ -97,16 +79,16 @@ def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> 
     d = far.spec.dim
     w: list[Array] = []
     misses = 0
-    while misses < _MISSES and len(w) < d:
+    while misses < BEHIND.misses_in_a_row and len(w) < d:
         away = rng.standard_normal(d)
         if w:
             Q = np.linalg.qr(np.array(w).T)[0]
             away -= Q @ (Q.T @ away)
             away -= Q @ (Q.T @ away)
         away /= np.linalg.norm(away)
-        ends = corner + _BEYOND * np.array([[1.0], [-1.0]]) * away
+        ends = corner + BEHIND.reach_over_corner * np.array([[1.0], [-1.0]]) * away
         y = yield from far.ask(ends, b0, phase="discovery")
-        loud = np.flatnonzero(np.abs(y) > _LOUD * far.scale * _BEYOND**far.degree)
+        loud = np.flatnonzero(np.abs(y) > BEHIND.answer_over_scale * far.scale * BEHIND.reach_over_corner**far.degree)
         if len(loud) == 0:
             misses += 1
             continue
@@ -123,7 +105,7 @@ def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> 
 
 def _transition(far: Far, b0: Array, corner: Array, away: Array) -> Asking[tuple[Array, float]]:
     """A point where the first head met along `away` is undecided, |t| < 3, and its t."""
-    low, high = 0.0, _BEYOND
+    low, high = 0.0, BEHIND.reach_over_corner
     for _ in range(120):
         middle = float(np.sqrt(max(low, 1e-3) * high)) if high > 4 * max(low, 1e-3) else (low + high) / 2
         a = corner + middle * away
@@ -145,7 +127,7 @@ def _require_one(far: Far, b0: Array, point: Array, t: float) -> Asking[None]:
     many = yield from far.ask(point[None], b0, (1, 16), phase="discovery")
     wanted = (expit(t - np.log(16.0)) / expit(t)) ** far.degree
     rounding = FELT * far.noise * far.scale / abs(float(one[0]))
-    if not abs(float(many[0] / one[0]) - wanted) <= _ALONE * wanted + rounding:
+    if not abs(float(many[0] / one[0]) - wanted) <= BEHIND.gap_of_one_head_alone * wanted + rounding:
         raise Misled("more than one head turned at once")
 
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
-
-_COPIES = 4
-"""Copies of the second token in the second reading; the ratio of both readings tells the logit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +45,8 @@ class Far:
     def one_head(self, a: Array, b: Array, *, phase: str) -> Asking[tuple[Array, Array]]:
         """t and y from 1 and 4 copies of b: sigma(t) / sigma(t - log 4) is between 1 and 4 if one head is on."""
         first = yield from self.ask(a, b, phase=phase)
-        second = yield from self.ask(a, b, (1, _COPIES), phase=phase)
+        second = yield from self.ask(a, b, (1, BEHIND.second_copies), phase=phase)
         with np.errstate(all="ignore"):
             ratio = np.abs(first / second) ** (1 / self.degree) * np.sign(first / second)
-            t = -np.log((ratio - 1) / (_COPIES - ratio))
+            t = -np.log((ratio - 1) / (BEHIND.second_copies - ratio))
         return np.where(first == 0, np.nan, t), first

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.probes.base import Array
@@ -26,37 +27,6 @@ _LAST = {"float64": 2.0**400, "float32": 2.0**60}
 """Length of tokens at which the search is given up, by number format: the square of an answer in proportion to it does
 not overflow."""
 
-_STEP = 64.0
-"""Factor by which tokens grow per round. A power of two, so that growth itself rounds nothing; large, since all rounds
-cost the same and what is not homogeneous falls by it every time."""
-
-_DIRECTIONS = 4
-"""Random rays asked together; the median of their growth is the degree."""
-
-_DRAWS = 8
-"""Sets of rays drawn before the network is called constant at infinity: 8 of 4 rays each."""
-
-_DEAD = 1e-6
-"""Share of the largest answer below which a ray counts as one along which the network has died out."""
-
-_EXACT = 32.0
-"""Gap between grown answers and the power of the growth, in units of rounding, that is none: the sums of a network
-round more than once."""
-
-_TOLERABLE = 2.0**16
-"""Gap to homogeneity, in units of rounding, that is taken for the target's own noise once it has stopped shrinking."""
-
-_TILT = 0.9
-"""Angle of the rows to the best direction: far enough to be independent, and most networks are still large there."""
-
-LARGE = 0.15
-"""A row at which the network answers less than this share of what it does along the best direction is drawn again: it
-would lose most of a digit."""
-
-USABLE = 1e-3
-"""A row that still answers less than this share of the best after all draws reads nothing: three digits would be lost;
-and a corner must be as loud with all heads on or half on, which are in proportion to this accuracy."""
-
 
 @dataclass(frozen=True, eq=False)
 class Infinity:
@@ -70,37 +40,40 @@ class Infinity:
 
 def find_infinity(spec: OracleSpec, rng: np.random.Generator) -> Asking[Infinity]:
     """Grow the tokens until answers scale by a whole power of the growth."""
-    for _ in range(_DRAWS):
+    for _ in range(BEHIND.draws_of_rays):
         found = yield from _growth(spec, rng)
         if found is not None:
             return found
     raise NotIdentifiable(
-        f"the network behind attention is constant at infinity along {_DRAWS * _DIRECTIONS} random rays (its answers "
+        "the network behind attention is constant at infinity along "
+        f"{BEHIND.draws_of_rays * BEHIND.rays_asked_together} random rays (its answers "
         "stop growing with the tokens), so rays do not show W; bounded activations such as tanh do that."
     )
 
 
 def _growth(spec: OracleSpec, rng: np.random.Generator) -> Asking[Infinity | None]:
     """The degree along a few random rays; None if the network is constant along all of them."""
-    x = on_grid(rng.standard_normal((_DIRECTIONS, spec.dim)) / math.sqrt(spec.dim), 8.0, spec.dtype)
+    x = on_grid(rng.standard_normal((BEHIND.rays_asked_together, spec.dim)) / math.sqrt(spec.dim), 8.0, spec.dtype)
     lam, before = _FIRST[spec.dtype], math.inf
     y = yield halved(x, lam, "pilot")
     while lam <= _LAST[spec.dtype]:
-        grown = yield halved(x, _STEP * lam, "pilot")
+        grown = yield halved(x, BEHIND.growth_per_round * lam, "pilot")
         # Rays along which the network has died out say nothing about how the others grow.
-        live = np.abs(grown) > _DEAD * np.abs(grown).max()
+        live = np.abs(grown) > BEHIND.dead_ray * np.abs(grown).max()
         if not live.any():
             return None
         with np.errstate(divide="ignore"):
-            growth = float(np.median(np.log(np.abs(grown[live] / y[live])))) / math.log(_STEP)
+            growth = float(np.median(np.log(np.abs(grown[live] / y[live])))) / math.log(BEHIND.growth_per_round)
         degree = round(growth) if math.isfinite(growth) else 0
-        gap = float(np.abs(grown - y * _STEP**degree)[live].max() / np.median(np.abs(grown[live])))
-        if gap <= _EXACT * spec.eps or (gap <= _TOLERABLE * spec.eps and gap > before / 16):
+        gap = float(np.abs(grown - y * BEHIND.growth_per_round**degree)[live].max() / np.median(np.abs(grown[live])))
+        if gap <= BEHIND.exact_growth * spec.eps or (gap <= BEHIND.noisy_growth * spec.eps and gap > before / 16):
             if degree < 1:
                 return None
             best = np.argmax(np.abs(grown) / np.linalg.norm(x, axis=1) ** degree)
-            return Infinity(_STEP * lam, degree, max(gap, spec.eps), x[best] / np.linalg.norm(x[best]))
-        lam, y, before = lam * _STEP, grown, gap
+            return Infinity(
+                BEHIND.growth_per_round * lam, degree, max(gap, spec.eps), x[best] / np.linalg.norm(x[best])
+            )
+        lam, y, before = lam * BEHIND.growth_per_round, grown, gap
     raise ModelMismatch(
         f"answers do not scale by a power of the tokens even at length {lam:.1g} (gap {gap:.1g}): the network behind "
         "attention is not homogeneous at infinity, as ReLU, GELU and SwiGLU networks are."
@@ -115,7 +88,7 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
     """
     d, n = spec.dim, infinity.direction
     frame = np.linalg.qr(np.column_stack([n, rng.standard_normal((d, d - 1))]))[0].T
-    side, tilt = np.ones(d), np.full(d, _TILT)
+    side, tilt = np.ones(d), np.full(d, BEHIND.tilt_of_rows)
     tilt[0] = 0.0
     A, y = np.empty((d, d)), np.zeros(d)
     todo, phase = np.arange(d), "values"
@@ -125,15 +98,16 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
         answers = yield halved(rows, infinity.length, phase)
         better = np.abs(answers) > np.abs(y[todo])
         A[todo[better]], y[todo[better]] = rows[better], answers[better]
-        todo = np.flatnonzero(np.abs(y) < LARGE * abs(y[0]))
+        todo = np.flatnonzero(np.abs(y) < BEHIND.large_row * abs(y[0]))
         if not len(todo):
             break
         phase, side[todo] = "repair", -side[todo]
         if attempt % 2:
             tilt[todo] *= 0.75
-    if np.abs(y).min() < USABLE * abs(y[0]) or y[0] == 0:
+    if np.abs(y).min() < BEHIND.usable_row * abs(y[0]) or y[0] == 0:
         raise NotIdentifiable(
-            f"the network behind attention nearly vanishes along {int((np.abs(y) < USABLE * abs(y[0])).sum())} of {d} "
+            "the network behind attention nearly vanishes along "
+            f"{int((np.abs(y) < BEHIND.usable_row * abs(y[0])).sum())} of {d} "
             "directions around its largest one; scores cannot be read there. Try another seed."
         )
     return A, y * 2.0**infinity.degree

@@ -12,6 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import ray_logits
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import (
@@ -33,15 +34,6 @@ from unsoftmax.spec import OracleSpec
 REPAIR = Repair(readable=5.0, telling=9.0)
 """Up to |t| = 5 the smaller share is 0.7 %, which costs two digits; beyond, the query token is shortened and asked
 again. Up to 9, a share of 1e-4, an answer tells how large its score is."""
-
-_VISIBLE = 1e-4
-"""Typical |t| that is more than rounding along rays."""
-
-_CONFIRMATIONS = 4
-"""Entries outside the cross that must agree with the rank found."""
-
-_GROWTH = 1.25
-"""The block grows by this factor until its rank stops growing: half of it at most is beyond what the rank needs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +101,7 @@ class _Table:
             readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
             if readable.mean() <= 0.5:
                 return SATURATED
-            if not float(np.sqrt(np.mean(t[readable] ** 2))) > _VISIBLE:
+            if not float(np.sqrt(np.mean(t[readable] ** 2))) > BEHIND.least_visible_logit:
                 return INVISIBLE
             # Unreadable entries count as large ones.
             return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / TYPICAL_LOGIT
@@ -164,7 +156,7 @@ class _Table:
                 T = yield from self._cross(k, rank)
                 if (yield from self._confirmed(T, rng)):
                     return T, rank
-            k = min(d, math.ceil(_GROWTH * k))
+            k = min(d, math.ceil(BEHIND.block_growth * k))
 
     def _cross(self, k: int, rank: int) -> Asking[Array]:
         everything = np.arange(self.spec.dim)
@@ -177,7 +169,7 @@ class _Table:
     def _confirmed(self, T: Array, rng: np.random.Generator) -> Asking[bool]:
         """Entries that the cross predicts, asked: is there anything beyond the rank?"""
         i, j = np.nonzero(np.isnan(self.T))
-        chosen = rng.choice(len(i), min(_CONFIRMATIONS, len(i)), replace=False)
+        chosen = rng.choice(len(i), min(BEHIND.entries_outside_cross, len(i)), replace=False)
         for row, column in zip(i[chosen], j[chosen], strict=True):
             yield from self.measure(np.array([row]), np.array([column]), "pilot")
         gap = np.abs(self.T[i[chosen], j[chosen]] - T[i[chosen], j[chosen]])

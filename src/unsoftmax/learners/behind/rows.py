@@ -13,9 +13,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import ray_logits
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, find_far, saturating_query
 from unsoftmax.learners.behind.far import Far
-from unsoftmax.learners.behind.infinity import LARGE, USABLE
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.cross import read_cross
@@ -24,24 +24,6 @@ from unsoftmax.learners.core.readable import SATURATED, SCALING, Steps, find_sca
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
-
-_ATTEMPTS = 4
-"""Corners tried before the target is refused: a network of few neurons is silent in some corners where heads are on,
-and another corner is then drawn."""
-
-OFF = 45.0
-"""Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
-
-_PUSH = 100.0
-"""Factor on the query token at which every score has decided."""
-
-_DRAWS = 16
-"""Draws of the scores of all rows, of which the best is taken: one in ten has twice the condition of the median, one in
-a thousand a thousand times, and among sixteen one is about as good as any. They cost no query."""
-
-_SHIFTS = ((1, 1), (1, 64), (64, 1))
-"""Copies of the two tokens: first as they come, then with 64 of one or of the other, which shifts a far logit by log 64
-= 4.2 to either side."""
 
 
 @dataclass(eq=False)
@@ -61,7 +43,7 @@ class HeldOff:
     def read(self, rows: Array, columns: Array) -> Asking[None]:
         """Ask the entries; far logits again with more copies of one token, which shifts them back."""
         phase = "main"
-        for copies in _SHIFTS:
+        for copies in BEHIND.copies_of_both_tokens:
             if len(rows) == 0:
                 return
             y = yield self._probes(rows, columns, copies, phase)
@@ -88,7 +70,7 @@ def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tupl
     """W (H, d, d), H found, where the network is homogeneous, and the largest relative error of a W."""
     far = yield from find_far(spec, rng)
     b0 = yield from saturating_query(far, rng)
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(BEHIND.corners_tried):
         try:
             corner = yield from find_corner(far, b0, rng)
             w = yield from find_faces(far, b0, corner, rng)
@@ -97,9 +79,10 @@ def read_heads_behind(spec: OracleSpec, rng: np.random.Generator) -> Asking[tupl
             break
         except Misled as error:
             # A network of few neurons is also silent where heads are on: such a corner is none.
-            if attempt == _ATTEMPTS - 1:
+            if attempt == BEHIND.corners_tried - 1:
                 raise ModelMismatch(
-                    f"{error} in {_ATTEMPTS} attempts: the target is not a sum of heads into a network, some heads "
+                    f"{error} in {BEHIND.corners_tried} attempts: the target is not a sum of heads into a network, "
+                    "some heads "
                     "turn together (proportional W), or the network is silent for most tokens (very few neurons)."
                 ) from error
     return np.array([W for W, _ in read]), far, max(error for _, error in read)
@@ -138,7 +121,7 @@ def _left_by_rounding(entries: HeldOff, W: Array) -> float:
 def _targets(w: Array, h: int) -> Array:
     """Scores at b0: head h near 1, the others off by a margin that grows with how much stronger they are."""
     norms = np.linalg.norm(w, axis=1)
-    target = -OFF * np.maximum(1.0, 0.5 * norms / norms[h])
+    target = -BEHIND.score_of_a_head_off * np.maximum(1.0, 0.5 * norms / norms[h])
     target[h] = 1.0
     return np.asarray(target)
 
@@ -157,7 +140,7 @@ def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> As
     null = np.linalg.qr(w.T, mode="complete")[0][:, H:].T
     draws = rng.standard_normal((6, len(null))) @ null
     draws = centre + 1.5 * size * draws / np.maximum(np.linalg.norm(draws, axis=1, keepdims=True), 1e-300)
-    amplitude = yield from far.ask(draws, _PUSH * b0, phase="pilot")
+    amplitude = yield from far.ask(draws, BEHIND.query_pushed_by * b0, phase="pilot")
     best = int(np.argmax(np.abs(amplitude) / np.linalg.norm(draws, axis=1) ** far.degree))
     middle, largest = draws[best], abs(float(amplitude[best]))
     steps = [size * p for p in null] + [-size * dual[:, g] / np.linalg.norm(dual[:, g]) for g in range(H) if g != h]
@@ -170,18 +153,18 @@ def _rows(far: Far, b0: Array, w: Array, h: int, rng: np.random.Generator) -> As
         a = middle + (turn * reach)[left, None] * np.array(steps)[left]
         a = _apart(Z, left, a - np.outer(a @ w[h], dual[:, h]), dual[:, h], rng)
         asked = np.vstack([a, Z[-1:]]) if attempt == 0 else a
-        y = yield from far.ask(asked, _PUSH * b0, phase="values" if attempt == 0 else "repair")
+        y = yield from far.ask(asked, BEHIND.query_pushed_by * b0, phase="values" if attempt == 0 else "repair")
         if attempt == 0:
             c[-1], y = y[-1], y[:-1]
         better = np.abs(y) > np.abs(c[left])
         Z[left[better]], c[left[better]] = a[better], y[better]
-        left = np.flatnonzero(np.abs(c[:-1]) < LARGE * largest)
+        left = np.flatnonzero(np.abs(c[:-1]) < BEHIND.large_row * largest)
         if len(left) == 0:
             return Z, c
         # The other side where there is one, then closer to the middle.
         turn[left] = np.where(sides[left] > 0, -turn[left], turn[left])
         reach[left] *= np.where((turn[left] > 0) | (sides[left] == 0), 0.6, 1.0)
-    if np.abs(c).min() < USABLE * largest:
+    if np.abs(c).min() < BEHIND.usable_row * largest:
         raise Misled("the network nearly vanished along too many directions of one head")
     return Z, c
 
@@ -192,8 +175,8 @@ def _apart(Z: Array, left: Array, level: Array, along: Array, rng: np.random.Gen
     How the scores of d rows fall decides whether these are independent, and a draw near a dependent one comes as often
     as it is near: the draw whose rows are best told apart is taken.
     """
-    draws = level + rng.uniform(0.5, 1.5, (_DRAWS, len(left), 1)) * along
-    whole = np.tile(Z, (_DRAWS, 1, 1))
+    draws = level + rng.uniform(0.5, 1.5, (BEHIND.draws_of_row_scores, len(left), 1)) * along
+    whole = np.tile(Z, (BEHIND.draws_of_row_scores, 1, 1))
     whole[:, left] = draws
     smallest = np.linalg.svd(whole / np.linalg.norm(whole, axis=2, keepdims=True), compute_uv=False)[:, -1]
     return np.asarray(draws[int(np.argmax(smallest))])
@@ -222,7 +205,7 @@ def _column_length(
     dual = np.linalg.pinv(w)
     for _ in range(40):
         rows = rng.integers(d, size=SCALING)
-        off = Z[rows] - 2 * OFF * dual[:, h]
+        off = Z[rows] - 2 * BEHIND.score_of_a_head_off * dual[:, h]
         y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (SCALING, d)), phase="pilot")
         if far.silent(y, off).all():
             return length

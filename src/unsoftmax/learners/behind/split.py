@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.readable import REPAIRS
@@ -25,26 +26,9 @@ from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.cross import pivot_rows
 
-_SPARE_REGIONS = 1.05
-"""Linear regions read, over the m + 1 unknowns of a network of m neurons: the twentieth to spare checks the
-solution."""
-
-_ROOMY = (1 / 6, 1 / 2, 1.0)
-"""Shares of the regions, the roomiest first, among which independent ones are looked for: pairs in a roomy region show
-most, and two kinks that are close leave none of these between them."""
-
-_SPARE_QUERIES = 3
-"""Queries beyond the unknowns: they check the solution."""
-
 _COPIES = np.array([[1, 1], [1, 3], [3, 1]])
 """Copies of the two tokens of a pair, taking turns: three ratios let one direction show three different shares of every
 head."""
-
-_LOGIT = 1.3
-"""Typical logit of the pairs; near 1 a step in the logit moves the answer most."""
-
-EXPLAINED = 1e-7
-"""Relative gap within which the spare equations must hold, and relative error of the answers that the parts leave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +77,13 @@ def _regions(g: ReluNetwork, W: Array, rng: np.random.Generator) -> list[Region]
     for _ in range(4):
         # Long enough that scores are of order one inside the ball the region leaves.
         margin = (np.abs((x * length[:, None]) @ g.A + bias) / sizes).min(axis=1)
-        length = np.sqrt(_LOGIT * math.sqrt(d) / (np.maximum(margin / length, 1e-4) * rate))
+        length = np.sqrt(BEHIND.logit_of_pairs * math.sqrt(d) / (np.maximum(margin / length, 1e-4) * rate))
     hidden = (x * length[:, None]) @ g.A + bias
     margin = (np.abs(hidden) / sizes).min(axis=1)
     room = margin / length
     order = np.argsort(-room, kind="stable")
     patterns = np.column_stack([np.ones(number), (hidden > 0) * g.w_o])
-    for share in _ROOMY:
+    for share in BEHIND.roomy_regions:
         roomy = order[: max(8 * (m + 1), int(share * number))]
         chosen = roomy[_independent(patterns[roomy] * np.sqrt(room[roomy])[:, None])]
         if np.linalg.matrix_rank(patterns[chosen]) == m + 1:
@@ -112,7 +96,7 @@ def _independent(patterns: Array) -> Array:
     number, unknowns = patterns.shape
     order = pivot_rows(patterns)
     rest = np.setdiff1d(np.arange(number), order[:unknowns], assume_unique=True)
-    return np.concatenate([order[:unknowns], rest])[: math.ceil(_SPARE_REGIONS * unknowns)]
+    return np.concatenate([order[:unknowns], rest])[: math.ceil(BEHIND.regions_over_unknowns * unknowns)]
 
 
 def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.random.Generator) -> Asking[Array]:
@@ -122,14 +106,16 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
     radius = region.margin
     directions = W @ region.x
     for _ in range(REPAIRS):
-        number = (H - 1) * d + _SPARE_QUERIES
+        number = (H - 1) * d + BEHIND.queries_to_spare
         delta = rng.standard_normal((8 * number, d))
         delta *= radius / np.linalg.norm(delta, axis=1, keepdims=True)
         copies = _COPIES[np.arange(len(delta)) % 3]
         share = expit(delta @ directions.T - np.log(copies[:, 1] / copies[:, 0])[:, None])
         apart = (share - share.mean(axis=1, keepdims=True))[:, :, None] * delta[:, None, :]
         order = pivot_rows(apart.reshape(len(delta), -1))
-        chosen = np.concatenate([order[: (H - 1) * d], rng.choice(order[(H - 1) * d :], _SPARE_QUERIES, replace=False)])
+        chosen = np.concatenate(
+            [order[: (H - 1) * d], rng.choice(order[(H - 1) * d :], BEHIND.queries_to_spare, replace=False)]
+        )
         # Pivots among equals are a matter of last digits.
         picked = (yield from settle("pairs", chosen))[0].astype(int)
         delta, copies, share = delta[picked], copies[picked], share[picked]
@@ -139,7 +125,7 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
         system = np.vstack([rows, np.tile(np.eye(d), (1, H))])
         wanted = np.concatenate([(y - y0) / radius, whole])
         V = np.linalg.lstsq(system, wanted, rcond=None)[0]
-        if np.abs(system @ V - wanted).max() <= EXPLAINED * np.abs(wanted).max():
+        if np.abs(system @ V - wanted).max() <= BEHIND.spare_gap * np.abs(wanted).max():
             return V.reshape(H, d)
         # A kink lies closer than the network found says: stay nearer.
         radius *= 0.4
