@@ -6,4 +6,5 @@ maps       attention weights as score differences, and the noise they show
 attention  the value and the attention weights: score differences, linear in W
 design     which tokens to ask, and how long they should be
 served     which of them a learner asks, and at what cost
+constants  what was measured or chosen, side by side
 """

@@ -17,17 +17,9 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
-from unsoftmax.learners.explained.design import (
-    PILOTS,
-    SHRINK,
-    basis,
-    first_length,
-    frames,
-    inconsistent,
-    length_for,
-    no_scores,
-)
-from unsoftmax.learners.explained.maps import SLACK, Maps, tokens_per_sequence
+from unsoftmax.learners.explained.constants import EXPLAIN
+from unsoftmax.learners.explained.design import basis, first_length, frames, inconsistent, length_for, no_scores
+from unsoftmax.learners.explained.maps import Maps, tokens_per_sequence
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -36,16 +28,6 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.bilinear import solve_bilinear
 from unsoftmax.spec import OracleSpec
-
-_SCORES = 4.0
-"""Standard deviation of score differences: a weight keeps its digits however small it is, so large scores are read as
-exactly as small ones, and heads that attend to different tokens tell their v apart."""
-
-_ROUNDED_SCORES = 0.7
-"""The same where answers are rounded to decimals or to a short format: weights near 1/N lose least."""
-
-_SHORT = 1e-5
-"""Rounding beyond which a number format is short: float16 and bfloat16 lose small weights, float32 does not."""
 
 
 def heads(spec: OracleSpec, seed: int, *, single: bool, promised: int | None = None) -> Program:
@@ -114,7 +96,7 @@ def _columns(asked: Maps, Q: Array, Z: Array, length: float, rank: int | None) -
         if not np.isfinite(off).all():
             # A weight that is 0 in the answer hides a score: shorter tokens bring it back.
             length, phase = length / 2, "repair"
-            if length < first_length(asked.spec) * SHRINK**PILOTS:
+            if length < first_length(asked.spec) * EXPLAIN.tokens_shortened_by**EXPLAIN.most_pilots:
                 raise no_scores(asked.spec)
             continue
         # As they were sent: a sum of two tokens is rounded.
@@ -174,11 +156,17 @@ def _started(asked: Maps, rng: np.random.Generator) -> Asking[tuple[int, float, 
         scores, errors = yield from asked.ask(sphere(rng, (1, N, spec.dim)) * length, phase="pilot")
         return 1.0 if np.isfinite(errors).all() else SATURATED
 
-    found = yield from find_scale(look, first_length(spec), Steps(shorter=SHRINK, looks=PILOTS))
+    found = yield from find_scale(
+        look, first_length(spec), Steps(shorter=EXPLAIN.tokens_shortened_by, looks=EXPLAIN.most_pilots)
+    )
     if found.size == SATURATED:
         raise no_scores(spec)
     size = float(np.sqrt(np.mean(scores**2))) / found.scale**2
-    wanted = _ROUNDED_SCORES if asked.noise > 0 or max(asked.unit, asked.shown) > _SHORT else _SCORES
+    wanted = (
+        EXPLAIN.rounded_scores
+        if asked.noise > 0 or max(asked.unit, asked.shown) > EXPLAIN.short_format
+        else EXPLAIN.exact_scores
+    )
     return scores.shape[1], length_for(size, wanted, spec), wanted
 
 
@@ -217,7 +205,7 @@ def _outcome(
     asked: Maps, W: Array, errors: Array, made: Callable[[Array], Model], notes: tuple[str, ...] = ()
 ) -> Outcome:
     v, v_error = asked.values()
-    errors = SLACK * errors
+    errors = EXPLAIN.stated_over_rounding * errors
     bound = float(np.max(errors / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300), initial=0.0))
     if bound >= UNKNOWN:
         raise NotIdentifiable(

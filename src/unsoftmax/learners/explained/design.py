@@ -10,15 +10,9 @@ import math
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
-
-SHRINK = 1 / 16
-"""Tokens are made this much shorter where attention is saturated: scores, products of two tokens, fall by 256."""
-
-PILOTS = 5
-"""Sequences that may be asked for the size of the scores: four times 256 shorter scores reach |W| = 4e9 at the first
-length, and a single reading finds any size below."""
 
 
 def first_length(spec: OracleSpec) -> float:
@@ -50,7 +44,8 @@ def no_scores(spec: OracleSpec) -> NotIdentifiable:
     """The refusal of a target whose attention is saturated at every length that was tried."""
     return NotIdentifiable(
         "attention is saturated for every token length tried, down to "
-        f"{SHRINK ** (PILOTS - 1) * first_length(spec):.1g}: its scores cannot be read."
+        f"{EXPLAIN.tokens_shortened_by ** (EXPLAIN.most_pilots - 1) * first_length(spec):.1g}: its scores cannot be "
+        "read."
     )
 
 

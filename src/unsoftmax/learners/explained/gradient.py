@@ -18,42 +18,12 @@ from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, printed_error, sh
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
-from unsoftmax.learners.explained.design import (
-    PILOTS,
-    SHRINK,
-    basis,
-    first_length,
-    inconsistent,
-    length_for,
-    no_scores,
-)
+from unsoftmax.learners.explained.constants import EXPLAIN
+from unsoftmax.learners.explained.design import basis, first_length, inconsistent, length_for, no_scores
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-
-_SCORE = 1.0
-"""Typical score: the part of the gradient that shows W is then as large as the part that shows v."""
-
-_SATURATED = 1e-3
-"""Weights nearer to 0 or 1 are read again with shorter tokens: digits of W are lost as 1 / (alpha (1 - alpha))."""
-
-_NO_WEIGHT = 1e-100
-"""Least weight that is divided by: such a pair is saturated, and the squares of what it leaves do not overflow."""
-
-_BLOCK = 4
-"""Pairs a round while the rank is not known: a rank r takes at most r + 5."""
-
-_NOISY = 6.0
-"""Stated error over the one that an error of every number, declared or seen in its decimals, leaves in W q: it is a
-bound, so that a hundred heads of full and of low rank, of three and of four decimals, stay seven times below it."""
-
-_MISSED = 2.0
-"""Errors of all readings that W may miss its own by: right heads miss half of one at most, and a rank that noise cut
-short leaves out directions that are each below all errors."""
-
-_RANGE = 4.0
-"""Errors of a low-rank W over those of its columns: r dimensions seen through r + 1 to r + 4 tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +54,10 @@ def single_head(spec: OracleSpec, seed: int) -> Program:
 def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     """A head of rank r: W on k > r tokens from both sides, and the r x r matrix between their ranges."""
     reader = yield from _started(spec, seed)
-    found = yield from reader.ask(_BLOCK if rank is None else min(spec.dim, rank + 1))
-    spare = 1 if reader.noise == 0 else _BLOCK
+    found = yield from reader.ask(EXPLAIN.pairs_a_round if rank is None else min(spec.dim, rank + 1))
+    spare = 1 if reader.noise == 0 else EXPLAIN.pairs_a_round
     while rank is None and _rank(found) > len(found.q) - spare and len(found.q) < spec.dim:
-        more = yield from reader.ask(min(_BLOCK, spec.dim - len(found.q)), len(found.q))
+        more = yield from reader.ask(min(EXPLAIN.pairs_a_round, spec.dim - len(found.q)), len(found.q))
         found = _joined(found, more)
     r = _rank(found)
     if rank is not None and r > rank:
@@ -115,12 +85,14 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     size = float(np.linalg.norm(head.W))
     error = float(np.linalg.norm(found.error / np.linalg.norm(found.q, axis=1)))
     # Fewer tokens than dimensions show a low-rank W through its range: errors are of the same share there.
-    through = _RANGE * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
+    through = (
+        EXPLAIN.low_rank_error * math.sqrt(reader.spec.dim / len(found.q)) if len(found.q) < reader.spec.dim else 1.0
+    )
     _require_known(error * through, size)
     missed = _missed(found, head.W)
     # What is missed beyond noise is no error of W but another class: it must not widen the statement.
-    if missed > _MISSED * error + size * len(found.q) * float(np.finfo(np.float64).eps):
-        raise inconsistent("W q and W'z are off one W", missed, _MISSED * error, "SingleHead")
+    if missed > EXPLAIN.missed_over_error * error + size * len(found.q) * float(np.finfo(np.float64).eps):
+        raise inconsistent("W q and W'z are off one W", missed, EXPLAIN.missed_over_error * error, "SingleHead")
     error = (error + missed) * through
     _require_known(error, size)
     statement = "of W, from the rounding of gradients and weights"
@@ -180,11 +152,11 @@ class _Reader:
         """Readings at `count` tokens q of the basis, from `start` on; saturated ones once more with shorter tokens."""
         q = self._basis[start : start + count] * self.length
         found = yield from self._read(q, phase)
-        for _ in range(PILOTS):
-            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < _SATURATED)
+        for _ in range(EXPLAIN.most_pilots):
+            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < EXPLAIN.saturated_weight)
             if phase == "pilot" or not len(lost):
                 break
-            again = yield from self._read(found.q[lost] * SHRINK, "repair")
+            again = yield from self._read(found.q[lost] * EXPLAIN.tokens_shortened_by, "repair")
             for name in ("q", "z", "Wq", "Wz", "weight", "error"):
                 getattr(found, name)[lost] = getattr(again, name)
         if phase != "pilot" and found.off > 1:
@@ -204,7 +176,7 @@ class _Reader:
         self._see(answers)
         y, G = answers[:, 0], answers[:, 1:].reshape(-1, 2, d)
         zv = z @ v
-        weight = np.clip((y - q @ v) / zv, _NO_WEIGHT, 1 - 1e-16)
+        weight = np.clip((y - q @ v) / zv, EXPLAIN.least_divisor, 1 - 1e-16)
         g = weight * (1 - weight) * zv
         Wq = (G[:, 0] - weight[:, None] * v) / g[:, None]
         Wz = (G.sum(axis=1) - v) / g[:, None]
@@ -213,9 +185,11 @@ class _Reader:
         gaps = np.abs(scores - logit[:, None]).max(axis=1) * weight * (1 - weight)
         # The value is off by the noise, gradients and v along q and z by as much in every coordinate.
         noisy = self.noise * (1 + math.sqrt(d) * np.linalg.norm(z, axis=1)) * (1 + np.abs(logit)) / np.abs(zv)
-        off = float((gaps / np.maximum(LOUD * self.unit + _NOISY * noisy, 1e-300)).max())
+        off = float((gaps / np.maximum(LOUD * self.unit + EXPLAIN.stated_over_noise * noisy, 1e-300)).max())
         size = np.abs(G).max(axis=(1, 2)) + np.linalg.norm(v)
-        error = (SLACK * self.unit * size * math.sqrt(d) + _NOISY * self.noise * (1 + math.sqrt(d))) / np.abs(g)
+        error = (
+            SLACK * self.unit * size * math.sqrt(d) + EXPLAIN.stated_over_noise * self.noise * (1 + math.sqrt(d))
+        ) / np.abs(g)
         return Pairs(q, z, Wq, Wz, weight, error, off)
 
 
@@ -237,16 +211,18 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
         reader.length = length
         seen = yield from reader.ask(1, phase="pilot")
         strength = float(max(np.linalg.norm(seen.Wq), np.linalg.norm(seen.Wz))) / length
-        return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > _SATURATED else SATURATED
+        return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > EXPLAIN.saturated_weight else SATURATED
 
-    found = yield from find_scale(look, reader.length, Steps(shorter=SHRINK, looks=PILOTS))
+    found = yield from find_scale(
+        look, reader.length, Steps(shorter=EXPLAIN.tokens_shortened_by, looks=EXPLAIN.most_pilots)
+    )
     # Not before: a pair shows the format of the answers.
     off = abs(float(answer[0] - x @ v))
     allowed = LOUD * reader.unit * size * float(np.linalg.norm(x))
-    allowed += _NOISY * reader.noise * (1 + math.sqrt(spec.dim) * float(np.linalg.norm(x)))
+    allowed += EXPLAIN.stated_over_noise * reader.noise * (1 + math.sqrt(spec.dim) * float(np.linalg.norm(x)))
     if off > allowed:
         raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")
     if found.size == SATURATED:
         raise no_scores(spec)
-    reader.length = length_for(strength, _SCORE * math.sqrt(spec.dim) / 2, spec)
+    reader.length = length_for(strength, EXPLAIN.typical_score * math.sqrt(spec.dim) / 2, spec)
     return reader

@@ -19,56 +19,14 @@ from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
-from unsoftmax.learners.explained.design import PILOTS, SHRINK, basis, first_length
+from unsoftmax.learners.explained.constants import EXPLAIN
+from unsoftmax.learners.explained.design import basis, first_length
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.parting import Moved, directions, moved, values
 from unsoftmax.spec import OracleSpec
-
-_SPREAD = 0.7
-"""Deviation of N times a token's gradient from the sum of all v_h, as a share of it, that a first look is made at:
-about the size of the scores."""
-
-_SATURATED = 3.0
-"""The same where some tokens have most of the attention."""
-
-_FEW = 0.25
-"""Median of N times a token's gradient, as a share of the sum of all v_h, below which few tokens have all attention: it
-is about 1 where scores are of ordinary size."""
-
-_SCORE = 1.0
-"""Scores of tokens in the main queries, standard deviation of the loudest head: 0.6 to 2 differ by less than twice."""
-
-_STEP = 0.6
-"""Length of the step over that of tokens: exp(t) (1 + t) tells t above -1, beyond which a second solution begins."""
-
-_SPARE = 2
-"""Tokens beside 2 for each of 2 H dimensions: a square system would have no residual, and be worse conditioned."""
-
-_PARTS = 3
-"""Sequences asked in search of one that parts the heads: a step along which two heads nearly agree does not."""
-
-_REFERENCES = 5
-"""Sequences tried as the one whose order of heads the others take."""
-
-_NEAR = 0.1
-"""Values of a head in two sequences, relative to their size, that are taken for the same: they agree to
-rounding times a condition, or are those of mixed heads."""
-
-_AGAIN = 30.0
-"""Errors over the median from which on a query token is replaced: those for which heads nearly share a plane."""
-
-_SLACK = 4.0
-"""Stated error over one rounding of every number of an answer: 80 targets of 1 to 4 heads, in float64 and float32, stay
-seven times below it."""
-
-_MISFIT = 1e3
-"""Roundings by which moved gradients may leave the span of the others, times the error's growth."""
-
-_UNKNOWN = 0.1
-"""A relative error of W from here on is left to the values."""
 
 
 class Unparted(Exception):
@@ -111,7 +69,7 @@ class _Reader:
             signs = self.rng.choice([-1.0, 1.0], (k, len(self.v)))
             known = (signs * np.linalg.norm(self.v, axis=1)) @ np.linalg.pinv(self.v).T
             step = step + known / np.linalg.norm(known, axis=1, keepdims=True)
-        return step / np.linalg.norm(step, axis=1, keepdims=True) * _STEP * self.length
+        return step / np.linalg.norm(step, axis=1, keepdims=True) * EXPLAIN.step_over_tokens * self.length
 
     def require_exact(self) -> None:
         """Noise that is the same for every answer: long tokens outscale it in values, but not in gradients."""
@@ -131,13 +89,13 @@ def heads(spec: OracleSpec, seed: int, promised: int | None) -> Asking[Outcome]:
     H = yield from _parted(reader)
     if promised is not None and promised < H:
         raise ModelMismatch(f"{H} different heads were found where heads={promised} was promised; pass heads=None.")
-    reader.tokens = min(2 * 2 * H + _SPARE, int(min(spec.domain.length_limit, 1e6) - 1) // 2)
+    reader.tokens = min(2 * 2 * H + EXPLAIN.tokens_to_spare, int(min(spec.domain.length_limit, 1e6) - 1) // 2)
     d = spec.dim
     q = basis(d, reader.rng) * reader.length
     seen = yield from _maps(reader, q, H, "main")
     v, v_error = _values(reader, seen)
     u, errors = _read(seen, v, v_error)
-    poor = np.flatnonzero((errors > _AGAIN * np.median(errors, axis=0)).any(axis=1))
+    poor = np.flatnonzero((errors > EXPLAIN.error_over_median * np.median(errors, axis=0)).any(axis=1))
     if len(poor):
         more = sphere(reader.rng, (len(poor), d)) * reader.length
         again = yield from _maps(reader, more, H, "repair")
@@ -166,7 +124,7 @@ def _maps(reader: _Reader, q: Array, H: int, phase: str) -> Asking[list[_Seen]]:
     for one, rows in zip(found, G_moved, strict=True):
         size = float(np.linalg.norm(rows))
         grown = float(np.linalg.norm(one.before)) * size * float(np.linalg.norm(one.map.inverse, 2))
-        allowed = _MISFIT * (float(np.linalg.norm(one.after)) + grown) / size
+        allowed = EXPLAIN.outside_span * (float(np.linalg.norm(one.after)) + grown) / size
         if one.map.off > allowed:
             raise Unparted(f"moved gradients leave the span of {H} heads by {one.map.off:.2g} of their size")
     return found
@@ -192,13 +150,15 @@ def _started(spec: OracleSpec, seed: int, promised: int | None) -> Asking[_Reade
         reader.length = math.sqrt(scale)
         _, G, G_moved = yield from reader.ask(sphere(rng, (1, d)) * reader.length, "pilot")
         shares = (2 * tokens + 1) * np.linalg.norm(np.concatenate([G[0], G_moved[0]]), axis=1) / size
-        if np.median(shares) < _FEW:
+        if np.median(shares) < EXPLAIN.few_token_median:
             return SATURATED
         spread = float(np.linalg.norm((2 * tokens + 1) * G[0] - reader.total)) / size / math.sqrt(tokens)
-        return SATURATED if spread > _SATURATED else spread / _SPREAD
+        return SATURATED if spread > EXPLAIN.saturated_spread else spread / EXPLAIN.wanted_spread
 
     limit = (0.6 * spec.domain.norm_limit) ** 2
-    steps = Steps(least=0.3, shorter=SHRINK**2, longer=1e12, limit=limit, looks=PILOTS)
+    steps = Steps(
+        least=0.3, shorter=EXPLAIN.tokens_shortened_by**2, longer=1e12, limit=limit, looks=EXPLAIN.most_pilots
+    )
     found = yield from find_scale(look, first_length(spec) ** 2, steps)
     if found.size == SATURATED:
         raise Unparted("attention is saturated at every token length tried")
@@ -211,7 +171,7 @@ def _parted(reader: _Reader) -> Asking[int]:
     """H, with v as a first sequence shows it and the length that the loudest head asks for."""
     d = reader.spec.dim
     why = "no step parts them"
-    for _ in range(_PARTS):
+    for _ in range(EXPLAIN.parting_tries):
         q = sphere(reader.rng, (1, d)) * reader.length
         steps, G, G_moved = yield from reader.ask(q, "pilot")
         both = np.concatenate([G[0], G_moved[0]])
@@ -233,7 +193,7 @@ def _parted(reader: _Reader) -> Asking[int]:
         if np.isfinite(errors).all():
             loud = float(np.linalg.norm(u, axis=1).max()) / math.sqrt(d) * reader.length
             reader.v = v
-            reader.length *= math.sqrt(_SCORE / max(loud, 1e-300))
+            reader.length *= math.sqrt(EXPLAIN.typical_score / max(loud, 1e-300))
             reader.length = min(reader.length, 0.6 * reader.spec.domain.norm_limit)
             reader.v, length = yield from settle("values of heads", reader.v, reader.length)
             reader.length = float(length)
@@ -245,7 +205,7 @@ def _values(reader: _Reader, seen: list[_Seen]) -> tuple[Array, Array]:
     """v (H, d) as the median over sequences, and the error in norm of each."""
     parted = [v for one in seen if (v := values(one.map, reader.total)) is not None]
     # Any of them may be the one whose order the others take: one that mixes heads finds few that agree.
-    orders = [_in_order(reference, parted) for reference in parted[:_REFERENCES]]
+    orders = [_in_order(reference, parted) for reference in parted[: EXPLAIN.references_tried]]
     found = max(orders, key=len, default=[])
     if 2 * len(found) < len(seen):
         raise Unparted(f"{len(seen) - len(found)} of {len(seen)} sequences do not part the heads")
@@ -261,7 +221,7 @@ def _in_order(reference: Array, parted: list[Array]) -> list[Array]:
     for v in parted:
         gaps = np.linalg.norm(reference[:, None] - v[None], axis=2)
         order = np.argmin(gaps, axis=1)
-        near = gaps[np.arange(len(v)), order] <= _NEAR * np.linalg.norm(reference, axis=1)
+        near = gaps[np.arange(len(v)), order] <= EXPLAIN.same_value * np.linalg.norm(reference, axis=1)
         if near.all() and len(set(order.tolist())) == len(order):
             found.append(v[order])
     return found
@@ -288,11 +248,15 @@ def _outcome(q: Array, u: Array, errors: Array, v: Array, v_error: Array) -> Out
             raise Unparted("too few sequences show W_h q")
         W[h] = solution.T
         bounds[h] = one * float(np.linalg.norm(1 / sizes))
-    bound = float(np.max(_SLACK * bounds / np.linalg.norm(W, axis=(1, 2)), initial=0.0))
-    bound = max(bound, float(np.max(_SLACK * v_error / np.linalg.norm(v, axis=1))))
-    if not bound < _UNKNOWN:
+    bound = float(np.max(EXPLAIN.stated_over_rounding * bounds / np.linalg.norm(W, axis=(1, 2)), initial=0.0))
+    bound = max(bound, float(np.max(EXPLAIN.stated_over_rounding * v_error / np.linalg.norm(v, axis=1))))
+    if not bound < EXPLAIN.error_left_to_values:
         raise Unparted(f"the error of W may be {bound:.2g} of it")
     claim = Claim(RELATIVE_ERROR, bound, statement="of every W and v, from the rounding of gradients")
-    of_values = Claim("error of v", _SLACK * float(np.linalg.norm(v_error)), statement="||v^ - v||_2 of all values")
+    of_values = Claim(
+        "error of v",
+        EXPLAIN.stated_over_rounding * float(np.linalg.norm(v_error)),
+        statement="||v^ - v||_2 of all values",
+    )
     note = f"gradients part {H} head{'s' * (H > 1)}."
     return Outcome(MultiHead(W, v), (note,), allows=Allowance(claim, values=of_values))

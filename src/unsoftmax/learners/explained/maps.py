@@ -21,19 +21,10 @@ from unsoftmax.inversion import (
 )
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.design import inconsistent
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-TOKENS = 32
-"""Tokens of a sequence: 31 score differences a head; more would save queries only where d^2 / (N - 1) exceeds H d."""
-
-_NOISY = 3.0
-"""Errors, declared or seen in the decimals, that a misfit may reach: they are bounds, and the true head leaves less."""
-
-SLACK = 4.0
-"""Stated error over the one that independent rounding of every weight leaves: 280 heads of full and of low rank, of all
-formats, stay four times below it."""
 
 
 @dataclass
@@ -90,7 +81,7 @@ class Maps:
         """Errors that a misfit may reach: few of those that noise leaves, more of a format's, which sums go beyond."""
         rounding = 3 * self.unit * math.sqrt(self.spec.dim) + 2 * self.shown
         noise = 2 * tokens_per_sequence(self.spec) * self.noise
-        return (LOUD * rounding + _NOISY * noise) / (rounding + noise)
+        return (LOUD * rounding + EXPLAIN.misfit_over_error * noise) / (rounding + noise)
 
     def _scores(self, alpha: Array) -> tuple[Array, Array]:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -116,16 +107,18 @@ class Maps:
         # Decimals of the weights move the pooled tokens as well, and so do their digits.
         largest = float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max())
         rounding += 2 * self.shown * largest
-        noise = self.noise * (1 + math.sqrt(H * TOKENS) * largest)
-        misfit, allowed = float(np.sqrt(np.mean((A @ v - y) ** 2))), LOUD * rounding + _NOISY * noise
+        noise = self.noise * (1 + math.sqrt(H * EXPLAIN.tokens_of_a_map) * largest)
+        misfit, allowed = float(np.sqrt(np.mean((A @ v - y) ** 2))), LOUD * rounding + EXPLAIN.misfit_over_error * noise
         if misfit > allowed:
             raise inconsistent("values are not weighted sums of tokens", misfit, allowed, "SingleHead or MultiHead")
-        return v.reshape(H, d), SLACK * (rounding + noise) * math.sqrt(H * d) / float(singular[-1])
+        return v.reshape(H, d), EXPLAIN.stated_over_rounding * (rounding + noise) * math.sqrt(H * d) / float(
+            singular[-1]
+        )
 
 
 def tokens_per_sequence(spec: OracleSpec) -> int:
     """N, at least 2."""
-    N = int(min(TOKENS, spec.domain.length_limit))
+    N = int(min(EXPLAIN.tokens_of_a_map, spec.domain.length_limit))
     if N < 2:
         raise DomainError("attention over one token is 1 whatever W is; sequences of two tokens are needed.")
     return N

@@ -9,7 +9,7 @@ from unsoftmax import theory
 from unsoftmax.learners.core.base import Forecast, Program
 from unsoftmax.learners.core.costs import HEADS, SEVERAL
 from unsoftmax.learners.explained import attention, gradient
-from unsoftmax.learners.explained.design import PILOTS
+from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.maps import tokens_per_sequence
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.spec import OracleSpec
@@ -18,10 +18,10 @@ from unsoftmax.spec import OracleSpec
 def single_forecast(spec: OracleSpec) -> Forecast:
     """A full head."""
     if spec.kind == "gradient":
-        pilot = 6 * PILOTS + spec.dim // 4
+        pilot = 6 * EXPLAIN.most_pilots + spec.dim // 4
         return Forecast({"values": 1, "main": theory.gradient_head_queries(spec.dim) - 1}, extra=pilot, least_extra=1)
     N = tokens_per_sequence(spec)
-    return Forecast({"main": theory.attention_map_queries(spec.dim, 1, N)}, extra=PILOTS, least_extra=1)
+    return Forecast({"main": theory.attention_map_queries(spec.dim, 1, N)}, extra=EXPLAIN.most_pilots, least_extra=1)
 
 
 def single_program(spec: OracleSpec, seed: int) -> Program:
@@ -31,7 +31,7 @@ def single_program(spec: OracleSpec, seed: int) -> Program:
 def low_rank_forecast(spec: OracleSpec, rank: int | None) -> Forecast:
     """A head of rank r, known or not."""
     if spec.kind == "gradient":
-        pilot = 6 * PILOTS + spec.dim // 4
+        pilot = 6 * EXPLAIN.most_pilots + spec.dim // 4
         if rank is None:
             return Forecast({"values": 1}, extra=pilot, least_extra=1, ranges={"main": (1, spec.dim)})
         main = theory.gradient_low_rank_queries(spec.dim, rank) - 1
@@ -39,9 +39,11 @@ def low_rank_forecast(spec: OracleSpec, rank: int | None) -> Forecast:
     N = tokens_per_sequence(spec)
     if rank is None:
         # A column takes all directions, and every column may be new; shorter tokens are asked where weights are 0.
-        most = (spec.dim + PILOTS) * -(-spec.dim // (N - 1))
-        return Forecast(extra=PILOTS, least_extra=1, ranges={"main": (spec.dim, max(most, spec.dim))})
-    return Forecast({"main": theory.attention_map_low_rank_queries(spec.dim, rank, N)}, extra=PILOTS, least_extra=1)
+        most = (spec.dim + EXPLAIN.most_pilots) * -(-spec.dim // (N - 1))
+        return Forecast(extra=EXPLAIN.most_pilots, least_extra=1, ranges={"main": (spec.dim, max(most, spec.dim))})
+    return Forecast(
+        {"main": theory.attention_map_low_rank_queries(spec.dim, rank, N)}, extra=EXPLAIN.most_pilots, least_extra=1
+    )
 
 
 def low_rank_program(spec: OracleSpec, seed: int, rank: int | None) -> Program:
@@ -55,10 +57,15 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
         least, most = (theory.attention_map_queries(spec.dim, H, N) for H in (1, HEADS))
         ranges = {"main": (least, most)}
         return Forecast(
-            extra=PILOTS, least_extra=0, ranges=ranges, supposing=SEVERAL, model=MultiHead, heads=(0, HEADS)
+            extra=EXPLAIN.most_pilots,
+            least_extra=0,
+            ranges=ranges,
+            supposing=SEVERAL,
+            model=MultiHead,
+            heads=(0, HEADS),
         )
     main = theory.attention_map_queries(spec.dim, heads, N)
-    return Forecast({"main": main}, extra=PILOTS, least_extra=1, model=MultiHead, heads=(0, heads))
+    return Forecast({"main": main}, extra=EXPLAIN.most_pilots, least_extra=1, model=MultiHead, heads=(0, heads))
 
 
 def gradient_heads_forecast(spec: OracleSpec, by_values: Forecast) -> Forecast:
@@ -67,7 +74,7 @@ def gradient_heads_forecast(spec: OracleSpec, by_values: Forecast) -> Forecast:
     low, high = min(main + 2, by_values.minimum), by_values.maximum
     assert high is not None
     return Forecast(
-        ranges={"heads": (low, 2 * main + 2 * PILOTS + high)},
+        ranges={"heads": (low, 2 * main + 2 * EXPLAIN.most_pilots + high)},
         supposing=by_values.supposing,
         model=MultiHead,
         heads=by_values.heads,
