@@ -24,7 +24,8 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.heads.ground import read_ground
 from unsoftmax.learners.heads.saturation import discover
-from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
+from unsoftmax.learners.kernel.constants import KERNEL
+from unsoftmax.learners.kernel.first_look import zero_at_zero
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import low_rank_queries
@@ -168,8 +169,8 @@ def attention(
     # Weights of 0 at a score of 0 look like affine terms: two queries tell before several heads spend what is left.
     vanishing = affine and (yield from zero_at_zero(spec, np.random.default_rng([seed, 0x3B]), "diagnosis"))
     if vanishing:
-        kernel = yield from other_kernel(spec, known, seed, left - LOOKS)
-        found, left = found + kernel.findings, left - LOOKS - kernel.queries
+        kernel = yield from other_kernel(spec, known, seed, left - KERNEL.most_looks)
+        found, left = found + kernel.findings, left - KERNEL.most_looks - kernel.queries
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
     # Several heads leave room for another kernel where none of both is affine.

@@ -24,9 +24,10 @@ from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.noise import FELT
 from unsoftmax.learners.core.readable import REPAIRS, SATURATED, SCALING, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.degree import TABLE
-from unsoftmax.learners.kernel.first_look import LOOKS, zero_at_zero
-from unsoftmax.learners.kernel.kernels import NODES, Known, tabulate
+from unsoftmax.learners.kernel.first_look import zero_at_zero
+from unsoftmax.learners.kernel.kernels import Known, tabulate
 from unsoftmax.learners.kernel.powers import learn
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
@@ -39,39 +40,11 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.kernel_match import inverse
 from unsoftmax.spec import OracleSpec
 
-_TYPICAL = 0.2
-"""Typical |log kappa(t) / kappa(0)| of an entry: a third of the 0.69 at which a sigmoid ends on its upper side, so few
-flat entries are asked again (a hundredth at d = 32; at 0.3 a tenth in two heads of twenty, as the pilot is small);
-every kernel of the catalogue is steep there on both sides."""
-
-_LOUD = 1e-3
-"""Reading of log kappa that a score leaves beyond doubt: rounding of float32 leaves 1e-6."""
-
-_FLAT = 0.05
-"""Slope of log kappa below which an entry is asked again, closer to 0: it loses a digit and more there."""
-
-_CORRECTIONS = 3
-"""Times the score of the second token, e^2 b'Wb, is put in: each takes off a factor of e^2."""
-
-_REACH = 60.0
-"""Scores beyond this are not looked for: kernels of the catalogue are flat or beyond the digits of a weight by then."""
-
 _BESIDE = "values, table and sizes"
 """What is asked beside the pairs, for an unknown kernel: which of it depends on the kernel."""
 
-_LENGTHS = (2.0**26, 2.0**7)
-"""Lengths of tokens beside the query token, as far as the domain allows: at the longer what the query token answers is
-nothing, at the shorter 1e-4, and temperatures that grow with the token still leave scores."""
-
 _SIZES = 2.0 ** np.arange(-9.0, 2.0, 2.0)
 """Scores over |W| that are tried, up to 2: of heads with |W| up to 300 none leaves the numbers of float64."""
-
-_STRETCH = (1.0, 8.0, 64.0)
-"""c of [c x ; q / c]."""
-
-_OFF = 1e-5
-"""Share of an answer by which it may change, or be answered across v, beside what the query token adds: targets of
-another class that were tried change by 1e-3 or more."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +71,15 @@ class KernelHead:
                 "KernelHead needs tokens from 2^-44 to 2^26, which float16 does not hold; ask in float32."
             )
         d = spec.dim
-        table = d + NODES + 2
+        table = d + KERNEL.table_points + 2
         pilot = 2 + 2 + SCALING
         repairs = SCALING * REPAIRS + 64 + d * d // 10
         if power is None and self.kernel is not None:
             return Forecast(
-                {"values": d, "table": NODES + 2, "main": d * d}, LOOKS + 2 + repairs, least_extra=pilot, model=Head
+                {"values": d, "table": KERNEL.table_points + 2, "main": d * d},
+                KERNEL.most_looks + 2 + repairs,
+                least_extra=pilot,
+                model=Head,
             )
         # Plain sums need two queries for the size of a row, normalised weights up to 2 d for v and one for a size.
         powers = TABLE + 3 * d
@@ -111,7 +87,13 @@ class KernelHead:
         # The square hides signs: every direction is asked once more.
         most += d * d if power is None or power[1] > 0 else 0
         ranges = {_BESIDE: (least, most)}
-        return Forecast({"main": d * d}, LOOKS + 2 + repairs, least_extra=LOOKS + 2, ranges=ranges, model=Head)
+        return Forecast(
+            {"main": d * d},
+            KERNEL.most_looks + 2 + repairs,
+            least_extra=KERNEL.most_looks + 2,
+            ranges=ranges,
+            model=Head,
+        )
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
@@ -183,7 +165,7 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
         if mixed is None and nothing.any() and loud.any():
             mixed = size, nothing, loud
         seen = np.abs(g[np.isfinite(g)])
-        return float(np.median(seen)) / _TYPICAL if len(seen) > SCALING // 2 else SATURATED
+        return float(np.median(seen)) / KERNEL.typical_log_kernel if len(seen) > SCALING // 2 else SATURATED
 
     found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=REPAIRS))
     if mixed is not None:
@@ -206,24 +188,26 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
 
 def _told(g: Array, error: Array) -> tuple[Array, Array]:
     """Which readings are nothing beside their error, and which are beyond doubt."""
-    return np.isfinite(g) & (np.abs(g) <= error), np.isfinite(g) & (np.abs(g) > np.maximum(_LOUD, error))
+    return np.isfinite(g) & (np.abs(g) <= error), np.isfinite(g) & (
+        np.abs(g) > np.maximum(KERNEL.loud_log_kernel, error)
+    )
 
 
 def _scores(known: Known, g: Array, error: Array) -> tuple[Array, Array]:
     """t with log kappa(t) / kappa(0) = g, NaN where the kernel is too flat to tell, and its error."""
-    reach = known.reach if math.isfinite(known.reach) else _REACH
+    reach = known.reach if math.isfinite(known.reach) else KERNEL.largest_score
     t, slope = inverse(known.kernel.log_ratio, np.where(np.isfinite(g), g, 0.0), -reach, reach)
-    usable = np.isfinite(g) & (slope > _FLAT) & (np.abs(t) < 0.98 * reach)
-    return np.where(usable, t, np.nan), np.where(usable, error / np.maximum(slope, _FLAT), np.inf)
+    usable = np.isfinite(g) & (slope > KERNEL.flat_slope) & (np.abs(t) < 0.98 * reach)
+    return np.where(usable, t, np.nan), np.where(usable, error / np.maximum(slope, KERNEL.flat_slope), np.inf)
 
 
 def _solved(A: Array, B: Array, t: Array, scale: Array, reader: Reader, known: Known) -> Array:
     """W from scores t = scale a'Wb (d^2,), the score of the second token taken into account."""
     d = len(A)
-    reach = known.reach if math.isfinite(known.reach) else _REACH
+    reach = known.reach if math.isfinite(known.reach) else KERNEL.largest_score
     back = np.linalg.inv(B).T
     W = np.linalg.solve(A, (t / scale).reshape(d, d)) @ back
-    for _ in range(_CORRECTIONS):
+    for _ in range(KERNEL.corrections):
         own = np.tile(reader.e**2 * np.einsum("jd,de,je->j", B, W, B), d)
         if float(np.abs(own).max()) < np.finfo(np.float64).eps * float(np.abs(t).max()):
             break
@@ -246,19 +230,21 @@ def named(spec: OracleSpec, rng: np.random.Generator) -> Asking[str | None]:
     """What the target is, in words; None if these sequences do not show it."""
     d = spec.dim
     x, q = sphere(rng, (2, d))
-    longest = 0.1 * spec.domain.norm_limit / _STRETCH[-1]
-    far, near = (min(length, longest) for length in _LENGTHS)
+    longest = 0.1 * spec.domain.norm_limit / KERNEL.stretches[-1]
+    far, near = (min(length, longest) for length in KERNEL.tokens_over_query)
     # Tokens without a score, EPS of |W|, show v in front of equal weights.
     v = (yield Probes(_pairs(np.eye(d) * far, EPS / far * q), phase="outside")) / far
     size = float(np.linalg.norm(v))
-    allowed = max(_OFF, FELT * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(near * size, 1e-300)
+    allowed = max(KERNEL.answer_off_class, FELT * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(
+        near * size, 1e-300
+    )
     if size * near <= 1e3 * spec.tolerance:
         return None
-    stretch = np.repeat(_STRETCH, len(_SIZES))[:, None]
-    sizes = np.tile(_SIZES, len(_STRETCH))[:, None]
+    stretch = np.repeat(KERNEL.stretches, len(_SIZES))[:, None]
+    sizes = np.tile(_SIZES, len(KERNEL.stretches))[:, None]
     for length in (far, near):
         y = yield Probes(_pairs(stretch * length * x, sizes / (stretch * length) * q), phase="outside")
-        y = (y / stretch[:, 0]).reshape(len(_STRETCH), -1) / (length * size)
+        y = (y / stretch[:, 0]).reshape(len(KERNEL.stretches), -1) / (length * size)
         both = yield Probes(_pairs(np.array([[length], [-length]]) * x, EPS / length * q), phase="outside")
         off = np.abs(y[1:] - y[0]) - 2 * _SIZES / length**2
         if float(off.max()) > allowed or abs(float(both.sum())) > allowed * length * size:

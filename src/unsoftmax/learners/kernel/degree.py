@@ -23,8 +23,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import few_digits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
-from unsoftmax.learners.kernel.first_look import FOLDS
-from unsoftmax.learners.kernel.kernels import MISFIT
+from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
@@ -39,9 +38,6 @@ _SHARES = np.array([-3, -1, 0, 1, 3])
 
 TABLE = 2 * len(STEPS)
 """Queries of the table: the steps at a score and at its negative, or at two ratios and two sizes."""
-
-_DEGREES = (1, 2, 3, 4)
-"""Degrees that are looked for."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +113,11 @@ def fold(power: Power, k: float) -> float:
 
 def side_of(ratio: float, allowed: float) -> Power:
     """Odd, even or one-sided, from the ratio of the two folds; the degree of a ReLU is not in it and comes as 1."""
-    one_sided = (1.0, FOLDS[0] / FOLDS[1])
+    one_sided = (1.0, KERNEL.folds[0] / KERNEL.folds[1])
     near = {Power(1, 0): min(abs(ratio / r - 1) for r in one_sided)}
-    for degree in _DEGREES:
+    for degree in KERNEL.degrees:
         power = Power(degree, 1 if degree % 2 == 0 else -1)
-        near[power] = abs(ratio / (fold(power, FOLDS[0]) / fold(power, FOLDS[1])) - 1)
+        near[power] = abs(ratio / (fold(power, KERNEL.folds[0]) / fold(power, KERNEL.folds[1])) - 1)
     best = min(near, key=near.__getitem__)
     if not near[best] <= allowed:
         raise ModelMismatch(
@@ -144,7 +140,7 @@ def summed_power(sender: Sender, x: Array, q: Array) -> Asking[tuple[Power, bool
     if read.sum() < 3:
         raise NotIdentifiable(f"answers of {float(np.abs(shown).max()):.2g} drown in a noise of {noise:.2g}.")
     shown, other, steps = shown[read], other[read], STEPS[read]
-    allowed = MISFIT * sender.unit + 2 * noise / float(np.abs(shown).min())
+    allowed = KERNEL.off_catalogue * sender.unit + 2 * noise / float(np.abs(shown).min())
     degree = _slope(steps, shown, allowed)
     sides = other / shown
     side = int(np.rint(np.median(sides)))
@@ -159,7 +155,7 @@ def shared_power(sender: Sender, kind: Power, x: Array, r: Array, q: Array, v: A
     sizes = np.concatenate([np.ones(len(_SHARES)), 2.0**STEPS])
     rows = scales[:, None] * x, np.repeat(r[None], TABLE, axis=0), sizes[:, None] * q
     u, error = yield from (sender.mirrored if kind.side == 0 else sender.against)(*rows, v, "table")
-    allowed = MISFIT / 10 * float(error.max())
+    allowed = KERNEL.off_catalogue / 10 * float(error.max())
     degree = _slope(_SHARES, u[: len(_SHARES)], allowed)
     same = u[len(_SHARES) :] / u[-1] - 1
     if not np.abs(same).max() <= allowed:

@@ -13,26 +13,11 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.reading import Reader
 from unsoftmax.models.kernels import LEARNED, Kernel
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.kernel_match import LogRatio, Matched, match, series
-
-NODES = 48
-"""Points of the table: Chebyshev series of softplus and sigmoid on scores up to 4 end there at rounding."""
-
-_LARGEST = 3.0
-"""Scores of the table, in the units of its own slope at 0: kernels differ by then, and sigmoid still rises."""
-
-MISFIT = 300.0
-"""Roundings by which a table may miss a kernel of the catalogue: twenty heads of each stayed below 40."""
-
-_EVEN = 1e-3
-"""Odd part of the logarithm of a kernel near 0, beside its even part, below which it is not monotone there: of a
-monotone one the odd part is the larger."""
-
-_UNCONVERGED = 1e-7
-"""Last coefficients of a table that is taken as it is: beyond, the kernel has a kink, and a series does not show it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +32,11 @@ class Known:
 
 def tabulate(reader: Reader, a: Array, b: Array, wanted: str | None) -> Asking[Known]:
     """Read the kernel along x a, |x| <= 1, at one b, and name it; `wanted` is the only name allowed."""
-    x = np.cos(np.pi * (np.arange(NODES) + 0.5) / NODES)
+    x = np.cos(np.pi * (np.arange(KERNEL.table_points) + 0.5) / KERNEL.table_points)
     span = yield from _span(reader, a, b)
-    g, error = yield from reader.ask(span * x[:, None] * a, np.repeat(b[None], NODES, axis=0), "table")
+    g, error = yield from reader.ask(span * x[:, None] * a, np.repeat(b[None], KERNEL.table_points, axis=0), "table")
     seen = np.isfinite(g)
-    if seen.sum() < NODES // 2:
+    if seen.sum() < KERNEL.table_points // 2:
         raise NotIdentifiable(
             "the kernel cannot be read along a line of scores: answers are saturated or negative there."
         )
@@ -60,14 +45,14 @@ def tabulate(reader: Reader, a: Array, b: Array, wanted: str | None) -> Asking[K
     names = LEARNED if wanted is None else (wanted,)
     catalogue = {name: _log_ratio(name) for name in names}
     fits = match(x, g, catalogue, ("softcap",))
-    best = _simplest(fits, MISFIT * noise)
+    best = _simplest(fits, KERNEL.off_catalogue * noise)
     if best is not None:
         kernel = Kernel(best.name, best.parameter)
         # tau x is the score at x of the line: at most |tau|, and the sign of the line is in it.
         return Known(kernel, best.tau / span, math.inf, best.misfit)
     if wanted is not None:
         raise ModelMismatch(f"the kernel is not {wanted!r}: the table misses it by {fits[0].misfit:.2g}.")
-    return _tabulated(x, g, span, len(x) == NODES, fits[0])
+    return _tabulated(x, g, span, len(x) == KERNEL.table_points, fits[0])
 
 
 def _log_ratio(name: str) -> Callable[[float | None], LogRatio]:
@@ -85,17 +70,17 @@ def _simplest(fits: list[Matched], allowed: float) -> Matched | None:
 
 
 def _span(reader: Reader, a: Array, b: Array) -> Asking[float]:
-    """Length of the line at which scores are about `_LARGEST` times the slope at 0."""
+    """Length of the line at which scores are about `KERNEL.table_scores` times the slope at 0."""
     small = 2.0**-6
     g, _ = yield from reader.ask(np.stack([small * a, -small * a]), np.stack([b, b]), "table")
     slope = float(g[0] - g[1]) / (2 * small)
-    if abs(g[0] - g[1]) < _EVEN * abs(g[0] + g[1]):
+    if abs(g[0] - g[1]) < KERNEL.odd_over_even_part * abs(g[0] + g[1]):
         raise ModelMismatch(
             "the kernel is not monotone: scores of either sign weigh alike near 0, so a weight does not tell its score."
         )
     if not math.isfinite(slope) or slope == 0:
         raise NotIdentifiable("the kernel does not change along a line of scores; W may be 0.")
-    return _LARGEST / abs(slope)
+    return KERNEL.table_scores / abs(slope)
 
 
 def _tabulated(x: Array, g: Array, span: float, whole: bool, nearest: Matched) -> Known:
@@ -109,10 +94,11 @@ def _tabulated(x: Array, g: Array, span: float, whole: bool, nearest: Matched) -
         raise ModelMismatch("the kernel is in no catalogue, and parts of its table cannot be read.")
     flip = 1.0 if g[order][-1] > g[order][0] else -1.0
     table, last = series(flip * x, g, 1.0)
-    if last > _UNCONVERGED * float(np.abs(g).max()):
+    if last > KERNEL.last_coefficients * float(np.abs(g).max()):
         raise ModelMismatch(
             f"the kernel is in no catalogue (nearest: {nearest.name}, off by {nearest.misfit:.2g}) and its table of "
-            f"{NODES} points does not settle (to {last:.1g}): it has a kink, or it depends on more than the score."
+            f"{KERNEL.table_points} points does not settle (to {last:.1g}): it has a kink, or it depends on more than "
+            "the score."
         )
     h = 1e-5
     zero = np.polynomial.chebyshev.chebval(np.array([-h, 0.0, h]), table)

@@ -22,6 +22,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
+from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.degree import (
     Power,
     Sender,
@@ -33,8 +34,6 @@ from unsoftmax.learners.kernel.degree import (
     spread,
     summed_power,
 )
-from unsoftmax.learners.kernel.first_look import FOLDS
-from unsoftmax.learners.kernel.reading import LINEAR, TINY
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import Kernel, power_name
 from unsoftmax.precision import EPS
@@ -43,12 +42,6 @@ from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.sphere import sphere, unit
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-
-_READABLE = (2.0**-16, 2.0**14)
-"""Ratios of weights that keep 1e-11 and better: outside, the reference token is rescaled and asked again."""
-
-_ALLOWED = 1e-3
-"""Gap of a fold from what a power answers: kinds are 20 % apart, and the own score of the query token leaves 2^-52."""
 
 
 def normalised(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Array, Array, Power, float]]:
@@ -78,21 +71,21 @@ def normalised(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Array, 
 def _values(sender: Sender, X: Array, q: Array) -> Asking[tuple[Power, Array]]:
     """v (d,) from [x ; -k x ; q], and the kind of kernel that the two folds of the first x show."""
     d = len(X)
-    asked = [sender.tokens([X, -k * X], np.repeat(q, d, axis=0)) for k in FOLDS]
+    asked = [sender.tokens([X, -k * X], np.repeat(q, d, axis=0)) for k in KERNEL.folds]
     pair = yield Probes(np.concatenate([part[:1] for part in asked]), phase="values")
-    allowed = _ALLOWED + 10 * sender.noise / max(float(np.abs(pair).min()), 1e-300)
+    allowed = KERNEL.fold_off_power + 10 * sender.noise / max(float(np.abs(pair).min()), 1e-300)
     kind = side_of(float(pair[0] / pair[1]) if pair[1] else np.inf, allowed)
     more = [part[1:] for part in (asked if kind.side == 0 else asked[:1])]
     y = yield Probes(np.concatenate(more), phase="values")
     three = np.append(pair[:1], y[: d - 1])
     if kind.side != 0:
-        return kind, np.linalg.solve(asked[0][:, 0], three / fold(kind, FOLDS[0]))
+        return kind, np.linalg.solve(asked[0][:, 0], three / fold(kind, KERNEL.folds[0]))
     half = np.append(pair[1:], y[d - 1 :])
     # A positive score of x shows x.v both times, a negative one -k x.v.
     ahead = np.abs(three / half - 1) <= allowed
-    if not (ahead | (np.abs(three / half * FOLDS[1] / FOLDS[0] - 1) <= allowed)).all():
+    if not (ahead | (np.abs(three / half * KERNEL.folds[1] / KERNEL.folds[0] - 1) <= allowed)).all():
         raise ModelMismatch("negative scores count, and neither as much as positive ones nor as little as in a ReLU.")
-    return kind, np.linalg.solve(asked[0][:, 0], np.where(ahead, three, -three / FOLDS[0]))
+    return kind, np.linalg.solve(asked[0][:, 0], np.where(ahead, three, -three / KERNEL.folds[0]))
 
 
 def _scores(sender: Sender, power: Power, x: Array, r: Array, q: Array, v: Array) -> Asking[tuple[Array, Array]]:
@@ -101,7 +94,7 @@ def _scores(sender: Sender, power: Power, x: Array, r: Array, q: Array, v: Array
     u, off = yield from ask(x, r, q, v, "main")
     scale = np.ones(len(u))
     with np.errstate(divide="ignore"):
-        poor = np.flatnonzero((np.abs(u) < _READABLE[0]) | (np.abs(u) > _READABLE[1]))
+        poor = np.flatnonzero((np.abs(u) < KERNEL.ratios_read[0]) | (np.abs(u) > KERNEL.ratios_read[1]))
         step = np.rint(np.log2(np.maximum(np.abs(u[poor]), 2.0**-40)) / power.degree)
     if len(poor):
         scale[poor] = 2.0 ** np.clip(step, -20, 20)
@@ -187,7 +180,7 @@ def _sizes(
 def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Asking[Outcome]:
     """W up to its scale (Frobenius norm 1), v and the power, of normalised weights or of a plain sum."""
     # As long as the domain allows, and the query token as short: scores of order |W|. Powers have no scale.
-    length = min(1 / TINY, 0.1 * spec.domain.norm_limit)
+    length = min(1 / KERNEL.second_token, 0.1 * spec.domain.norm_limit)
     sender, share, allowed = yield from _asked_twice(Sender(spec, length, EPS * length, spec.eps, spec.tolerance), rng)
     if abs(share - 2) <= allowed:
         W, v, power, error = yield from plain_sum(sender, rng)
@@ -213,7 +206,7 @@ def _asked_twice(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Sende
     """Answer to all tokens twice over that to all once, and the gap that noise may leave."""
     spec = sender.spec
     x, q = sphere(rng, (2, 1, spec.dim))
-    X = sender.tokens([x, -FOLDS[0] * x], q)
+    X = sender.tokens([x, -KERNEL.folds[0] * x], q)
     once = yield Probes(X, phase="pilot")
     twice = yield Probes(X[:, [0, 0, 1, 1, 2]], phase="pilot")
     size = float(np.abs(once).max())
@@ -221,7 +214,7 @@ def _asked_twice(sender: Sender, rng: np.random.Generator) -> Asking[tuple[Sende
         raise NotIdentifiable("tokens of every length are answered with 0: v = 0 or W = 0.")
     unit = 4 * math.sqrt(spec.dim) * max(spec.eps, rounding_unit(np.append(once, twice)))
     noise = max(spec.tolerance, decimal_error(np.append(once, twice)))
-    allowed = LINEAR + 1e3 * (unit + noise / size)
+    allowed = KERNEL.repeated_token_off + 1e3 * (unit + noise / size)
     return replace(sender, unit=unit, noise=noise), float(twice[0] / once[0]), allowed
 
 

@@ -12,18 +12,10 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.precision import EPS, HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-TINY = 2.0**-26
-"""e: its square, the score of the second token over b'Wb, is below the rounding of float64."""
-
-_LEAST_ROOM = 1e4
-"""Least norm limit: e = 1e-3 then leaves a score of 1e-6 to the second token, which is taken into account."""
-
-LINEAR = 1e-6
-"""Gap from 1, 2 or 4/3 by which a token asked twice may be answered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,13 +67,14 @@ class Reader:
 def start(spec: OracleSpec) -> Asking[Reader]:
     """Are weights normalised? And v, from tokens alone."""
     room = spec.domain.norm_limit
-    if room < _LEAST_ROOM:
+    if room < KERNEL.least_norm_limit:
         raise DomainError(
-            f"KernelHead needs tokens up to a norm of {_LEAST_ROOM:g} to hold one score at 0 while it reads another, "
+            f"KernelHead needs tokens up to a norm of {KERNEL.least_norm_limit:g} to hold one score at 0 while it "
+            "reads another, "
             f"and max_norm is {room:g}; with a known exponential kernel use SingleHead."
         )
     d = spec.dim
-    e = max(TINY, 30.0 / room)
+    e = max(KERNEL.second_token, 30.0 / room)
     # Long tokens beside a query token without a score: answers of few decimals show v as well as exact ones.
     tokens, q = np.eye(d) / e, np.full(d, EPS * e / np.sqrt(d))
     once = np.stack([tokens, np.broadcast_to(q, (d, d))], axis=1)
@@ -93,7 +86,7 @@ def start(spec: OracleSpec) -> Asking[Reader]:
     unit = max(spec.eps, rounding_unit(np.concatenate([y, both])))
     ends = y[[0, -1]]
     share = float(both @ ends) / max(float(ends @ ends), 1e-300)
-    allowed = LINEAR + 1e3 * (unit + noise / max(float(np.abs(ends).max()), 1e-300))
+    allowed = KERNEL.repeated_token_off + 1e3 * (unit + noise / max(float(np.abs(ends).max()), 1e-300))
     normalised = abs(share - 4 / 3) < abs(share - 2)
     if not abs(share - (4 / 3 if normalised else 2)) <= min(allowed, 0.3):
         raise ModelMismatch(
