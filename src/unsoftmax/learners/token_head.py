@@ -18,6 +18,7 @@ from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, 
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.learners.tokens.cross import read_cross
 from unsoftmax.learners.tokens.embedded import embedded
 from unsoftmax.learners.tokens.gaps import Reader
@@ -30,32 +31,6 @@ from unsoftmax.solvers.embedding import span_of, spanning_tokens
 from unsoftmax.solvers.gap_cross import Fit
 from unsoftmax.solvers.position_offset import Offset, offset
 from unsoftmax.spec import OracleSpec
-
-_COPIES = 64
-"""Most repetitions of a token: log 64 = 4.2 of reach."""
-
-_SWAPS = 12
-"""Sequences asked in two orders, to see whether position matters."""
-
-_SPARE = 4
-"""Tokens beyond those that span the embeddings: they check the solution."""
-
-_PILOTS = 400
-"""Queries that the order of tokens, the noise and a first look at the rank take at most; about 80 are seen."""
-
-_LARGEST_RANK = 64
-"""Rank of the scores that an upper end supposes: the width of a trained head."""
-
-_NOISY = 0.02
-"""Answers that should agree and differ by less than this part of the values' range are called noisy, not positional."""
-
-_DOUBLED = 16
-"""Tokens i asked as [i, i], which answers the value of i unless positions change values. A constant shows in each, and
-what differs by token in most of them."""
-
-_BLOCK = 48
-"""Rows and columns of the block of pairs whose rank tells the offset: scores of rank up to 45 leave three singular
-values to vanish together."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +63,11 @@ class TokenHead:
         phases = {"values": n}
         if self.rank is not None and n >= 4 * self.rank + 4:
             main = theory.token_head_queries(n, self.rank) - n
-            ranges = {"pilot and repair": (0, _PILOTS + main)}
+            ranges = {"pilot and repair": (0, TOKEN_HEAD.most_pilots + main)}
             return Forecast({**phases, "main": main}, ranges=ranges)
-        rank = min(_LARGEST_RANK if self.rank is None else self.rank, n // 2)
-        most = min(2 * theory.token_head_queries(n, rank), 2 * n * n) + _PILOTS
-        supposing = f"scores of rank {_LARGEST_RANK} at most" if self.rank is None else ""
+        rank = min(TOKEN_HEAD.largest_rank_supposed if self.rank is None else self.rank, n // 2)
+        most = min(2 * theory.token_head_queries(n, rank), 2 * n * n) + TOKEN_HEAD.most_pilots
+        supposing = f"scores of rank {TOKEN_HEAD.largest_rank_supposed} at most" if self.rank is None else ""
         return Forecast(phases, ranges={"gaps": (n - 1, most)}, supposing=supposing)
 
     def _asked(self, spec: OracleSpec) -> OracleSpec:
@@ -100,7 +75,7 @@ class TokenHead:
         if self.embeddings is None:
             return spec
         E = np.asarray(self.embeddings, dtype=np.float64)
-        chosen = spec.allowed[spanning_tokens(E[spec.allowed], _SPARE)]
+        chosen = spec.allowed[spanning_tokens(E[spec.allowed], TOKEN_HEAD.tokens_beyond_span)]
         others = np.setdiff1d(np.arange(spec.vocabulary or 0), chosen)
         return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
 
@@ -147,7 +122,7 @@ class TokenHead:
 
     def _reader(self, spec: OracleSpec, values: Array, rng: np.random.Generator) -> Asking[Reader]:
         """Settle what a reading can rely on: noise, room for helpers and copies, that order does not matter."""
-        room = 0 if self.positions == "fixed" else int(min(_COPIES, spec.domain.length_limit - 2))
+        room = 0 if self.positions == "fixed" else int(min(TOKEN_HEAD.most_copies, spec.domain.length_limit - 2))
         size, spread = float(np.abs(values).max()), float(np.ptp(values))
         noise = spec.tolerance + 4 * spec.eps * size
         if spread <= 2 * noise:
@@ -187,15 +162,15 @@ def _pilot(
     """
     order = np.argsort(values, kind="stable")
     ends = max(1, len(ids) // 8)
-    a, b = rng.choice(order[:ends], _SWAPS), rng.choice(order[-ends:], _SWAPS)
+    a, b = rng.choice(order[:ends], TOKEN_HEAD.swapped), rng.choice(order[-ends:], TOKEN_HEAD.swapped)
     a[::2], b[1::2] = order[0], order[-1]
-    j = rng.integers(len(ids), size=_SWAPS)
+    j = rng.integers(len(ids), size=TOKEN_HEAD.swapped)
     there = np.stack([a, b, j] if swap else [a, b], axis=1)
     back = there[:, [1, 0, 2] if swap else [1, 0]]
     y = yield Probes(ids[np.vstack([there, back])], phase="pilot")
     mixed = y[~np.isin(y, values)]
-    unit = rounding_unit(mixed) if len(mixed) >= _SWAPS // 2 else 0.0
-    moved = np.abs(y[:_SWAPS] - y[_SWAPS:]) if swap else np.zeros(1)
+    unit = rounding_unit(mixed) if len(mixed) >= TOKEN_HEAD.swapped // 2 else 0.0
+    moved = np.abs(y[: TOKEN_HEAD.swapped] - y[TOKEN_HEAD.swapped :]) if swap else np.zeros(1)
     worst = int(np.argmax(moved))
     rounded = decimal_error(np.concatenate([values, y]))
     allowed = 16 * max(noise, rounded, unit * float(np.abs(values).max())) + 1e-5 * float(np.ptp(values))
@@ -203,7 +178,7 @@ def _pilot(
         some = np.unique(np.concatenate([a, b, j]))
         doubled = yield Probes(ids[np.stack([some, some], axis=1)], phase="pilot")
         chance = float(np.abs(doubled - values[some]).max())
-        if moved[worst] / 8 < chance < _NOISY * float(np.ptp(values)):
+        if moved[worst] / 8 < chance < TOKEN_HEAD.noisy_share * float(np.ptp(values)):
             raise ModelMismatch(
                 f"the answers are noisier than declared: a token twice answered up to {chance:.2g} off what it "
                 f"answered alone, and the same tokens in another order up to {moved[worst]:.2g} off. Declare the noise "
@@ -213,7 +188,8 @@ def _pilot(
             )
         raise ModelMismatch(
             f"the order of tokens matters: {ids[there[worst]].tolist()} answered {y[worst]:.6g} and "
-            f"{ids[back[worst]].tolist()} answered {y[_SWAPS + worst]:.6g}. The target uses positions (or is noisier "
+            f"{ids[back[worst]].tolist()} answered {y[TOKEN_HEAD.swapped + worst]:.6g}. The target uses positions (or "
+            "is noisier "
             'than declared); learn it for pairs in one arrangement with TokenHead(positions="fixed").',
             code=Code.ORDER,
         )
@@ -263,12 +239,12 @@ def last_values(ids: Array, values: Array, noise: float, rng: np.random.Generato
     [i, i] answers the value of i if positions do not change values. If they add a constant (embeddings plus positions
     under a linear value map), a block of pairs gives it.
     """
-    some = rng.choice(len(ids), min(_DOUBLED, len(ids)), replace=False)
+    some = rng.choice(len(ids), min(TOKEN_HEAD.tokens_asked_doubled, len(ids)), replace=False)
     y = yield Probes(ids[np.stack([some, some], axis=1)], phase="pilot")
     moved = np.abs(y - values[some])
     if moved.max() <= 8 * noise:
         return values, 0.0
-    m = min(_BLOCK, len(ids) // 2)
+    m = min(TOKEN_HEAD.block_for_offset, len(ids) // 2)
     order = rng.permutation(len(ids))
     keys, queries = order[:m], order[m : 2 * m]
     pairs = np.stack(np.broadcast_arrays(keys[:, None], queries), axis=-1).reshape(-1, 2)

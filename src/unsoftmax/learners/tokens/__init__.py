@@ -5,4 +5,5 @@ cross        which rows and columns of gaps to read
 completion   entries that cannot be read where the cross needs them
 embedded     with known embeddings a token head is a head of vectors
 report       what the recovered head can and cannot say
+constants    what was measured or chosen, side by side
 """

@@ -11,26 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, read
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import pivot_rows
 from unsoftmax.solvers.gap_cross import Cross
-
-_POOL = 96
-"""Tokens considered as equations: so many of the most visible and as many random ones. It bounds the pivoted QR, and is
-many times the usual rank."""
-
-_SPARE = 2
-"""Equations beyond the unknowns of a column or a key; their misfit shows an entry that was read wrongly."""
-
-_ROUNDS = 3
-"""Each round reads what the one before made readable."""
-
-_FAR = 64.0
-"""Radii of entries, in units of the goal, above which an entry is read elsewhere."""
-
-_ROUNDING = 2.0**-40
-"""Excess over a stated radius that is rounding of the solve."""
 
 
 def complete(reader: Reader, cross: Cross, rng: np.random.Generator, *, diagonal: bool) -> Asking[None]:
@@ -39,11 +24,11 @@ def complete(reader: Reader, cross: Cross, rng: np.random.Generator, *, diagonal
     Later rounds, with better estimates of what is visible where, attend only to what is still far from good.
     """
     limit = reader.goal
-    for _ in range(_ROUNDS if cross.queries else 0):
+    for _ in range(TOKEN_HEAD.rounds if cross.queries else 0):
         yield from _complete_rows(reader, cross, rng, diagonal, limit)
         yield from _complete_columns(reader, cross, rng, diagonal, limit)
         cross.sync()
-        limit = _FAR * reader.goal
+        limit = TOKEN_HEAD.radius_over_goal * reader.goal
 
 
 def _complete_rows(
@@ -106,11 +91,11 @@ def _select(A: Array, level: Array, tokens: Array, wanted: int, rng: np.random.G
 
     `level` goes with `tokens`; the most visible tokens and as many random ones are considered.
     """
-    if len(tokens) > 2 * _POOL:
-        top = np.argpartition(-level, _POOL)[:_POOL]
-        some = np.union1d(top, rng.choice(len(tokens), _POOL, replace=False))
+    if len(tokens) > 2 * TOKEN_HEAD.equations_considered:
+        top = np.argpartition(-level, TOKEN_HEAD.equations_considered)[: TOKEN_HEAD.equations_considered]
+        some = np.union1d(top, rng.choice(len(tokens), TOKEN_HEAD.equations_considered, replace=False))
         tokens, level = tokens[some], level[some]
-    count = min(wanted + _SPARE, len(tokens))
+    count = min(wanted + TOKEN_HEAD.equations_to_spare, len(tokens))
     if count == 0:
         return tokens[:0]
     visible = np.exp(np.clip(level, -30, 0))
@@ -143,7 +128,7 @@ def _least_squares(A: Array, b: Array, size: Array, of: Array) -> tuple[Array, A
     A, b, size = A[useful], b[useful], size[useful]
     inverse = np.linalg.pinv(A / size[:, None], rcond=1e-18) / size
     excess = np.abs(A @ (inverse @ b) - b) - 4 * np.abs(np.eye(len(A)) - A @ inverse) @ size
-    if (excess > _ROUNDING * (1 + np.abs(b))).any():
+    if (excess > TOKEN_HEAD.excess_over_radius * (1 + np.abs(b))).any():
         return np.zeros(A.shape[1]), np.full(len(of), UNREAD)
     lost = np.abs(of - of @ (inverse @ A)).max(axis=1) > 1e-6
     return inverse @ b, np.where(lost, UNREAD, np.abs(of @ inverse) @ size)

@@ -9,21 +9,10 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.tokens.completion import complete
+from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, mend, read
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Cross, Fit
-
-_SAMPLE = 16
-"""Fresh entries that test a cross; where hardly more are left, all of them do."""
-
-_RUNGS = 16
-"""Levels from which helpers are taken: one is then near to every gap."""
-
-_VISIBLE = 8.0
-"""Gaps down to -8 are read without losing more than the digits a reading may lose."""
-
-_NEAR_BEST = 0.3
-"""Threshold pivoting: among candidates with at least a third of the largest residual the most readable is taken."""
 
 
 def read_cross(reader: Reader, rank: int | None, rng: np.random.Generator, *, diagonal: bool = True) -> Asking[Cross]:
@@ -102,11 +91,11 @@ def _unseen(cross: Cross, fresh: Array, rng: np.random.Generator, diagonal: bool
     """
     read_columns = np.array(cross.queries, dtype=np.int64)
     columns = np.setdiff1d(np.arange(cross.rows.shape[1]), read_columns)
-    if len(fresh) * len(columns) <= max(_SAMPLE, cross.rows.shape[1]):
+    if len(fresh) * len(columns) <= max(TOKEN_HEAD.cross_tests, cross.rows.shape[1]):
         keys, queries = (x.ravel() for x in np.meshgrid(fresh, columns, indexing="ij"))
     else:
         untested = np.intersect1d(fresh, read_columns) if diagonal else fresh[:0]
-        keys = np.concatenate([untested, rng.choice(fresh, _SAMPLE)])
+        keys = np.concatenate([untested, rng.choice(fresh, TOKEN_HEAD.cross_tests)])
         queries = rng.choice(columns, len(keys))
     proper = keys != queries if diagonal else np.ones(len(keys), dtype=bool)
     return keys[proper], queries[proper]
@@ -167,7 +156,7 @@ def _rungs(reader: Reader, column: Gaps) -> Array:
     if len(good) == 0:
         return good
     level = column.level[good]
-    bins = np.floor((level - level.min()) / (np.ptp(level) / _RUNGS + 1e-300)).astype(int)
+    bins = np.floor((level - level.min()) / (np.ptp(level) / TOKEN_HEAD.helper_levels + 1e-300)).astype(int)
     chosen: set[int] = set()
     for b in np.unique(bins):
         members = good[bins == b]
@@ -211,7 +200,7 @@ def _depth(cross: Cross) -> Array:
     """How far the lower keys of each column are expected to lie below what can be seen beside the query token."""
     readable, centre = _centre(cross)
     deviation = float(np.sqrt(np.mean((cross.rows - centre)[readable] ** 2)))
-    return np.maximum(0.0, 1.5 * deviation - _VISIBLE - centre)
+    return np.maximum(0.0, 1.5 * deviation - TOKEN_HEAD.least_visible_gap - centre)
 
 
 def _pivot(reader: Reader, cross: Cross, score: Array, depth: Array | float = 0.0) -> int:
@@ -220,7 +209,7 @@ def _pivot(reader: Reader, cross: Cross, score: Array, depth: Array | float = 0.
     unused[cross.used] = 0.0
     if unused.max() > 0.1 * score.max():
         score = unused
-    candidates = score >= _NEAR_BEST * score.max()
+    candidates = score >= TOKEN_HEAD.near_best_pivot * score.max()
     return int(np.argmax(np.where(candidates, _extremeness(reader) / reader.spread - depth, -np.inf)))
 
 

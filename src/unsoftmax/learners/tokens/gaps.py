@@ -16,21 +16,12 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import saturating_logits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.tokens import NO_HELPER, Design
 
 UNREAD = 1e9
-"""Radius of an entry that was asked and could not be read."""
-
-_DIGITS = 2.0e4
-"""Loss accepted in one reading (e^10): entries that would lose more are asked again beside a better base."""
-
-WORTHLESS = 4.0
-"""Radius at which a gap says nothing; an unread entry is asked again only if less than a quarter of it is promised, and
-expected to lie as much further than the visible bound."""
-
-_PASSES = 4
-"""Each pass reads beside tokens that the one before has read."""
+"""Defined: radius of an entry that was asked and could not be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +47,7 @@ class Reader:
     @property
     def goal(self) -> float:
         """Radius with which a reading is content."""
-        return 2 * _DIGITS * self.noise / self.spread
+        return 2 * TOKEN_HEAD.digits_lost * self.noise / self.spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +92,7 @@ def read(
         asked = np.arange(len(keys))
         level, radius = expected.copy(), np.full(len(keys), UNREAD)
     else:
-        asked = np.flatnonzero(base.expected < np.minimum(known.radius, WORTHLESS) / 4)
+        asked = np.flatnonzero(base.expected < np.minimum(known.radius, TOKEN_HEAD.worthless_radius) / 4)
         level, radius = known.level.copy(), known.radius.copy()
     for rows in (asked[design.helper[asked] == NO_HELPER], asked[design.helper[asked] != NO_HELPER]):
         if len(rows) == 0:
@@ -116,12 +107,12 @@ def read(
 def mend(reader: Reader, keys: Array, queries: Array, known: Gaps, ladder: Ladder) -> Asking[Gaps]:
     """Ask the poorly read entries again beside a better base, as phase "repair", while that promises anything."""
     best = known
-    for _ in range(_PASSES):
+    for _ in range(TOKEN_HEAD.passes):
         rows = np.flatnonzero(best.radius > reader.goal)
         if len(rows) == 0:
             break
         part = Gaps(best.level[rows], best.radius[rows])
-        beyond = np.where(part.radius >= UNREAD, WORTHLESS * np.sign(part.level), 0.0)
+        beyond = np.where(part.radius >= UNREAD, TOKEN_HEAD.worthless_radius * np.sign(part.level), 0.0)
         columns = rows if ladder.level.shape[1] > 1 else slice(None)
         rungs = Ladder(ladder.tokens, ladder.level[:, columns], ladder.radius[:, columns])
         new = yield from read(reader, keys[rows], queries[rows], part.level + beyond, rungs, "repair", part)

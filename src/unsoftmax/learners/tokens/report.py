@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.learners.tokens.gaps import WORTHLESS, Reader
+from unsoftmax.learners.tokens.constants import TOKEN_HEAD
+from unsoftmax.learners.tokens.gaps import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gap_cross import Fit
-
-_HIDDEN = -15.0
-"""A key certainly this far below the query token changes answers by less than 1e-6 of the values' range."""
-
-_BLOCK = 64
-"""Columns looked at together: memory stays at 64 numbers a token."""
-
-_SHOWN = 5
-"""Ids named in a note; the rest are counted."""
 
 
 def equal_values(reader: Reader) -> list[Array]:
@@ -52,12 +44,12 @@ def unreadable(reader: Reader, fit: Fit) -> Array:
     """Fewest tokens (greedily) without which every gap that can show in an answer is known."""
     n = len(reader.values)
     left, right = fit.errors
-    suspects = np.flatnonzero(right @ left.max(axis=0) > WORTHLESS / 2)
+    suspects = np.flatnonzero(right @ left.max(axis=0) > TOKEN_HEAD.worthless_radius / 2)
     keys, queries = [], []
-    for start in range(0, len(suspects), _BLOCK):
-        j = suspects[start : start + _BLOCK]
+    for start in range(0, len(suspects), TOKEN_HEAD.report_columns):
+        j = suspects[start : start + TOKEN_HEAD.report_columns]
         bound = left @ right[j].T + np.einsum("jm,jm->j", left[j], right[j])
-        shows = (bound > WORTHLESS) & (fit.weights @ fit.rows[:, j] + bound > _HIDDEN)
+        shows = (bound > TOKEN_HEAD.worthless_radius) & (fit.weights @ fit.rows[:, j] + bound > TOKEN_HEAD.hidden_key)
         shows[j, np.arange(len(j))] = False
         if not reader.chained:
             shows &= np.abs(reader.values[:, None] - reader.last[j]) > 2 * reader.noise
@@ -98,7 +90,9 @@ def notes(reader: Reader, fit: Fit, hidden: Array) -> tuple[str, ...]:
     if not reader.chained:
         said.append("only pairs were asked: gaps between tokens of equal value rest on the rank alone.")
     if len(hidden):
-        ids = ", ".join(map(str, reader.ids[hidden[:_SHOWN]])) + (", ..." if len(hidden) > _SHOWN else "")
+        ids = ", ".join(map(str, reader.ids[hidden[: TOKEN_HEAD.ids_named]])) + (
+            ", ..." if len(hidden) > TOKEN_HEAD.ids_named else ""
+        )
         said.append(
             f"{len(hidden)} tokens cannot be read and are left out of the model (ids {ids}): their scores lie so far "
             "from the others that no allowed sequence shows the difference."
@@ -112,6 +106,10 @@ def _counted(groups: list[Array]) -> str:
 
 def _shown(reader: Reader, groups: list[Array]) -> str:
     some = [
-        "{" + ", ".join(map(str, reader.ids[g[:_SHOWN]])) + (", ..." if len(g) > _SHOWN else "") + "}" for g in groups
+        "{"
+        + ", ".join(map(str, reader.ids[g[: TOKEN_HEAD.ids_named]]))
+        + (", ..." if len(g) > TOKEN_HEAD.ids_named else "")
+        + "}"
+        for g in groups
     ]
-    return ", ".join(some[:_SHOWN]) + (", ..." if len(some) > _SHOWN else "")
+    return ", ".join(some[: TOKEN_HEAD.ids_named]) + (", ..." if len(some) > TOKEN_HEAD.ids_named else "")
