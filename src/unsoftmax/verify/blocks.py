@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from unsoftmax.learners.block.infinity import ENDLESS, LENGTHS, Infinity
+from unsoftmax.learners.block.constants import BLOCK
+from unsoftmax.learners.block.infinity import LENGTHS, Infinity
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
@@ -50,6 +51,6 @@ PLAN = Plan(exactly(queries), check)
 def added(model: Model, X: Array, far: Infinity) -> Array:
     """What a layer predicts of `Infinity.added`, (n, d)."""
     assert isinstance(model, AttentionLayer)
-    last = ENDLESS * far.on_sphere(X[:, -1:])
+    last = BLOCK.endless_length * far.on_sphere(X[:, -1:])
     y = model(np.concatenate([X[:, :-1], last], axis=1)) - model(last)
     return np.stack([far.visible(q) @ row for q, row in zip(last[:, 0], y, strict=True)])

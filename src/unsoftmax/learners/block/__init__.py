@@ -6,4 +6,5 @@ table     heads told apart by the weight of the last token itself
 fits      what heads write of one token, and values of all directions
 whole     where each head writes, who shares values, and the RMSNorm's eps; the block as the steps of `rotary` want to
           see it, a layer on normalised tokens; all of it, one step after the other
+constants  what was measured or chosen, side by side
 """

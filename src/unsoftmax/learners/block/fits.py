@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.infinity import Infinity, Level
 from unsoftmax.learners.block.quiet import Quiet
 from unsoftmax.learners.block.table import Table
@@ -21,16 +22,6 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.values import independent
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import Written, score_roots
-
-_FEW = 2
-"""Cells before which a token is fitted, of 2 d numbers for H + G s unknowns."""
-
-_STEPS = 12
-"""Gauss-Newton steps of a token's fit at most: it starts within 1e-4 and ends after three."""
-
-CELLS = 8
-"""Cells beyond H before which a token is read; a root needs one, and the others average rounding: errors of what heads
-write were 1e-9 with three and 3e-10 with eight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +71,7 @@ class Fits:
 
 def fit_tokens(far: Infinity, table: Table, spans: Spans, start: Array, level: Level) -> Asking[Fits]:
     """V in all directions: a fit per token to its answers before two cells, from V (G s, d) at the `start`."""
-    d, chosen = far.dim, choose(table, _FEW)
+    d, chosen = far.dim, choose(table, BLOCK.cells_per_fit)
     tokens = far.radius * np.vstack([np.eye(d), -np.ones(d) / np.sqrt(d)])
     Y = yield from ask_before(far, chosen, far.frozen(tokens), "main", level)
     fits = [_fitted(far, chosen, spans, y, start @ x) for x, y in zip(tokens, Y, strict=True)]
@@ -123,7 +114,7 @@ def _fitted(far: Infinity, chosen: Chosen, spans: Spans, y: Array, v: Array) -> 
     O = (see @ spans.O).transpose(1, 0, 2)
     member = np.eye(spans.groups)[spans.group]
     misfit = np.inf
-    for _ in range(_STEPS):
+    for _ in range(BLOCK.steps_of_a_fit):
         E, written = np.exp(scores), see @ spans.values(v).T
         rows, gaps = [], []
         for c in range(C):
@@ -169,7 +160,9 @@ def read_everywhere(far: Infinity, tables: list[Table], x: Array, level: Level) 
     """P_h x (H, d) of a token on the sphere, and the misfit; from two tables where a query token hides a part."""
     parts, worst = [], 0.0
     for table in tables:
-        found = yield from read_columns(far, choose(table, table.heads + CELLS), far.frozen(x), "main", level)
+        found = yield from read_columns(
+            far, choose(table, table.heads + BLOCK.cells_per_reading), far.frozen(x), "main", level
+        )
         parts.append(found.columns)
         worst = max(worst, found.residual)
     return (parts[0] if len(parts) == 1 else _glued(tables, parts)).T, worst

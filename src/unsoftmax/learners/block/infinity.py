@@ -19,6 +19,7 @@ import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.inversion import few_digits, rounding_unit
+from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
@@ -36,27 +37,6 @@ LENGTHS: dict[Level, tuple[float, ...]] = {
 """Lengths lambda of last tokens, in units of the norm's sphere. With k of them the rest is of order (r / lambda)^k, r
 the length of what attention writes on that sphere, about 1; rounding grows like the longest. Measured on random Llamas
 in float64: 1e-6 with one, 1e-9 with three, 2e-12 with six (4e-12 with five from 2^6)."""
-
-ENDLESS = 2.0**60
-"""Length at which a last token drowns all that is added to it in float64, and context tokens are on the norm's sphere
-whatever its eps."""
-
-_FROZEN = 2.0**30
-"""Length of context tokens that must lie on the norm's sphere: eps / 2^60 is below rounding for every eps in use."""
-
-_PROBABILITIES = 1e-9
-"""Log of the sum of e^answer up to which answers are log-probabilities, whose sum is 1 to rounding."""
-
-_DIGITS = 0.1
-"""What is left, at most, of what attention writes where rounding and the rest in 1/lambda meet: the unit to the 3/4,
-with three lengths."""
-
-_RAISED = 1e5
-"""Error of W over that of what attention writes, as measured: noise of 1e-10 left 1e-5 in W at d = 32, where heads
-could still be told apart, and of 1e-9 none that could."""
-
-_FEWER = 1e-6
-"""Singular value of the readout, over the largest, below which it has no inverse: six digits would be lost."""
 
 
 @dataclass(eq=False)
@@ -124,7 +104,7 @@ class Infinity:
 
     def frozen(self, z: Array) -> Array:
         """Tokens (..., d) that are seen as z on the sphere, whatever the norm's eps; zeros stay zeros."""
-        return np.asarray(_FROZEN * z)
+        return np.asarray(BLOCK.frozen_length * z)
 
     def _limit(self, context: Array, last: Array, lengths: tuple[float, ...], phase: str) -> Asking[Array]:
         n, k = len(last), len(lengths)
@@ -150,13 +130,13 @@ def read_out(spec: OracleSpec, normed: bool, rng: np.random.Generator) -> Asking
     """
     d = spec.dim
     U = orthonormal(rng, d) * np.sqrt(d)
-    y = yield Probes((ENDLESS * U)[:, None], phase="values")
-    if np.abs(np.logaddexp.reduce(y, axis=1)).max() < _PROBABILITIES:
+    y = yield Probes((BLOCK.endless_length * U)[:, None], phase="values")
+    if np.abs(np.logaddexp.reduce(y, axis=1)).max() < BLOCK.log_sum:
         y = y - y.mean(axis=1, keepdims=True)
-    y = y if normed else y / ENDLESS
+    y = y if normed else y / BLOCK.endless_length
     B = np.linalg.solve(U, y).T
     sizes = np.linalg.svd(B, compute_uv=False)
-    if len(B) < d or sizes[-1] < _FEWER * sizes[0]:
+    if len(B) < d or sizes[-1] < BLOCK.no_inverse * sizes[0]:
         return None
     return Infinity.of(B, normed)
 
@@ -165,9 +145,9 @@ def require_digits(y: Array, spec: OracleSpec) -> None:
     """Refuse answers (n, outputs) that have not all digits of float64."""
     unit = max(spec.eps, rounding_unit(y), few_digits(y.ravel()[:64]))
     if unit > 2 * np.finfo(np.float64).eps:
-        least = min(_DIGITS, unit**0.75)
+        least = min(BLOCK.most_lost, unit**0.75)
         raise NotIdentifiable(
             f"a network stands behind attention, and answers are rounded to {unit:.1g}: beside query tokens so long "
             f"that the network drops out, that leaves {least:.1g} of what attention writes, and the error of W is "
-            f"{_RAISED:.0e} times as large. Ask for answers in float64, or for the layer itself."
+            f"{BLOCK.raised_error:.0e} times as large. Ask for answers in float64, or for the layer itself."
         )

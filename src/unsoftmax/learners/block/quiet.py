@@ -14,24 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
+from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.infinity import Infinity
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
-
-STEP = 2.0**-16
-"""Step of differences at one length, as a share of the radius: its error, and rounding over it, are both 1e-5."""
-
-WRITTEN = 1e-3
-"""Singular value of a rough map, over the largest, below which a direction is not written: errors are 1e-5."""
-
-_ROUNDS = 2
-"""Newton steps: from 1e-5 to 1e-10, and to rounding."""
-
-SIDE = 6
-"""Tokens that write nothing on either side of a table, at first, and dimensions of them that it needs: fewer leave no
-room for two sides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +52,11 @@ class Quiet:
         ends = far.radius * self.unwritten(n + 1)
         q, x = ends[0], ends[1:]
         last = np.broadcast_to(q, (n * r, far.dim))
-        moved = far.on_sphere(x[:, None] + STEP * far.radius * W)
+        moved = far.on_sphere(x[:, None] + BLOCK.difference_step * far.radius * W)
         y0 = yield from far.added(far.frozen(x)[:, None], last[:n], "values", level="rough")
         y1 = yield from far.added(far.frozen(moved).reshape(n * r, 1, -1), last, "values", level="rough")
-        J = (y1.reshape(n, r, -1) - y0[:, None]) / (STEP * far.radius)
-        for _ in range(_ROUNDS):
+        J = (y1.reshape(n, r, -1) - y0[:, None]) / (BLOCK.difference_step * far.radius)
+        for _ in range(BLOCK.newton_steps):
             y = yield from far.added(far.frozen(x)[:, None], last[:n], "values")
             step = np.stack([np.linalg.lstsq(J[k].T, -y[k], rcond=None)[0] for k in range(n)])
             (x,) = yield from settle("quiet tokens", far.on_sphere(x + step @ W))
@@ -89,15 +77,15 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
     parts, ranks = [], []
     for rough in maps:
         s, Vt = np.linalg.svd(rough.D)[1:]
-        ranks.append(int((s > WRITTEN * s[0]).sum()))
+        ranks.append(int((s > BLOCK.written * s[0]).sum()))
         rest = Vt[ranks[-1] :]
         off = rest - np.outer(rest @ rough.q, rough.q) / (rough.q @ rough.q)
         parts.append(np.linalg.svd(off)[2][: len(rest) - 1])
     r = max(ranks)
-    if d - r < SIDE:
+    if d - r < BLOCK.quiet_tokens:
         raise NotIdentifiable(
             f"heads write {r} of {d} dimensions of tokens: behind a network they are told apart by tokens that write "
-            f"nothing, which takes {SIDE} dimensions at least. Heads that share values leave them."
+            f"nothing, which takes {BLOCK.quiet_tokens} dimensions at least. Heads that share values leave them."
         )
     Vt = np.linalg.svd(np.vstack(parts))[2]
     written, empty = yield from settle("tokens that write", Vt[d - r :], Vt[: d - r])
@@ -106,6 +94,6 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
 
 def _map(far: Infinity, q: Array) -> Asking[Rough]:
     tangent = np.linalg.svd(q[None])[2][1:]
-    x = far.on_sphere(q + STEP * far.radius * tangent)
+    x = far.on_sphere(q + BLOCK.difference_step * far.radius * tangent)
     y = yield from far.added(far.frozen(x)[:, None], np.broadcast_to(q, x.shape), "values", level="rough")
-    return Rough(q, (y / (STEP * far.radius)).T @ tangent)
+    return Rough(q, (y / (BLOCK.difference_step * far.radius)).T @ tangent)

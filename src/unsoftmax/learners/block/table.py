@@ -14,21 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
+from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.infinity import Level
-from unsoftmax.learners.block.quiet import SIDE, STEP, Quiet
+from unsoftmax.learners.block.quiet import Quiet
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
-
-_CANDIDATES = 4
-"""Tables read fairly well, of which the best are read in full: under a random query token one head of eight often
-looks at that token alone."""
-
-_SPARE = 6
-"""Cells beyond the unknowns of one head: H, and two sides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +48,13 @@ class Table:
 
 def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
     """n tables at random query tokens, the best of some more; one fails where two heads happen to weigh alike."""
-    pool = yield from quiet.tokens(SIDE)
+    pool = yield from quiet.tokens(BLOCK.quiet_tokens)
     found: list[Table] = []
     for attempt in range(REPAIRS):
         q = quiet.far.on_sphere(quiet.rng.standard_normal(quiet.far.dim))
-        table, pool = yield from _read(quiet, pool, q, "fair", "main" if attempt < _CANDIDATES else "repair")
+        table, pool = yield from _read(quiet, pool, q, "fair", "main" if attempt < BLOCK.tables_tried else "repair")
         found += [] if table is None else [table]
-        if len(found) >= _CANDIDATES:
+        if len(found) >= BLOCK.tables_tried:
             break
     tables = []
     for rough in sorted(found, key=lambda table: -table.contrast):
@@ -87,7 +81,7 @@ def _read(quiet: Quiet, pool: Array, q: Array, level: Level, phase: str) -> Aski
         y = yield from far.added(far.frozen(pool[keys]), np.broadcast_to(q, (len(keys), far.dim)), phase, level)
         s, Vt = np.linalg.svd(y, full_matrices=False)[1:]
         H = int((s > LOUD * noise * np.sqrt(len(keys))).sum())
-        if len(keys) >= H + 2 * len(pool) + _SPARE:
+        if len(keys) >= H + 2 * len(pool) + BLOCK.cells_to_spare:
             break
         if len(pool) > far.dim:
             raise ModelMismatch("the answers to one writing token have no clear rank: they are noisier than thought.")
@@ -95,12 +89,12 @@ def _read(quiet: Quiet, pool: Array, q: Array, level: Level, phase: str) -> Aski
     if not 0 < H <= len(quiet.empty):
         return None, pool
     B = Vt[:H].T
-    moved = far.on_sphere(pool[0] + STEP * far.radius * quiet.unwritten(H))
+    moved = far.on_sphere(pool[0] + BLOCK.difference_step * far.radius * quiet.unwritten(H))
     ends, J = np.vstack([pool[:1], moved]), []
     for j in (0, 1):
         cells = np.stack([np.broadcast_to(pool[j], ends.shape), ends], axis=1)
         Y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
-        J.append(((Y[1:] - Y[0]) @ B).T / (STEP * far.radius))
+        J.append(((Y[1:] - Y[0]) @ B).T / (BLOCK.difference_step * far.radius))
     found = separate(J[0], J[1], -y @ B, keys, None)
     good = found is not None and found.residual <= LOUD * noise
     # Whether a draw serves may hang on last digits, and so does the order of its heads.

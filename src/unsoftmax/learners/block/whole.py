@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.fits import (
-    CELLS,
     Fits,
     Spans,
     choose,
@@ -28,8 +28,8 @@ from unsoftmax.learners.block.fits import (
     read_everywhere,
     rough_values,
 )
-from unsoftmax.learners.block.infinity import ENDLESS, Infinity, read_out
-from unsoftmax.learners.block.quiet import WRITTEN, Quiet, find_quiet
+from unsoftmax.learners.block.infinity import Infinity, read_out
+from unsoftmax.learners.block.quiet import Quiet, find_quiet
 from unsoftmax.learners.block.table import Table, read_tables
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.readable import REPAIRS
@@ -45,13 +45,6 @@ from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
-
-_SCORE = 0.7
-"""Score, over the query token's own, that tokens are given which show what heads write: a head that hardly looks at
-them shows it badly, and one that looks at nothing else shows its denominators badly."""
-
-_LONGEST = 0.8
-"""Length of the part of such a token that is prescribed, as a share of the radius; the rest is free."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +109,10 @@ def block(spec: OracleSpec, normed: bool, preset: str, rng: np.random.Generator)
 
 
 def _require_endless(spec: OracleSpec) -> None:
-    if spec.domain.norm_limit < 2 * ENDLESS * np.sqrt(spec.dim):
+    if spec.domain.norm_limit < 2 * BLOCK.endless_length * np.sqrt(spec.dim):
         raise DomainError(
-            f"a block's attention is read at last tokens of norm {ENDLESS:.0e} and more, where its network drops out, "
+            f"a block's attention is read at last tokens of norm {BLOCK.endless_length:.0e} and more, where its "
+            "network drops out, "
             f"and max_norm is {spec.domain.max_norm}; ask the layer itself."
         )
     if spec.tolerance > 0:
@@ -174,7 +168,7 @@ def find_spans(quiet: Quiet, tables: list[Table]) -> Asking[Spans]:
             O = np.stack(columns, axis=2)
             inside = [np.linalg.lstsq(o, p, rcond=None)[0] for o, p in zip(O, new, strict=True)]
             off = [np.linalg.norm(o @ z - p) / np.linalg.norm(p) for o, z, p in zip(O, inside, new, strict=True)]
-            if max(off) < WRITTEN:
+            if max(off) < BLOCK.written:
                 return Spans(X[: len(columns)], O, sharing(np.array(inside), 1e-2), miss)
         columns.append(new)
         if len(new) * len(columns) > 4 * far.dim:
@@ -200,10 +194,10 @@ def _telling(quiet: Quiet, spans: Spans, fits: Fits) -> Array:
     whole = np.vstack([V, fits.scores[:, :-1]])
     inverse = np.linalg.pinv(whole)
     written = inverse[:, : len(V)] @ wanted
-    level = (inverse[:, len(V) :] @ (_SCORE - fits.scores[:, -1]))[:, None]
+    level = (inverse[:, len(V) :] @ (BLOCK.score_of_shown_tokens - fits.scores[:, -1]))[:, None]
     length = max(float(np.linalg.norm(level)), 1e-300)
-    level = level * min(1.0, 0.5 * _LONGEST * far.radius / length)
-    room = np.sqrt((_LONGEST * far.radius) ** 2 - np.linalg.norm(level) ** 2)
+    level = level * min(1.0, 0.5 * BLOCK.prescribed_length * far.radius / length)
+    room = np.sqrt((BLOCK.prescribed_length * far.radius) ** 2 - np.linalg.norm(level) ** 2)
     written *= 0.8 * room / np.linalg.norm(written, axis=0).max()
     part = (written + level).T
     free = np.linalg.svd(whole)[2][len(whole) :]
@@ -227,7 +221,7 @@ def find_eps(far: Infinity, table: Table, spans: Spans) -> Asking[float]:
 
     Each tells how far to shrink the next one.
     """
-    chosen, whole = choose(table, table.heads + CELLS), far.visible(table.q) @ spans.O[:, :, 0].T
+    chosen, whole = choose(table, table.heads + BLOCK.cells_per_reading), far.visible(table.q) @ spans.O[:, :, 0].T
     unit, k, guess = spans.X[0], -9, 0.0
     for _ in range(REPAIRS):
         size = 2.0**k
