@@ -14,7 +14,8 @@ import numpy as np
 
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
-from unsoftmax.learners.circuits.cube import CLOSE, Lost, read_cube
+from unsoftmax.learners.circuits.constants import CIRCUITS
+from unsoftmax.learners.circuits.cube import Lost, read_cube
 from unsoftmax.learners.circuits.frame import Frame, read_tokens
 from unsoftmax.learners.circuits.scores import SEARCH, read_scores
 from unsoftmax.learners.circuits.values import Found, read_values
@@ -28,22 +29,6 @@ from unsoftmax.solvers.circuit_newton import OnePlace, standard_errors
 from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.gauss_newton import descend
 from unsoftmax.spec import OracleSpec
-
-LENGTH = 16
-"""Places that are learned where neither `length` nor the target's own limit says how many."""
-
-_CUBES = (7, 7, 5, 4)
-"""Places of the cubes tried in turn: heads that write into at least as many dimensions, and whose dimensions together
-are fewer than the width, are told apart by it. The second is another draw of tokens."""
-
-_WIDEST = 64
-"""Width up to which the most queries are stated."""
-
-_CONFIDENCE = 10.0
-"""Stated error over the root of the summed squares of standard errors."""
-
-PROMPTS = 2
-"""Prompts for a place: d numbers each, twice the unknowns."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +46,14 @@ class TokenLayer:
         check(self, spec)
         length = self._check(spec)
         n = len(spec.allowed)
-        widest = min(_WIDEST, n - 2)
+        widest = min(CIRCUITS.widest_supposed, n - 2)
         most = max(
             theory.token_layer_queries(n, widest, H, widest // H, length) for H in (1, 2, 4, 8, 16) if widest >= H
         )
         # Designs that do not carry are drawn again: a cube each, and once the tokens in its first place.
-        most += 2 * (most - n) + len(_CUBES) * (widest + 16)
-        supposing = "" if widest == n - 2 else f"hidden states of at most {_WIDEST} dimensions"
-        ranges = {"main": (2 * min(_CUBES), most - n)}
+        most += 2 * (most - n) + len(CIRCUITS.cube_places) * (widest + 16)
+        supposing = "" if widest == n - 2 else f"hidden states of at most {CIRCUITS.widest_supposed} dimensions"
+        ranges = {"main": (2 * min(CIRCUITS.cube_places), most - n)}
         return Forecast({"values": n}, ranges=ranges, supposing=supposing, model=Layer)
 
     def _check(self, spec: OracleSpec) -> int:
@@ -84,13 +69,17 @@ class TokenLayer:
                 f"tolerance {spec.tolerance:g}); the width alone shows: learn with OutputLayer."
             )
         limit = spec.domain.length_limit
-        length = int(min(LENGTH, limit)) if self.length is None else self.length
+        length = int(min(CIRCUITS.places_supposed, limit)) if self.length is None else self.length
         if length > limit:
             raise DomainError(f"`length` must be at most what the target takes, {limit} tokens (got {length}).")
-        if length < min(_CUBES) + 1:
-            raise DomainError(f"heads are told apart by prompts of {min(_CUBES) + 1} tokens at least (got {length}).")
-        if len(spec.allowed) < 2 * max(_CUBES) + 2:
-            raise InvalidArgument(f"TokenLayer needs {2 * max(_CUBES) + 2} tokens (got {len(spec.allowed)}).")
+        if length < min(CIRCUITS.cube_places) + 1:
+            raise DomainError(
+                f"heads are told apart by prompts of {min(CIRCUITS.cube_places) + 1} tokens at least (got {length})."
+            )
+        if len(spec.allowed) < 2 * max(CIRCUITS.cube_places) + 2:
+            raise InvalidArgument(
+                f"TokenLayer needs {2 * max(CIRCUITS.cube_places) + 2} tokens (got {len(spec.allowed)})."
+            )
         return length
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
@@ -114,7 +103,7 @@ class TokenLayer:
 def _at_one_query(frame: Frame, tokens: Array, length: int, rng: np.random.Generator) -> Asking[Found]:
     """Heads apart, and their values, at one last token; other tokens, or a smaller cube, where that does not carry."""
     losses: list[Lost] = []
-    for K in _CUBES:
+    for K in CIRCUITS.cube_places:
         hopeless = bool(losses) and not losses[-1].again and losses[-1].places == K
         if length <= K or hopeless:
             continue
@@ -139,8 +128,8 @@ def _allowed(values: float, scores: float | None, places: float) -> Allowance:
     """What the fits leave in the parameters; nothing is said where that of the scores was too large to be made."""
     if scores is None:
         return Allowance()
-    bound = _CONFIDENCE * max(values, scores, places)
-    said = f"of values, scores and places, {_CONFIDENCE:g} standard errors of the fits that they come from"
+    bound = CIRCUITS.stated_errors * max(values, scores, places)
+    said = f"of values, scores and places, {CIRCUITS.stated_errors:g} standard errors of the fits that they come from"
     return Allowance(parameters=Claim(RELATIVE_ERROR, bound, None, "measured", None, said))
 
 
@@ -172,7 +161,7 @@ def read_places(
     errors = [0.0]
     # Places may be nothing: they count beside tokens.
     size = float(np.linalg.norm(np.nanstd(frame.x, axis=0)))
-    prompts = {j: rng.choice(tokens, (PROMPTS, j + 1)) for j in range(len(places), length)}
+    prompts = {j: rng.choice(tokens, (CIRCUITS.prompts_for_a_place, j + 1)) for j in range(len(places), length)}
     for j, ids in prompts.items():
         y = yield from frame.ask(ids)
         x = frame.x[ids]
@@ -181,7 +170,7 @@ def read_places(
         problem = OnePlace(y, keys, x[:, -1], W, c, P)
         for start in _starts(places, rng):
             end = descend(problem, start, SEARCH)
-            if end.cost <= (CLOSE * written) ** 2:
+            if end.cost <= (CIRCUITS.unexplained_share * written) ** 2:
                 places = np.concatenate([places, end.x[None]])
                 off = standard_errors(problem.at(end.x), frame.noise * frame.size)
                 errors.append(float(np.linalg.norm(off)) / size)

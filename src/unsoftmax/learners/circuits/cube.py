@@ -10,22 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr
 
+from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import AUDIBLE
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.denominators import denominators
 from unsoftmax.solvers.row_space import ARITHMETIC
-
-BEYOND = 12
-"""Prompts beyond the dimensions that a cube spans: each is K + 1 equations for the K unknowns of a head."""
-
-_BLOCK = 8
-"""Prompts asked at once until the dimensions stop growing."""
-
-CLOSE = 1e-7
-"""Share of the answers that heads, the scores of a query or a place may leave unexplained: 1e-9 and less was seen,
-while minima that are none leave 1e-5 and more."""
 
 
 class Lost(Exception):
@@ -102,15 +93,19 @@ def read_cube(frame: Frame, tokens: Array, K: int, rng: np.random.Generator, pha
     drawn = rng.choice(tokens, 2 * K + 1, replace=False)
     a, b, q = drawn[:K], drawn[K : 2 * K], int(drawn[-1])
     order = np.concatenate([[0], 1 + rng.permutation(2**K - 1)])
-    bits, y, most = _corners(order[:0], K), np.zeros((0, frame.width)), min(2**K, frame.width + 1 + BEYOND)
-    wanted = min(2 * _BLOCK, most)
+    bits, y, most = (
+        _corners(order[:0], K),
+        np.zeros((0, frame.width)),
+        min(2**K, frame.width + 1 + CIRCUITS.prompts_to_spare),
+    )
+    wanted = min(2 * CIRCUITS.prompts_at_once, most)
     while len(y) < wanted:
         new = _corners(order[len(y) : wanted], K)
         ids = np.concatenate([np.where(new > 0, b, a), np.full((len(new), 1), q)], axis=1)
         y = np.concatenate([y, (yield from frame.ask(ids, phase))])
         bits = np.concatenate([bits, new])
         rank, angle, span = _span(y, frame)
-        wanted = min(rank + BEYOND if rank < len(y) else len(y) + _BLOCK, most)
+        wanted = min(rank + CIRCUITS.prompts_to_spare if rank < len(y) else len(y) + CIRCUITS.prompts_at_once, most)
     if rank > min(frame.width, len(y) - 2):
         raise Lost(f"prompts that differ in {K} tokens answer in {rank - 1} dimensions, all that can show", again=False)
     if rank == 1:
@@ -120,7 +115,7 @@ def read_cube(frame: Frame, tokens: Array, K: int, rng: np.random.Generator, pha
         # A norm multiplies all quotients by a function of its own: one dimension more, beside constants.
         said = f"prompts that differ in {K} tokens answer in {rank - 1} dimensions, not a multiple of {K}"
         raise Lost(said, again=False, normed=rest == 1)
-    delta = denominators(span, bits, heads, max(CLOSE, 30 * angle), rng)
+    delta = denominators(span, bits, heads, max(CIRCUITS.unexplained_share, 30 * angle), rng)
     if delta is None:
         raise Lost(f"no {heads} softmax denominators explain prompts that differ in {K} tokens")
     n, constant = _numerators(delta, bits, y)

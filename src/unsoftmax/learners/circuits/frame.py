@@ -11,22 +11,13 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
+from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
 from unsoftmax.learners.output.reading import are_log_probabilities, centre
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import rank_of
 from unsoftmax.spec import OracleSpec
-
-_BLOCK = 64
-"""Tokens asked at once, until the width is known; the rest in rounds of eight as many."""
-
-_SPARE = 8
-"""Tokens beyond the width that must be noise; a vocabulary that barely spans its hidden states shows few."""
-
-NOISE = 1e-11
-"""Largest noise beside the answers with which heads are told apart: singular values of a cube of four heads go down to
-1e-7 of the largest, and they must stand out of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,28 +71,29 @@ def read_tokens(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
             raise NotIdentifiable(
                 f"the answers to all {asked} tokens alone are independent: hidden states are as wide as the "
                 "vocabulary, or something that is not linear stands behind the unembedding. Circuits show where the "
-                f"vocabulary is {_SPARE + 1} tokens larger than the width, at least."
+                f"vocabulary is {CIRCUITS.tokens_to_spare + 1} tokens larger than the width, at least."
             )
-        new = yield Probes(tokens[asked : asked + _BLOCK, None], phase="values")
+        new = yield Probes(tokens[asked : asked + CIRCUITS.tokens_at_once, None], phase="values")
         centred = centred or (asked == 0 and are_log_probabilities(new))
         rows = np.concatenate([rows, centre(new) if centred else new])
         asked = len(rows)
-        found = rank_of(np.linalg.svd(rows - rows[0], compute_uv=False)[:-1], rows.shape[1], _SPARE)
+        found = rank_of(np.linalg.svd(rows - rows[0], compute_uv=False)[:-1], rows.shape[1], CIRCUITS.tokens_to_spare)
     origin = rows[0]
     _, loudness, basis = np.linalg.svd(rows - origin, full_matrices=False)
     loudness, basis = loudness[: found.rank], basis[: found.rank]
     size = float(np.abs(rows).max())
     noise = max(found.noise / (np.sqrt(asked) + np.sqrt(rows.shape[1])) / size, rounding_unit(rows))
-    if not noise <= NOISE:
+    if not noise <= CIRCUITS.largest_noise:
         raise NotIdentifiable(
             f"the answers are good to {noise:.1g} of their size; heads are told apart by what rounding to float32 or "
-            f"to decimals hides ({NOISE:.0e} is needed). Their width alone shows: learn with OutputLayer."
+            f"to decimals hides ({CIRCUITS.largest_noise:.0e} is needed). Their width alone shows: learn with "
+            "OutputLayer."
         )
     x = np.full((spec.vocabulary or 0, found.rank), np.nan)
     frame = Frame(basis, origin, x, centred, noise, size, loudness)
     x[tokens[:asked]] = frame.coordinates(rows)
     while asked < len(tokens):
-        part = tokens[asked : asked + 8 * _BLOCK]
+        part = tokens[asked : asked + 8 * CIRCUITS.tokens_at_once]
         x[part] = yield from frame.ask(part[:, None], "values")
         asked += len(part)
     return frame

@@ -12,23 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.circuits.cube import CLOSE
+from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.circuits.frame import Frame
-from unsoftmax.learners.circuits.values import LARGEST, MORE, POLISH, RANGE, Found, relative_error
+from unsoftmax.learners.circuits.values import LARGEST, POLISH, Found, relative_error
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import Scores, standard_errors
 from unsoftmax.solvers.gauss_newton import Descent, descend
-
-FULL = 1.3
-"""Equations of a head for each unknown of a query about which nothing is known: one for every key."""
-
-PART = 1.5
-"""The same where the directions of the keys are known."""
-
-_LEAST = 1e-4
-"""Least weight of a key that a first guess goes by."""
 
 SEARCH = Descent(damping=1e-3, down=8.0, iterations=100, patience=10, arrived=1e-30)
 """Answers are normed, so 1e-30 is rounding."""
@@ -75,7 +66,7 @@ class _Columns:
             size = float(np.linalg.norm(y))
             problem = Scores(y / size, z, found.P / size, np.ones((len(y), 1)), bases, bases.shape[2])
             end = descend(problem, _guess(y, z, found.P, bases), SEARCH)
-            if end.cost <= CLOSE**2:
+            if end.cost <= CIRCUITS.unexplained_share**2:
                 a = np.einsum("hdr,hr->hd", bases, end.x.reshape(bases.shape[0], -1))
                 for kept, new in zip((self.u, self.a, self.z, self.y), (u, a, z, y), strict=True):
                     kept.append(new)
@@ -96,16 +87,16 @@ def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Genera
     columns = _Columns(frame, found, tokens, rng, order, [frame.x[found.q] + found.places[-1]], [found.a])
     whole = np.repeat(np.eye(d)[None], H, axis=0)
     ranks, bases = (1,) * H, whole
-    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + MORE:
-        yield from columns.reach(max(ranks) + 1, FULL * d, whole)
+    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + CIRCUITS.tokens_beyond_width:
+        yield from columns.reach(max(ranks) + 1, CIRCUITS.equations * d, whole)
         ranks, bases = _directions(columns.a)
     r = max(ranks)
-    wanted, equations = d + 1 + MORE, PART * r
+    wanted, equations = d + 1 + CIRCUITS.tokens_beyond_width, CIRCUITS.equations_known * r
     while len(columns.a) < wanted:
         lost = yield from columns.reach(wanted, equations, bases[:, :, :r])
         if lost and r < d:
             # Queries that looked alike by chance hid a direction of the keys: the next are asked with none supposed.
-            r, equations = d, FULL * d
+            r, equations = d, CIRCUITS.equations * d
     if r > max(ranks):
         ranks, bases = _directions(columns.a)
         r = max(ranks)
@@ -116,7 +107,7 @@ def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Genera
 def _directions(looked: list[Array]) -> tuple[tuple[int, ...], Array]:
     """How many directions each of H heads looks along, and bases (H, d, d) that begin with them, from a's (n, H, d)."""
     U = [np.linalg.svd(_normed(a).T) for a in np.array(looked).transpose(1, 0, 2)]
-    return tuple(int(np.count_nonzero(s > RANGE * s[0])) for _, s, _ in U), np.array([u for u, _, _ in U])
+    return tuple(int(np.count_nonzero(s > CIRCUITS.in_range * s[0])) for _, s, _ in U), np.array([u for u, _, _ in U])
 
 
 def _normed(rows: Array) -> Array:
@@ -131,8 +122,8 @@ def _guess(y: Array, z: Array, P: Array, bases: Array) -> Array:
     for i in range(m):
         M = np.einsum("kd,hde->ehk", z[i], P).reshape(d, H * K)
         weights[i] = np.linalg.lstsq(M, y[i], rcond=None)[0].reshape(H, K)
-    weights = np.clip(weights, _LEAST, 1.0)
-    own = np.maximum(1 - weights.sum(axis=2, keepdims=True), _LEAST)
+    weights = np.clip(weights, CIRCUITS.guess_weight, 1.0)
+    own = np.maximum(1 - weights.sum(axis=2, keepdims=True), CIRCUITS.guess_weight)
     trust, scores = np.sqrt(weights * own), np.log(weights / own)
     guess = []
     for h in range(H):

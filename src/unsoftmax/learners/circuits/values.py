@@ -12,24 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unsoftmax.errors import NotIdentifiable
-from unsoftmax.learners.circuits.cube import CLOSE, Cube, Lost
+from unsoftmax.learners.circuits.constants import CIRCUITS
+from unsoftmax.learners.circuits.cube import Cube, Lost
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneQuery, standard_errors
 from unsoftmax.solvers.gauss_newton import LARGEST, Descent, descend
 from unsoftmax.solvers.replaced_token import first_weight, replaced, replaced_alone
-
-MORE_RANGE = 3
-"""Tokens asked beyond the dimensions that heads write into: they show that there are no more, and condition them."""
-
-MORE = 4
-"""Tokens in the first place, and queries, beyond the d + 1 that what is affine in them takes: they fix the weight of
-the first token, and condition W u + c."""
-
-RANGE = 1e-6
-"""Singular value, beside the largest, of a direction that a head writes into or reads by: 1e-4 was the least seen of
-those, and 1e-9 the most of others."""
 
 POLISH = Descent(damping=1e-13, down=10.0, up=100.0, iterations=8, patience=2, gain=0.25)
 """Near the minimum: the normal equations square a condition of 1e5 to 1e7, so each step gains about four digits."""
@@ -71,7 +61,7 @@ def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generato
     order = [t for t in rng.permutation(tokens) if t not in (cube.a[0], cube.b[0])]
     ranges, tau, nu, used = yield from _ranges(frame, cube, order, records, rng, phase)
     _fits(frame.width, len(cube.a), ranges)
-    more = order[used : frame.width + MORE]
+    more = order[used : frame.width + CIRCUITS.tokens_beyond_width]
     both = cube.pair()
     ids = np.concatenate([cube.prompts(both, np.full(2, t)) for t in more])
     y = yield from frame.ask(ids, phase)
@@ -116,7 +106,7 @@ def _ranges(
         ids = cube.prompts(bits, np.full(len(bits), token))
         y = yield from frame.ask(ids, phase)
         records.append((ids, y))
-        change = replaced(y - cube.constant, D, N, CLOSE, rng)
+        change = replaced(y - cube.constant, D, N, CIRCUITS.unexplained_share, rng)
         if change is None:
             raise Lost("another token in the first place changes more than the weights of the heads")
         tau.append(change[0])
@@ -124,7 +114,7 @@ def _ranges(
         stacks = [np.concatenate([cube.n[h, :1], cube.n[h, 2:], [v[h] for v in nu]]) for h in range(cube.heads)]
         rows = [_row_space(stack) for stack in stacks]
         written = min(np.count_nonzero(s.any(axis=1)) - len(row) for s, row in zip(stacks, rows, strict=True))
-        if written >= MORE_RANGE:
+        if written >= CIRCUITS.tokens_beyond_range:
             return _apart(frame.width, rows), tau, nu, used
         if used > frame.width:
             break
@@ -135,13 +125,13 @@ def _row_space(stack: Array) -> Array:
     """Orthonormal rows that span the rows of a stack, each of them normed."""
     size = np.linalg.norm(stack, axis=1, keepdims=True)
     _, s, Vt = np.linalg.svd(stack[size[:, 0] > 0] / size[size[:, 0] > 0], full_matrices=False)
-    return np.asarray(Vt[s > RANGE * s[0]])
+    return np.asarray(Vt[s > CIRCUITS.in_range * s[0]])
 
 
 def _apart(width: int, rows: list[Array]) -> _Ranges:
     together = np.concatenate(rows)
     s = np.linalg.svd(together, compute_uv=False)
-    if len(together) > width or s[-1] <= RANGE * s[0]:
+    if len(together) > width or s[-1] <= CIRCUITS.in_range * s[0]:
         raise NotIdentifiable(
             f"{len(rows)} heads write into {[len(row) for row in rows]} dimensions of {width}, which overlap: this "
             "learner tells heads apart that write into directions of their own (heads times their width at most the "
@@ -199,7 +189,7 @@ def _polished(
     problem = OneQuery(y @ ranges.dual, frame.x[ids[:, :-1]], frame.x[cube.q], ranges.dual, ranges.cuts, own)
     end = descend(problem, problem.pack(Phi, a, places), POLISH)
     left = float(np.sqrt(end.cost) / np.linalg.norm(problem.y))
-    if not left <= CLOSE:
+    if not left <= CIRCUITS.unexplained_share:
         raise Lost(f"values and places leave {left:.1g} of the answers")
     Phi, rows, a, places = problem.unpack(end.x)
     P = np.array([A @ B for A, B in zip(Phi, rows, strict=True)]) @ np.linalg.inv(ranges.dual)
