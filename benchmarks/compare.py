@@ -20,7 +20,8 @@ from benchmarks.base import Row
 from benchmarks.compare_kernels import ALPHA, alarmed
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.arithmetic import computed, to_bfloat16
-from unsoftmax.comparing.detection import DIRECTIONS, TIES, plan
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.detection import TIES, plan
 from unsoftmax.comparing.heads import heads_of
 from unsoftmax.comparing.references import reference_of
 
@@ -68,7 +69,7 @@ def _changed(model: us.models.MultiHead, size: float, rng: np.random.Generator, 
 def single_query(count: int) -> Row:
     """A change of 1e-9 in float64: near ties that show it, each alone."""
     unseen, rng = 0, np.random.default_rng(6)
-    for seed in range(count // DIRECTIONS + 1):
+    for seed in range(count // COMPARING.directions + 1):
         model = head(50_000 + seed)
         spec = us.oracle(model).spec
         ties = next(
@@ -76,7 +77,7 @@ def single_query(count: int) -> Row:
         )
         z = ties.z(moved(model, 1e-9, rng)(ties.X))
         unseen += int((stats.chi2.sf(z**2, 1) > ALPHA).sum())
-    asked = DIRECTIONS * (count // DIRECTIONS + 1)
+    asked = COMPARING.directions * (count // COMPARING.directions + 1)
     limit = 0.01 * asked
     return Row(
         "1e-9 not seen by one query", unseen / limit, 1.0, "part unseen / 1 %", {"queries": asked, "unseen": unseen}
@@ -116,11 +117,11 @@ def detection(count: int) -> Iterator[Row]:
                 g for g in plan(reference_of(model, spec), spec, kind, 1e-3, None, seed).groups if g.name == TIES
             )
             seen["near ties"] += statistics.tail(statistics.energy(ties.z(target(ties.X)))) < 1e-3
-            X = rng.standard_normal((DIRECTIONS, 8, _DIM))
+            X = rng.standard_normal((COMPARING.directions, 8, _DIM))
             y, y0 = np.asarray(target(X), dtype=float), model(X)
             seen["allclose"] += not np.allclose(y, y0, rtol=1e-5)
             seen["cosine"] += float(y @ y0 / np.linalg.norm(y) / np.linalg.norm(y0)) < 1 - 1e-6
-            seen["MMD"] += two_sample(y, model(rng.standard_normal((DIRECTIONS, 8, _DIM))), rng) < 1e-3
+            seen["MMD"] += two_sample(y, model(rng.standard_normal((COMPARING.directions, 8, _DIM))), rng) < 1e-3
         missed = 1 - seen["near ties"] / count
         figures = {"changes": count, **{name: n / count for name, n in seen.items()}}
         yield Row(f"missed, {size:g} of |W| in {kind}", missed / 0.01, 1.0, "part missed / 1 %", figures)

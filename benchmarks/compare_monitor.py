@@ -17,8 +17,9 @@ import unsoftmax as us
 from benchmarks.base import Row
 from benchmarks.compare_kernels import ALPHA
 from unsoftmax.comparing import designs, statistics
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.detection import Group, group, plan
-from unsoftmax.comparing.monitor import QUERIES, Held, State, log_evidence
+from unsoftmax.comparing.monitor import Held, State, log_evidence
 from unsoftmax.comparing.references import reference_of
 
 _DIM = 8
@@ -47,7 +48,11 @@ def false_alarms(seed: int, calls: int) -> int:
     made = plan(known, spec, "float32", 1e-3, None, 0, whole=False)
     asked, noise, rng = made.asked, made.noise, np.random.default_rng([seed, 1])
     ties = group(
-        "ties", designs.near_ties(known, asked, (QUERIES - 1) * calls, made.norm, rng), noise, made.constant, rng
+        "ties",
+        designs.near_ties(known, asked, (COMPARING.queries_of_a_call - 1) * calls, made.norm, rng),
+        noise,
+        made.constant,
+        rng,
     )
     X = designs.singles(known, asked, calls, made.usual, rng)
     one = group("one", X, noise, max(made.constant, noise.constant(lambda: X[:64], rng)), rng)
@@ -57,7 +62,7 @@ def false_alarms(seed: int, calls: int) -> int:
 
 
 def _alarms(kernel: Callable[[Any], Any], ties: Group, one: Group, long: list[Group], calls: int, rng: Any) -> bool:
-    energies = np.empty((calls, QUERIES))
+    energies = np.empty((calls, COMPARING.queries_of_a_call))
     energies[:, :-1] = statistics.energy(ties.z(kernel(ties.X))).reshape(calls, -1)
     energies[:, -1] = statistics.energy(one.z(kernel(one.X)))
     drawn = np.array([float(statistics.energy(item.z(kernel(item.X)))[0]) for item in long])
@@ -121,7 +126,7 @@ def missed(seed: int, signal: float, calls: int = 4) -> tuple[bool, bool, bool]:
     spec = us.oracle(model).spec
     known = reference_of(model, spec)
     made, rng = plan(known, spec, "float64", ALPHA, None, 0, whole=False), np.random.default_rng([seed, 4])
-    X = designs.near_ties(known, made.asked, (QUERIES - 1) * calls, made.norm, rng)
+    X = designs.near_ties(known, made.asked, (COMPARING.queries_of_a_call - 1) * calls, made.norm, rng)
     energies = statistics.energy(group("ties", X, made.noise, made.constant, rng).z(moved(X)))
     share = signal**2 / (1 + signal**2)
     gained = 0.5 * (share * energies - math.log1p(signal**2)).reshape(calls, -1).sum(axis=1)

@@ -21,7 +21,8 @@ from benchmarks.base import Row
 from benchmarks.compare import head, moved, served, stored, two_sample
 from benchmarks.logs import gap
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.detection import DIRECTIONS, TIES, plan
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.detection import TIES, plan
 from unsoftmax.comparing.references import reference_of
 
 _DIM, _ALPHA = 32, 1e-3
@@ -63,7 +64,7 @@ def changes(count: int) -> Iterator[Row]:
         lines, best = [], math.inf
         for name, method in peers.items():
             theirs, false = _smallest(method, kind, count), _alarms(method, kind, count)
-            task = f"change of W seen, {kind}, {_MOST if method is _sequential else DIRECTIONS} queries"
+            task = f"change of W seen, {kind}, {_MOST if method is _sequential else COMPARING.directions} queries"
             lines.append(_line(task, name, limit, theirs, found, f"false alarms {false}, ours {alarms}, of {count}"))
             best = min(best, theirs)
         figures = {"lines": lines}
@@ -104,7 +105,7 @@ def _ties(kind: str, model: Any, target: Any, rng: np.random.Generator) -> bool:
     return bool(statistics.tail(statistics.energy(ties.z(np.asarray(target(ties.X), dtype=float)))) < _ALPHA)
 
 
-def _answers(model: Any, target: Any, rng: np.random.Generator, n: int = DIRECTIONS) -> tuple[Any, Any]:
+def _answers(model: Any, target: Any, rng: np.random.Generator, n: int = COMPARING.directions) -> tuple[Any, Any]:
     X = rng.standard_normal((n, 8, _DIM))
     return np.asarray(target(X), dtype=float), model(X)
 
@@ -121,7 +122,7 @@ def _cosine(kind: str, model: Any, target: Any, rng: np.random.Generator) -> boo
 
 def _mmd(kind: str, model: Any, target: Any, rng: np.random.Generator) -> bool:
     y, _ = _answers(model, target, rng)
-    return two_sample(y, model(rng.standard_normal((DIRECTIONS, 8, _DIM))), rng) <= _ALPHA
+    return two_sample(y, model(rng.standard_normal((COMPARING.directions, 8, _DIM))), rng) <= _ALPHA
 
 
 def _sequential(kind: str, model: Any, target: Any, rng: np.random.Generator) -> bool:

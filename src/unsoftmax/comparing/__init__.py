@@ -32,6 +32,9 @@ stored_fit  arrays fitted to answers by Gauss-Newton on the reference itself
 stored_lean  large arrays: few entries, or a low rank
 stored_words  what is said of them
 monitor     `Monitor`: the comparison repeated, with one rate of false alarms for all calls; its file
+constants   what was measured or chosen for asking, noise and detection
+constants_explaining  the same for what explains a difference
+constants_stored  the same for stored arrays
 """
 
 from unsoftmax.comparing.compare import compare

@@ -18,7 +18,7 @@ UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16
 """Unit of rounding of the formats in which a target may compute."""
 
 ORDERS = (0, 1, 2)
-"""0: W q first; 1: keys first, tokens mixed before values; 2: as 0, every sum term by term."""
+"""Defined: 0, W q first; 1, keys first, tokens mixed before values; 2, as 0, every sum term by term."""
 
 
 def to_bfloat16(x: Array) -> Array:

@@ -7,20 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import Reading
 from unsoftmax.models.base import Array
 
 _KURTOSIS = 8.0
-"""Variance of a squared a'dW b over its squared mean: 8 for a change of rank one, 2 for a dense one: the worst."""
-_UPPER = (1.96 * 0.75, 0.05)
-"""Upper end: normal quantile times a factor that covers 98 % at n = 24 and 95-100 % at n = 96, and its floor."""
-_LOWER = 1.96 * 1.6
-"""Lower end likewise."""
-OTHER = 0.3
-"""Relative difference of answers (root mean square over the reference's) beyond which it is another model."""
-_SHUT = 0.1
-"""Part of the readings that may be shut, a change being too large there to be read: beyond it no upper end is known."""
+"""Derived: variance of a squared a'dW b over its squared mean is 8 for a change of rank one, 2 for a dense one: the
+worst."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,8 @@ def interval(squares: Array, noise: Array, norm: float) -> Size:
     estimate = math.sqrt(max(mean - float(noise.mean()) if len(noise) else mean, 0.0)) / norm
     spread = math.sqrt(_KURTOSIS / n)
     top = math.sqrt(mean) / norm
-    low = math.sqrt(max(estimate, 0.0) ** 2 / (1 + _LOWER * spread))
-    return Size(estimate, low, top / math.sqrt(max(1 - _UPPER[0] * spread, _UPPER[1])))
+    low = math.sqrt(max(estimate, 0.0) ** 2 / (1 + EXPLAINING.lower_end * spread))
+    return Size(estimate, low, top / math.sqrt(max(1 - EXPLAINING.upper_end[0] * spread, EXPLAINING.upper_end[1])))
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Gap:
     @property
     def scaled_only(self) -> bool:
         """Whether another scale makes far answers near: they are no other model's."""
-        return self.plain > OTHER >= self.scaled
+        return self.plain > EXPLAINING.other_model >= self.scaled
 
     @property
     def words(self) -> str:
@@ -83,7 +77,7 @@ def size_of_scores(heads: Heads, h: int, read: Reading) -> Size:
     use = np.isfinite(read.sd)
     scale = (heads.dim / lengths[use]) ** 2
     size = interval(read.D[use] ** 2 * scale, read.sd[use] ** 2 * scale, float(np.linalg.norm(heads.W[h])) or 1.0)
-    return size if use.mean() >= 1 - _SHUT else replace(size, high=math.inf)
+    return size if use.mean() >= 1 - EXPLAINING.most_shut else replace(size, high=math.inf)
 
 
 def size_of_all_scores(heads: Heads, X: Array, residual: Array, sd: Array) -> Size:

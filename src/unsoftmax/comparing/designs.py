@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.arithmetic import to_bfloat16
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.references import Reference
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -19,29 +20,14 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
 
-WIDEST_SCORE = 1.5
-"""Largest score, or gap of scores, that a sequence is given: t s'(t), by which a change of the scores shows, is
-largest there."""
-
 TIES = "near ties"
 OPEN = "open pairs"
 SINGLES = "single tokens"
 LONGER = "longer sequences"
 
-_SPREAD = 1.0
-"""Scores of near ties lie within this of a tie: the slope of the sigmoid is then at least 0.2."""
-_REACH = 2.0
-"""Times the norm asked for that the part of a token may have which sets its scores apart: at 1e-3 of the usual norm the
-smallest change that showed had been 3e-2 instead of 1e-8."""
 _BANDS = ((3, 12), (13, 60), (61, 250), (251, 512))
-"""Lengths among the probes: a window or a trigger that acts on long sequences only must not stay unseen."""
-_NORMS = (0.25, 1.0, 2.0, 4.0)
-"""Norms of the tokens of longer sequences, over the usual one: each band of lengths has another."""
-_PER_BAND = 2
-"""Longer sequences of each length: a second one guards against tokens that happen not to trigger a change."""
-
-_SEQUENCE = 4
-"""Tokens of a near tie where heads cannot be tied all at once."""
+"""Defined: lengths among the probes, as `theory.comparing` counts them; a window or a trigger that acts on long
+sequences only must not stay unseen."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +79,7 @@ def near_ties(reference: Reference, asked: Asked, n: int, norm: float, rng: np.r
     """n sequences in which the reference's scores nearly tie; random ones where its heads are not known."""
     if reference.heads is not None and reference.heads.count < asked.spec.dim:
         return asked.on_grid(pairs(reference.heads, n, norm, rng))
-    length = min(_SEQUENCE, asked.longest)
+    length = min(COMPARING.tie_tokens, asked.longest)
     if asked.spec.vocabulary is not None:
         return rng.choice(asked.spec.allowed, (n, 2 if asked.longest >= 2 else 1))
     X = sphere(rng, (n, length, asked.spec.dim)) * norm
@@ -120,9 +106,11 @@ def pairs(heads: Heads, n: int, norm: float, rng: np.random.Generator) -> Array:
     a, b = a * norm, b * norm
     u = heads.key_directions(b).transpose(1, 0, 2)
     inverse = np.linalg.pinv(u)
-    wanted = np.einsum("bdh,bh->bd", inverse, rng.uniform(-_SPREAD, _SPREAD, (k, H)))
+    wanted = np.einsum("bdh,bh->bd", inverse, rng.uniform(-COMPARING.tie_spread, COMPARING.tie_spread, (k, H)))
     # Tokens much shorter than usual score less than that; a longer a would leave no room for b.
-    wanted *= np.minimum(1.0, _REACH * norm / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300))
+    wanted *= np.minimum(
+        1.0, COMPARING.reach * norm / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300)
+    )
     a = a + wanted - np.einsum("bdh,bhe,be->bd", inverse, u, a)
     order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
     return np.stack([a + b, b], axis=1)[np.sort(order)]
@@ -142,8 +130,8 @@ def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.
     b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
     u = heads.key_directions(b).transpose(1, 0, 2)
     inverse = np.linalg.pinv(u)
-    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-WIDEST_SCORE, WIDEST_SCORE], (k, H)))
-    a *= np.minimum(1.0, _REACH * norm / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-300))
+    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-COMPARING.widest_score, COMPARING.widest_score], (k, H)))
+    a *= np.minimum(1.0, COMPARING.reach * norm / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-300))
     # As long again across the key directions, along what the heads write, so that the weights show in the answer.
     aside = rng.standard_normal((k, H)) @ written
     aside = aside - np.einsum("bdh,bhe,be->bd", inverse, u, aside)
@@ -201,8 +189,14 @@ def longer(reference: Reference, asked: Asked, norm: float, rng: np.random.Gener
     found = []
     for i, length in enumerate(lengths):
         if asked.spec.vocabulary is not None:
-            found.append(rng.choice(asked.spec.allowed, (_PER_BAND, length)))
+            found.append(rng.choice(asked.spec.allowed, (COMPARING.per_band, length)))
             continue
         # Weights of a long softmax are of order one only if scores are.
-        found.append(asked.on_grid(sphere(rng, (_PER_BAND, length, asked.spec.dim)) * norm * _NORMS[i % len(_NORMS)]))
+        found.append(
+            asked.on_grid(
+                sphere(rng, (COMPARING.per_band, length, asked.spec.dim))
+                * norm
+                * COMPARING.longer_norms[i % len(COMPARING.longer_norms)]
+            )
+        )
     return found

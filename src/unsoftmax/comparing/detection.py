@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from unsoftmax.comparing import designs, statistics
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.designs import LONGER, OPEN, SINGLES, TIES, Asked
 from unsoftmax.comparing.noise import Noise
 from unsoftmax.comparing.power import detectable_changes
@@ -20,21 +21,6 @@ from unsoftmax.probes.base import Probes
 from unsoftmax.spec import OracleSpec
 
 PHASE = "detect"
-REPEATED = 4
-"""Sequences asked three times: twice at the start, once at the end."""
-SINGLE = 8
-"""Sequences of one token, which show values alone."""
-DIRECTIONS = 24
-"""Near ties in new directions. With m directions and n/m copies the signal needed for 99 % is least between 10 and 100
-directions (106, 89, 113 noise units for m = 10, 24, 100)."""
-FACTORS = (1.0, 2.0, 4.0, 8.0)
-"""Token norms over the usual one: rounding of the answer itself dominates below 4; beyond it nothing is gained."""
-_LONGER_FACTORS = (16.0, 64.0, 256.0)
-"""Further norms where the answers carry a declared tolerance, which longer tokens outscale."""
-CALIBRATED = 96
-"""Fresh near ties on which the constant of the noise is measured."""
-_REPEATS_SHARE = 0.1
-"""Part of alpha given to the repeated questions; the rest is divided among the kinds of sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +98,7 @@ class Detection:
         """Smallest tail, corrected for the number of tests."""
         if not self.tails:
             return 1.0
-        return min(1.0, len(self.tails) / (1 - _REPEATS_SHARE) * min(self.tails.values()))
+        return min(1.0, len(self.tails) / (1 - COMPARING.repeats_share) * min(self.tails.values()))
 
     @property
     def log_e_value(self) -> float:
@@ -126,9 +112,9 @@ class Detection:
 
     def stochastic(self, alpha: float) -> str | None:
         """ "random" or "drifting" if the same questions were answered differently."""
-        if self.steady <= _REPEATS_SHARE * alpha / 2:
+        if self.steady <= COMPARING.repeats_share * alpha / 2:
             return "random"
-        return "drifting" if self.drift <= _REPEATS_SHARE * alpha / 2 else None
+        return "drifting" if self.drift <= COMPARING.repeats_share * alpha / 2 else None
 
 
 def group(name: str, X: Array, noise: Noise, constant: float, rng: np.random.Generator) -> Group:
@@ -154,16 +140,16 @@ def plan(
     rng = np.random.default_rng([seed, 0xC09A])
     asked, noise = Asked(spec, arithmetic), Noise(reference, arithmetic, spec.tolerance)
     usual = designs.usual_norm(reference, asked, rng)
-    factors: tuple[float, ...] = FACTORS if reference.heads is not None else (1.0,)
-    factors += _LONGER_FACTORS if spec.tolerance and reference.heads is not None else ()
+    factors: tuple[float, ...] = COMPARING.norm_factors if reference.heads is not None else (1.0,)
+    factors += COMPARING.longer_factors if spec.tolerance and reference.heads is not None else ()
     norm, worst = usual, math.inf
     for factor in factors if len(factors) > 1 else ():
         tried = min(usual * factor, 0.9 * spec.domain.norm_limit)
-        sample = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, tried, rng), noise, 1.0, rng)
+        sample = group(TIES, designs.near_ties(reference, asked, COMPARING.directions, tried, rng), noise, 1.0, rng)
         seen = _worst(detectable_changes(reference, sample, alpha, rng))
         norm, worst = (tried, seen) if seen < worst else (norm, worst)
-    constant = noise.constant(lambda: designs.near_ties(reference, asked, CALIBRATED, norm, rng), rng)
-    ties = group(TIES, designs.near_ties(reference, asked, DIRECTIONS, norm, rng), noise, constant, rng)
+    constant = noise.constant(lambda: designs.near_ties(reference, asked, COMPARING.calibrated, norm, rng), rng)
+    ties = group(TIES, designs.near_ties(reference, asked, COMPARING.directions, norm, rng), noise, constant, rng)
     changes = detectable_changes(reference, ties, alpha, rng)
     worst = _worst(changes)
     copies = 1
@@ -173,13 +159,17 @@ def plan(
             X = np.concatenate([ties.X, *(_copy(ties.X, asked, rng) for _ in range(copies - 1))])
             ties = group(TIES, X, noise, constant, rng)
             changes = detectable_changes(reference, ties, alpha, rng)
-    first = designs.open_pairs(reference, asked, REPEATED, usual, rng)
-    apart = noise.constant(lambda: designs.open_pairs(reference, asked, CALIBRATED // 4, usual, rng), rng, wide=True)
+    first = designs.open_pairs(reference, asked, COMPARING.repeated, usual, rng)
+    apart = noise.constant(
+        lambda: designs.open_pairs(reference, asked, COMPARING.calibrated // 4, usual, rng), rng, wide=True
+    )
     repeated = group(OPEN, first, noise, max(constant, apart), rng)
     if not whole:
         return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies, usual)
     single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
-    one = group(SINGLES, designs.singles(reference, asked, SINGLE, usual, rng), noise, single_constant, rng)
+    one = group(
+        SINGLES, designs.singles(reference, asked, COMPARING.single_tokens, usual, rng), noise, single_constant, rng
+    )
     groups = [ties, one]
     bands = designs.longer(reference, asked, usual, rng)
     # Two sequences of a length are too few to measure its rounding by themselves: the worst length counts for all.

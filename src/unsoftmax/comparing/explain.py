@@ -13,7 +13,9 @@ import numpy as np
 
 from unsoftmax.comparing import naming
 from unsoftmax.comparing.arithmetic import UNIT
-from unsoftmax.comparing.detection import FACTORS, Detection, Plan
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.detection import Detection, Plan
 from unsoftmax.comparing.formats import PLAIN
 from unsoftmax.comparing.localise import localise
 from unsoftmax.comparing.scales import fit_scales
@@ -25,23 +27,12 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.results.comparison import Finding
 
 FORMAT = "format"
-_COPY = 2.0**12
-"""Units of rounding within which a difference is said to be that of a copy: heads and layers recovered from float64
-answers differed by 10 to 3,000 units."""
-_NEARLY = 0.99
-"""Part of the squared difference that a format must explain where what it leaves is no rounding. It left 1e-4 on layers
-of a trained network whose int8 file is not quite this format; changes once taken for formats were explained to 0.3."""
-_CLEAN = 4.0
-"""Standard deviations that an explanation leaves of fresh answers without a word: right ones of exact numbers left up
-to 3."""
 _AT_RANDOM = "What that leaves changes its sign at random, as where activations are rounded as well"
-_SHORT = 16
-"""Tokens of the longest sequences whose answers enter fits: longer ones cost more than they tell."""
 
 
 def explain(seen: Detection, made: Plan, base: Finding, alpha: float, seed: int) -> Asking[Finding]:
     """A verdict for a target that differs."""
-    samples = [(g.X, seen.answers[g.name], g.sd) for g in seen.groups if g.X.shape[1] <= _SHORT]
+    samples = [(g.X, seen.answers[g.name], g.sd) for g in seen.groups if g.X.shape[1] <= EXPLAINING.longest_fitted]
     state = Evidence(made, samples, base, alpha, np.random.default_rng([seed, 0xE7]))
     unexplained = base.said("unexplained", f"The answers differ from the reference's (p = {base.p_value:.1g}).")
     if not seen.complete:
@@ -67,7 +58,7 @@ def _with_rest(state: Evidence, found: Finding) -> Finding:
     if state.left is None or found.verdict not in ("values", "sparse", "low rank", "dense"):
         return found
     found = found.said(found.verdict, found.sentence, evidence={"left over rounding": state.left})
-    if state.left <= _CLEAN:
+    if state.left <= EXPLAINING.clean:
         return found
     words = (
         f"what that leaves of fresh answers is {state.left:.2g} times what rounding leaves: errors of the numbers "
@@ -82,7 +73,7 @@ def _as_a_copy_would(state: Evidence, found: Finding) -> Finding:
     truth = state.plan.noise.reference.double(X)
     size = float(np.sqrt(np.mean((y - truth) ** 2) / max(float(np.mean(truth**2)), 1e-300)))
     arithmetic = state.plan.noise.arithmetic
-    if found.verdict in ("different", "arithmetic") or size > _COPY * UNIT[arithmetic]:
+    if found.verdict in ("different", "arithmetic") or size > EXPLAINING.copy_roundings * UNIT[arithmetic]:
         return found
     words = (
         f"the answers differ by {size:.1g} of their size ({size / UNIT[arithmetic]:.0f} units of {arithmetic} "
@@ -110,7 +101,9 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
     truth = reference.double
     norm = made.norm
     if made.asked.spec.vocabulary is None:
-        yield from state.ask(naming.format_probes(reference, made.asked, naming.FIRST, norm, state.rng), FORMAT)
+        yield from state.ask(
+            naming.format_probes(reference, made.asked, EXPLAINING.first_questions, norm, state.rng), FORMAT
+        )
     every = naming.likely(reference, state.samples)
     named = naming.name_format(every, truth, state.samples)
     if named is None:
@@ -120,8 +113,10 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
     if not named.worth_more or made.asked.spec.vocabulary is not None:
         return None
     # Rounded activations are told by questions nearby, and of tokens that outscale a tolerance none is: scores jump.
-    norm = min(norm, FACTORS[-1] * made.usual)
-    yield from state.ask(naming.format_probes(reference, made.asked, naming.MORE, norm, state.rng), FORMAT)
+    norm = min(norm, COMPARING.norm_factors[-1] * made.usual)
+    yield from state.ask(
+        naming.format_probes(reference, made.asked, EXPLAINING.more_questions, norm, state.rng), FORMAT
+    )
     named = naming.name_format(every, truth, state.samples)
     if named is None or not named.sure:
         return None
@@ -134,7 +129,7 @@ def _formatted(state: Evidence) -> Asking[Finding | None]:
         rounded = named.best.activations != naming.AS_DECLARED
         how = "Activations are rounded as well" if rounded else _AT_RANDOM
         return _format_said(state, named, how)
-    return _format_said(state, named, _left_over(named)) if named.explained > _NEARLY else None
+    return _format_said(state, named, _left_over(named)) if named.explained > EXPLAINING.nearly_explained else None
 
 
 def _left_over(named: naming.Named) -> str:

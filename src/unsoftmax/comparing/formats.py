@@ -22,9 +22,9 @@ _NORMAL_QUANTILES = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
-"""The sixteen levels of nf4 (Dettmers et al. 2023, QLoRA, appendix E)."""
+"""Defined: the sixteen levels of nf4 (Dettmers et al. 2023, QLoRA, appendix E)."""
 _FP4 = (-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""The levels of fp4 e2m1 (OCP Microscaling Formats 1.0, table 5)."""
+"""Defined: the levels of fp4 e2m1 (OCP Microscaling Formats 1.0, table 5)."""
 
 
 def _scale(largest: Array, top: float) -> Array:

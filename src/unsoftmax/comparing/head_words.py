@@ -6,19 +6,15 @@ import math
 
 import numpy as np
 
-from unsoftmax.comparing.dense import OTHER, Size, gap_of, size_of_all_scores
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.constants_stored import STORED
+from unsoftmax.comparing.dense import Size, gap_of, size_of_all_scores
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.ranks import highest
 from unsoftmax.comparing.sparse import Place, fitted
 from unsoftmax.comparing.state import Evidence
-from unsoftmax.comparing.stored_words import ENTRIES
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Finding
-
-_LEFT = 0.02
-"""Part of such a change (as amplitude) that may lie in other entries: noise."""
-_LEFT_EXACT = 1e-6
-"""The same for a target in float64: its square is the rounding of the sum."""
 
 
 def few_entries(state: Evidence, delta: Array) -> Finding | None:
@@ -26,10 +22,14 @@ def few_entries(state: Evidence, delta: Array) -> Finding | None:
     if state.heads.stored is None:
         return None
     size = np.abs(delta)
-    order = np.argsort(size, axis=None, kind="stable")[::-1][:ENTRIES]
+    order = np.argsort(size, axis=None, kind="stable")[::-1][: STORED.sparse_entries]
     rest = float(np.linalg.norm(delta)) ** 2 - np.cumsum(delta.flat[order] ** 2)
     noise = state.plan.noise
-    allowed = _LEFT_EXACT if noise.arithmetic == "float64" and not noise.tolerance else _LEFT
+    allowed = (
+        EXPLAINING.left_elsewhere_exact
+        if noise.arithmetic == "float64" and not noise.tolerance
+        else EXPLAINING.left_elsewhere
+    )
     enough = np.flatnonzero(rest <= (allowed * float(np.linalg.norm(delta))) ** 2)
     if not len(enough):
         return None
@@ -95,9 +95,9 @@ def dense(state: Evidence, found: tuple[int, ...] | None, sizes: dict[int, Size]
         facts["scores"] = {str(h): size.facts() for h, size in sizes.items()}
     known = [*sizes.values()] or ([every] if every else [])
     largest = max((size.estimate for size in known), default=math.inf)
-    if gap.scaled_only and not largest < OTHER:
+    if gap.scaled_only and not largest < EXPLAINING.other_model:
         return state.base.said("dense", gap.words, heads=found, evidence=facts)
-    if gap.plain > OTHER and not largest < OTHER:
+    if gap.plain > EXPLAINING.other_model and not largest < EXPLAINING.other_model:
         words = f"The target is another model: its answers are {gap.plain:.2g} of their size away from the reference's."
         return state.base.said("different", words, heads=found, evidence=facts)
     where = "" if state.heads.count == 1 or found is None else f" of head {', '.join(map(str, found))}"

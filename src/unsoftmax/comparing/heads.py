@@ -12,15 +12,11 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model, attention_weights
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
-
-_SAME = 1e-11
-"""Relative gap at which this form and the model itself are taken for one function: float64 leaves far less."""
-_LONGER = 8.0
-"""Times the usual norm that tokens are made: a soft cap shows in large scores alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +136,7 @@ def _checked(form: Heads, model: Model) -> Heads | None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4, 5, model.dim)) / np.sqrt(model.dim)
     size = float(np.linalg.norm(form.key_directions(X[:, -1]), axis=-1).max(initial=0.0))
-    longer = X * (_LONGER * min(max(size**-0.5, 1e-6), 1e6) if size else 1.0)
+    longer = X * (COMPARING.longer_for_caps * min(max(size**-0.5, 1e-6), 1e6) if size else 1.0)
     try:
         return form if all(agree(form, model.astype("float64"), x) for x in (X, longer)) else None
     except (TypeError, ValueError, AttributeError):
@@ -151,7 +147,9 @@ def agree(form: Heads, model: Callable[[Array], Array], X: Array) -> bool:
     """Whether this form answers these sequences as the model does."""
     known, found = model(X), form(X)
     same = known.shape == found.shape
-    return same and bool(np.abs(known - found).max() <= _SAME * max(1e-300, float(np.abs(known).max())))
+    return same and bool(
+        np.abs(known - found).max() <= COMPARING.same_function * max(1e-300, float(np.abs(known).max()))
+    )
 
 
 def _double(a: Array) -> Array:

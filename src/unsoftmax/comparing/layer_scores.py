@@ -8,26 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.ranks import ABOVE
 from unsoftmax.comparing.reading import read_tokens, shortened
-from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
-
-_MOST_TOKENS = 17
-"""Differences per sequence at most: ranks up to 16 are told."""
-_FILL = 0.5
-"""Part of the outputs that unknown weights may take: beyond it the least squares lose digits."""
-_SCORE = 1.2
-"""Largest score of a difference: all weights stay of the order of their mean."""
-
-_STEPS = 6
-"""Gauss-Newton steps at most, from factors that are right to a few digits: in the end each squares the error."""
-_HALVINGS = 5
-"""Times a step is halved before it is given up."""
-_REFINED = 2048
-"""Numbers of a head's factors up to which they are fitted to all readings at once: a least squares of seconds."""
 
 Factors = dict[int, tuple[Array, Array]]
 
@@ -39,8 +25,8 @@ def low_rank_scores(state: Evidence, found: list[int]) -> Asking[Factors | None]
     m = int(
         min(
             heads.V.shape[1],
-            _FILL * len(heads.constant) / heads.count,
-            _MOST_TOKENS,
+            EXPLAINING.filled * len(heads.constant) / heads.count,
+            EXPLAINING.differences,
             d // 2,
             state.plan.asked.longest - 1,
         )
@@ -78,7 +64,7 @@ def _ask(state: Evidence, a: Array, q: Array, phase: str) -> Asking[tuple[Array,
 def _scaled(heads: Heads, a: Array, q: Array) -> Array:
     """Differences a (n, m, d) shortened so that no head scores one beyond the limit at q (n, d)."""
     scores = np.abs(np.einsum("nmd,hnd->hnm", a, heads.key_directions(q))).max(axis=0)
-    return np.asarray(a * (_SCORE / np.maximum(scores, 1e-300))[:, :, None])
+    return np.asarray(a * (EXPLAINING.difference_score / np.maximum(scores, 1e-300))[:, :, None])
 
 
 def _ranks(state: Evidence, found: list[int], m: int, norm: float) -> Asking[int | None]:
@@ -89,7 +75,7 @@ def _ranks(state: Evidence, found: list[int], m: int, norm: float) -> Asking[int
     a = np.tile(rng.standard_normal((1, m, heads.dim)), (m + 1, 1, 1))
     # The same differences at every query token, or the table would not be one.
     scores = np.abs(np.einsum("nmd,hnd->hnm", a, heads.key_directions(q))).max(axis=(0, 1))
-    a *= (_SCORE / scores)[None, :, None]
+    a *= (EXPLAINING.difference_score / scores)[None, :, None]
     D, sd, _, _ = yield from _ask(state, a, q, "rank")
     largest = 0
     for h in found:
@@ -97,7 +83,7 @@ def _ranks(state: Evidence, found: list[int], m: int, norm: float) -> Asking[int
         noise = float(np.sqrt(np.mean(level**2))) * (np.sqrt(m) + np.sqrt(m + 1))
         noise = max(noise, 2.0**-22 * float(np.abs(D[h]).max()) if state.plan.noise.arithmetic != "float64" else 0.0)
         sizes = np.linalg.svd(D[h], compute_uv=False)
-        largest = max(largest, int((sizes > ABOVE * noise / 2).sum()))
+        largest = max(largest, int((sizes > EXPLAINING.above_noise * noise / 2).sum()))
     return largest if largest < m else None
 
 
@@ -158,13 +144,13 @@ def _refined(state: Evidence, factors: Factors) -> Factors:
     a, q, D, sd = _every_reading(state)
     for h, (U, M) in factors.items():
         weight = np.where(np.isfinite(sd[h]), 1 / sd[h], 0.0)
-        for _ in range(_STEPS if 2 * U.size <= _REFINED else 0):
+        for _ in range(EXPLAINING.head_steps if 2 * U.size <= EXPLAINING.most_refined else 0):
             left = np.einsum("ni,nk->nik", a, q @ M.T).reshape(len(a), -1)
             right = np.einsum("nk,nj->nkj", a @ U, q).reshape(len(a), -1)
             rest = (D[h] - _bilinear(U, M, a, q)) * weight
             step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=1e-12)[0]
             dU, dM = step[: U.size].reshape(U.shape), step[U.size :].reshape(M.shape)
-            parts = (0.5**i for i in range(_HALVINGS))
+            parts = (0.5**i for i in range(EXPLAINING.halvings))
             better = (t for t in parts if _less(D[h] - _bilinear(U + t * dU, M + t * dM, a, q), rest, weight))
             t = next(better, 0.0)
             U, M = U + t * dU, M + t * dM
@@ -183,7 +169,7 @@ def _less(residual: Array, rest: Array, weight: Array) -> bool:
 def _every_reading(state: Evidence) -> tuple[Array, Array, Array, Array]:
     """Differences and query tokens (n, d) of all tokens of all sequences that can be read, D and deviations (H, n)."""
     heads, parts = state.heads, []
-    most = _FILL * len(heads.constant) / heads.count
+    most = EXPLAINING.filled * len(heads.constant) / heads.count
     for X, y, sd in state.samples:
         m = X.shape[1] - 1
         if 1 <= m <= most:
@@ -202,8 +188,8 @@ def _verified(state: Evidence, factors: Factors) -> Asking[bool]:
     for h, (U, M) in factors.items():
         delta[h] = U @ M
     now = heads.with_scores(heads.W + delta)
-    q = rng.standard_normal((FRESH, heads.dim))
+    q = rng.standard_normal((EXPLAINING.fresh, heads.dim))
     q *= state.plan.norm / np.linalg.norm(q, axis=1, keepdims=True)
-    a = _scaled(heads, rng.standard_normal((FRESH, 2, heads.dim)), q)
+    a = _scaled(heads, rng.standard_normal((EXPLAINING.fresh, 2, heads.dim)), q)
     X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1))
     return (yield from state.borne_out(now, X))

@@ -10,19 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.state import FRESH, PART, Evidence
+from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding
-
-_ABOVE = 3.0
-"""Singular values of the differences, over those of noise, that count."""
-_SOLVED = 128
-"""Dimension up to which a change of full rank is asked for too: d queries whatever its rank."""
-_SPANNED = 0.05
-"""Singular values of the tokens asked, over the largest, below which a direction counts as not asked."""
 
 
 def changed_projection(state: Evidence) -> Asking[Finding | None]:
@@ -30,12 +24,12 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
     heads = state.heads
     E, X, sd = _differences(state)
     rank = _rank(E, sd)
-    if rank > len(E) // 2 and heads.dim > _SOLVED:
+    if rank > len(E) // 2 and heads.dim > EXPLAINING.most_solved:
         return None
     norm = float(np.linalg.norm(X, axis=1).mean())
     _, spread, directions = np.linalg.svd(X, full_matrices=True)
     # Single tokens orthogonal to those asked (some were asked with both signs): together they span the space.
-    rest = directions[int((spread > _SPANNED * spread[0]).sum()) :] * norm
+    rest = directions[int((spread > EXPLAINING.spanned * spread[0]).sum()) :] * norm
     if len(rest):
         yield from state.ask(state.plan.asked.on_grid(rest[:, None]), "delta")
         E, X, sd = _differences(state)
@@ -47,7 +41,7 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
             best = (left, name, changed, change)
     assert best is not None
     left, name, changed, change = best
-    if left > PART or not (yield from _verified(state, changed)):
+    if left > EXPLAINING.left_of_residual or not (yield from _verified(state, changed)):
         return None
     return _said(state, name, change, dM)
 
@@ -61,7 +55,7 @@ def _differences(state: Evidence) -> tuple[Array, Array, Array]:
 
 def _rank(E: Array, sd: Array) -> int:
     sizes = np.linalg.svd(E / sd, compute_uv=False)
-    return int((sizes > _ABOVE * (np.sqrt(E.shape[0]) + np.sqrt(E.shape[1]))).sum())
+    return int((sizes > EXPLAINING.values_above_noise * (np.sqrt(E.shape[0]) + np.sqrt(E.shape[1]))).sum())
 
 
 def _hypotheses(state: Evidence, dM: Array) -> list[tuple[str, Heads, Array]]:
@@ -93,7 +87,7 @@ def _left(state: Evidence, changed: Heads) -> float:
 
 
 def _verified(state: Evidence, changed: Heads) -> Asking[bool]:
-    X = state.plan.asked.on_grid(sphere(state.rng, (FRESH, 2, changed.dim)) * state.plan.norm)
+    X = state.plan.asked.on_grid(sphere(state.rng, (EXPLAINING.fresh, 2, changed.dim)) * state.plan.norm)
     return (yield from state.borne_out(changed, X))
 
 

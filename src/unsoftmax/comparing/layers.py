@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import OTHER, Gap, Size, gap_of, interval
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.dense import Gap, Size, gap_of, interval
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
 from unsoftmax.comparing.layer_values import changed_projection
@@ -28,22 +29,7 @@ from unsoftmax.models.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding, Verdict
 
-_INSIDE = 0.05
-"""Part of a change (as amplitude) that may lie outside the space a matrix can reach."""
-
 PHASE = "heads"
-
-_QUADS = 24
-"""Directions, each asked with four signs."""
-
-_LENGTHS = (256.0, 64.0, 16.0)
-"""Norms of a over the usual one, shortened while weights are beyond reading: what changed values leave falls faster."""
-
-_QUERY = 4.0
-"""Norm of b over the usual one."""
-
-_READABLE = 0.7
-"""Part of the readings that must be open."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +55,15 @@ def named_factors(heads: Heads, change: Array) -> tuple[str, dict[str, Array]]:
     size = float(np.linalg.norm(change)) or 1.0
     left_q = float(np.linalg.norm(heads.K.transpose(0, 2, 1) @ dQ - change)) / size
     left_k = float(np.linalg.norm(dK.transpose(0, 2, 1) @ heads.Q - change)) / size
-    if left_q <= _INSIDE and left_k <= _INSIDE:
-        of_q = np.linalg.matrix_rank(dQ.reshape(-1, heads.dim), tol=_INSIDE * np.linalg.norm(dQ))
-        of_k = np.linalg.matrix_rank(dK.reshape(-1, heads.dim), tol=_INSIDE * np.linalg.norm(dK))
+    if left_q <= EXPLAINING.outside_space and left_k <= EXPLAINING.outside_space:
+        of_q = np.linalg.matrix_rank(dQ.reshape(-1, heads.dim), tol=EXPLAINING.outside_space * np.linalg.norm(dQ))
+        of_k = np.linalg.matrix_rank(dK.reshape(-1, heads.dim), tol=EXPLAINING.outside_space * np.linalg.norm(dK))
         if of_q == of_k:
             return "K or Q", {}
         return ("Q", {"Q": dQ}) if of_q < of_k else ("K", {"K": dK})
-    if left_q <= _INSIDE:
+    if left_q <= EXPLAINING.outside_space:
         return "Q", {"Q": dQ}
-    return ("K", {"K": dK}) if left_k <= _INSIDE else ("K and Q", {})
-
-
-_FAR = 1.0
-"""Relative difference of what is written up to which arrays are fitted, where they are small: that of a layer with
-nothing in common is 1.4."""
-
-_UNCHANGED = 1e-14
-"""Relative size of a change of values below which single tokens differ by a constant alone: rounding of the sums."""
+    return ("K", {"K": dK}) if left_k <= EXPLAINING.outside_space else ("K and Q", {})
 
 
 def localise_layer(state: Evidence) -> Asking[Finding]:
@@ -95,11 +73,11 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
         words = f"The layer differs; its {len(heads.constant)} outputs are too few to tell {heads.count} heads apart."
         return state.base.said("unexplained", words)
     gap, values = _gap(state), _values_differ(state)
-    if gap.plain <= _FAR and small(state.plan.noise.reference):
+    if gap.plain <= EXPLAINING.fitted_up_to and small(state.plan.noise.reference):
         said = yield from changed_arrays(state)
         if said is not None:
             return said
-    if gap.plain <= OTHER:
+    if gap.plain <= EXPLAINING.other_model:
         said = yield from (changed_projection(state) if values else _searched(state))
         if said is not None:
             return said
@@ -174,7 +152,7 @@ def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
     facts: dict[str, object] = {"relative difference of answers": gap.plain}
     if gap.scaled_only:
         return state.base.said("dense", gap.words, evidence=facts)
-    if gap.plain > OTHER:
+    if gap.plain > EXPLAINING.other_model:
         said = f"The target is another layer: what it writes is {gap.plain:.2g} of its size away from the reference's."
         return state.base.said("different", said, evidence=facts)
     words, found, moved, unseen = [], [], [], ""
@@ -202,7 +180,7 @@ def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
         facts["values"] = size.facts()
         words.append(
             f"the values (by {size.low:.2g} to {size.high:.2g} of their size)"
-            if size.low > _UNCHANGED
+            if size.low > EXPLAINING.unchanged_values
             else "the constant"
         )
     what = " and ".join(words) or "the layer"
@@ -234,9 +212,9 @@ def sized_scores(state: Evidence) -> Asking[Sized]:
     heads, rng = state.heads, state.rng
     d, H = heads.dim, heads.count
     usual, room = state.plan.usual, state.plan.asked.spec.domain.norm_limit
-    for factor in _LENGTHS:
-        b = sphere(rng, (_QUADS, d)) * min(usual * _QUERY, room / 4)
-        a = sphere(rng, (_QUADS, d)) * min(usual * factor, room / 2)
+    for factor in EXPLAINING.lengths:
+        b = sphere(rng, (EXPLAINING.quads, d)) * min(usual * EXPLAINING.query_norm, room / 4)
+        a = sphere(rng, (EXPLAINING.quads, d)) * min(usual * factor, room / 2)
         keys = np.concatenate([heads.key_directions(b), heads.key_directions(-b)]).transpose(1, 2, 0)
         basis = np.linalg.qr(keys)[0]
         a = a - np.einsum("bdk,bek,be->bd", basis, basis, a)
@@ -244,9 +222,9 @@ def sized_scores(state: Evidence) -> Asking[Sized]:
         X = np.concatenate([np.stack([s * a + t * b, t * b], axis=1) for s, t in signs])
         X = state.plan.asked.on_grid(X, fine=True)
         made, y = yield from state.ask(X, PHASE, measured=True)
-        D, sd = (part[:, :, 0].reshape(H, 4, _QUADS) for part in read_tokens(heads, X, y, made.sd))
+        D, sd = (part[:, :, 0].reshape(H, 4, EXPLAINING.quads) for part in read_tokens(heads, X, y, made.sd))
         open_ = np.asarray(np.isfinite(sd).all(axis=1))
-        if open_.mean() >= _READABLE:
+        if open_.mean() >= EXPLAINING.open_readings:
             break
     turned = np.einsum("s,hsn->hn", np.array([1, -1, -1, 1]) / 4, D)
     offset = np.einsum("s,hsn->hn", np.array([1, -1, 1, -1]) / 4, D)

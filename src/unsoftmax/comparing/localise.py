@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from unsoftmax.comparing import statistics
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.dense import Size, size_of_scores
 from unsoftmax.comparing.designs import near_ties, pairs
-from unsoftmax.comparing.detection import CALIBRATED, DIRECTIONS
 from unsoftmax.comparing.head_words import dense, few_entries, low_rank, sparse
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layers import localise_layer
@@ -17,7 +18,7 @@ from unsoftmax.comparing.low_rank import Search, polished
 from unsoftmax.comparing.ranks import LowRank, rank_below
 from unsoftmax.comparing.reading import read_one
 from unsoftmax.comparing.sparse import changed_entries
-from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored import changed_arrays, changed_offsets
 from unsoftmax.comparing.values import changed_values
 from unsoftmax.learners.core.base import Asking
@@ -26,28 +27,6 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding
 
 PHASE = "heads"
-_PER_HEAD = 8
-"""Near ties that show one head alone: a changed head was found in 240 of 240, none was called so wrongly."""
-_ENTRIES = 60
-"""Queries a search for changed entries may take: about eight entries."""
-_FEW = 24
-"""Queries it may take where the change has rank one or two: two entries took up to 20."""
-_FEW_RANK = 2
-"""That rank."""
-_POLISHED = 2048
-"""Numbers of the factors up to which they are fitted to all answers at once: a least squares of seconds. It left a
-third to a tenth of the error."""
-_ALONE = 1e-9
-"""Part of what a head writes that must lie outside what the others write for near ties to show it alone."""
-_MOVED = 0.25
-"""Part of what heads write along a near tie by which the answer moved where a weight went from one half to a quarter or
-less: such ties are no longer near ..."""
-_MOST_SHUT = 0.1
-"""... and the part of them up to which tokens are short enough."""
-_SHORT = 4.0
-"""Times that length up to which sequences asked before are kept."""
-_SHORTER = 8.0
-"""Times shorter the tokens are made at once: from those that outscale a tolerance to the usual ones in three steps."""
 
 
 def localise(state: Evidence) -> Asking[Finding]:
@@ -85,13 +64,17 @@ def _eased(state: Evidence) -> Asking[None]:
     made = state.plan
     reference, asked, rng = made.noise.reference, made.asked, state.rng
     norm = made.norm
-    while norm > made.usual and _shut(state) > _MOST_SHUT:
-        norm = max(made.usual, norm / _SHORTER)
+    while norm > made.usual and _shut(state) > EXPLAINING.most_shut:
+        norm = max(made.usual, norm / EXPLAINING.shorter)
         draw = lambda n, norm=norm: near_ties(reference, asked, n, norm, rng)  # noqa: E731
-        constant = made.noise.constant(lambda draw=draw: draw(CALIBRATED), rng)  # type: ignore[misc]
+        constant = made.noise.constant(lambda draw=draw: draw(COMPARING.calibrated), rng)  # type: ignore[misc]
         state.plan = replace(made, norm=norm, constant=constant)
-        yield from state.ask(draw(DIRECTIONS), PHASE)
-        short = [part for part in state.samples[1:-1] if np.linalg.norm(part[0], axis=2).max() <= _SHORT * norm]
+        yield from state.ask(draw(COMPARING.directions), PHASE)
+        short = [
+            part
+            for part in state.samples[1:-1]
+            if np.linalg.norm(part[0], axis=2).max() <= EXPLAINING.kept_length * norm
+        ]
         state.samples[:] = [state.samples[-1], *short]
 
 
@@ -100,7 +83,7 @@ def _shut(state: Evidence) -> float:
     X, y, _ = state.samples[0]
     moved = np.linalg.norm((y - state.plan.noise.reference.double(X)).reshape(len(X), -1), axis=1)
     most = np.linalg.norm(np.einsum("hod,bd->hbo", state.heads.P, X[:, 0] - X[:, 1]), axis=2).sum(axis=0)
-    return float((moved > _MOVED * most).mean())
+    return float((moved > EXPLAINING.shut_move * most).mean())
 
 
 def isolating(heads: Heads, h: int) -> Array:
@@ -116,7 +99,7 @@ def isolating(heads: Heads, h: int) -> Array:
 def _writes_alone(heads: Heads, h: int) -> bool:
     """Whether a head writes where no other does."""
     v = heads.P[h, 0]
-    return float(np.linalg.norm(v @ isolating(heads, h))) > _ALONE * float(np.linalg.norm(v))
+    return float(np.linalg.norm(v @ isolating(heads, h))) > EXPLAINING.alone * float(np.linalg.norm(v))
 
 
 def _isolated(heads: Heads, h: int, n: int, norm: float, rng: np.random.Generator) -> Array:
@@ -140,7 +123,9 @@ def _which_heads(state: Evidence) -> Asking[list[int]]:
         return [0]
     found = []
     for h in (h for h in range(heads.count) if _writes_alone(heads, h)):
-        X = state.plan.asked.on_grid(_isolated(heads, h, _PER_HEAD, state.plan.norm, state.rng), fine=True)
+        X = state.plan.asked.on_grid(
+            _isolated(heads, h, EXPLAINING.ties_per_head, state.plan.norm, state.rng), fine=True
+        )
         made, y = yield from state.ask(X, PHASE)
         # Rounded tokens leave the others a little to write, which their own change would move.
         others = np.delete(heads.P[:, 0], h, axis=0)
@@ -160,8 +145,10 @@ def _one_head(state: Evidence, h: int, norm: float) -> Asking[Finding | None]:
         if said is not None:
             return said
     if heads.stored is not None:
-        few = low is not None and low.rank <= _FEW_RANK
-        entries = yield from changed_entries(state, h, _FEW if few else _ENTRIES)
+        few = low is not None and low.rank <= EXPLAINING.few_rank
+        entries = yield from changed_entries(
+            state, h, EXPLAINING.few_entry_queries if few else EXPLAINING.entry_queries
+        )
         if entries is not None and entries.any() and (yield from _verified(state, entries)):
             return sparse(state, entries)
     if low is None:
@@ -181,7 +168,7 @@ def _low_rank_of_one(state: Evidence, search: Search, at: Array, most: int, *, c
         return None
     delta = np.zeros_like(search.heads.W)
     delta[search.h] = factors[0] @ factors[1]
-    if 2 * factors[0].size <= _POLISHED:
+    if 2 * factors[0].size <= EXPLAINING.most_refined:
         # Columns and rows one by one lose digits that all answers together have.
         parts, delta = polished(search.heads, {search.h: factors}, state.samples)
         factors = parts[search.h]
@@ -222,7 +209,7 @@ def _several_heads(state: Evidence, found: list[int], norm: float) -> Asking[Fin
 def _verified(state: Evidence, delta: Array) -> Asking[bool]:
     """Whether the changed heads explain fresh near ties of theirs."""
     now = state.heads.with_scores(state.heads.W + delta)
-    X = state.plan.asked.on_grid(pairs(now, FRESH, state.plan.norm, state.rng))
+    X = state.plan.asked.on_grid(pairs(now, EXPLAINING.fresh, state.plan.norm, state.rng))
     return (yield from state.borne_out(now, X))
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import stats
 
-from unsoftmax.comparing.designs import WIDEST_SCORE
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import Reading, as_asked, read_one
-from unsoftmax.comparing.scales import TAIL, Sample
+from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
@@ -25,27 +26,6 @@ from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 
 PHASE = "delta"
-_CHECKS = 6
-"""Questions outside the range at a new b: a missed direction shows in them with chi-square of six degrees."""
-_AT_MOST = 4
-"""Unknowns of a low-rank change for each question that may be spent on whether a further column is needed."""
-
-_OFF_TIE = 0.7
-"""Scores of these near ties lie within this of a tie."""
-_ROOM = 1e-4
-"""Part of a key direction's square that must lie outside the range for scores to be tied there; else tokens would grow
-without bound, and are shortened instead: keys of a low-rank head may all lie in the range of its change."""
-
-_STEPS = 12
-"""Gauss-Newton steps at most. The error is squared each time, and three are enough from factors that are right to a few
-digits; those of several heads lack at first what the others hide, and took up to eight."""
-_HALVED = 0.9
-"""Part of the residual that a step may leave, else it was the last."""
-AS_WELL = 1.5
-"""Times the residual that factors of one rank less may leave: where that direction was none they leave the same, else
-more by orders of magnitude, unless it was within rounding."""
-_SHORTER = (1.0, 0.5, 0.25, 0.1)
-"""Parts of a step that are tried: a large change is no first order."""
 
 
 @dataclass
@@ -103,10 +83,10 @@ class Search:
         w = outside(u)
         w = w - (w * vh).sum(axis=1, keepdims=True) * vh
         score, room = (a * u).sum(axis=1), (w * u).sum(axis=1)
-        gap = self.state.rng.uniform(-_OFF_TIE, _OFF_TIE, len(a)) - score
-        free = room > _ROOM * (u * u).sum(axis=1)
+        gap = self.state.rng.uniform(-EXPLAINING.off_tie, EXPLAINING.off_tie, len(a)) - score
+        free = room > EXPLAINING.outside_range * (u * u).sum(axis=1)
         tied = a + np.where(free, gap / np.where(free, room, 1.0), 0.0)[:, None] * w
-        short = a * np.minimum(1.0, WIDEST_SCORE / np.maximum(np.abs(score), 1e-300))[:, None]
+        short = a * np.minimum(1.0, COMPARING.widest_score / np.maximum(np.abs(score), 1e-300))[:, None]
         return np.asarray(np.where(free[:, None], tied, short))
 
     def column(self, b: Array) -> Asking[None]:
@@ -134,15 +114,15 @@ class Search:
         """A query token at which the change leaves the range found so far; None if there is none."""
         U = self.U
         k = U.shape[1]
-        b = self.draw(1) if k else self.draw(_CHECKS)
+        b = self.draw(1) if k else self.draw(EXPLAINING.range_checks)
         inside, weights = np.zeros(0), np.zeros(0)
         if k:
             at = np.tile(b, (k, 1))
             read = yield from self.ask(self.tied(self.norm * U.T, at, U), at)
             inside = np.linalg.solve(read.a @ U, read.D)
             weights = np.linalg.solve(U.T @ np.array(self.columns).T, inside)
-            b = np.tile(b, (_CHECKS, 1))
-        free = self.state.rng.standard_normal((_CHECKS, self.basis.shape[1]))
+            b = np.tile(b, (EXPLAINING.range_checks, 1))
+        free = self.state.rng.standard_normal((EXPLAINING.range_checks, self.basis.shape[1]))
         free -= (free @ U) @ U.T
         free *= self.norm / np.linalg.norm(free, axis=1, keepdims=True)
         read = yield from self.ask(self.tied(free, b, U), b)
@@ -150,7 +130,9 @@ class Search:
         cover = np.diag(np.where(np.isfinite(read.sd), read.sd, 1e6) ** 2)
         for weight, error in zip(weights, self.errors, strict=True):
             cover += weight**2 * (read.a @ error) @ (read.a @ error).T
-        leaves = float(D @ np.linalg.solve(cover, D)) >= float(stats.chi2.ppf(1 - TAIL, _CHECKS))
+        leaves = float(D @ np.linalg.solve(cover, D)) >= float(
+            stats.chi2.ppf(1 - EXPLAINING.tail, EXPLAINING.range_checks)
+        )
         clearest = int(np.argmax(np.abs(D) / np.sqrt(np.diag(cover))))
         outside, at = yield from settle("leaves the range", leaves, clearest)
         return np.asarray(read.b[int(at)]) if outside else None
@@ -178,7 +160,7 @@ class Search:
 
     def worth_checking(self, rank: int) -> bool:
         """Whether the check costs less than a part of the unknowns; fresh sequences verify the change anyway."""
-        return _AT_MOST * (rank + _CHECKS) <= rank * (2 * self.heads.dim - rank)
+        return EXPLAINING.unknowns_per_question * (rank + EXPLAINING.range_checks) <= rank * (2 * self.heads.dim - rank)
 
     def factors(self) -> Asking[tuple[Array, Array]]:
         """U and M from the columns so far, and the rows."""
@@ -220,7 +202,7 @@ def polished(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Fac
     for h in factors:
         while parts[h][0].shape[1] > 1:
             fewer, rest = _fitted(heads, parts | {h: _cut(*parts[h])}, samples)
-            if rest > max(AS_WELL * left, 1.0):
+            if rest > max(EXPLAINING.as_well * left, 1.0):
                 break
             parts, left = fewer, rest
     return parts, _products(heads, parts)
@@ -244,13 +226,15 @@ def _fitted(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Fact
 
     parts = dict(factors)
     r = left(parts)
-    for _ in range(_STEPS):
+    for _ in range(EXPLAINING.factor_steps):
         step = _step(heads, parts, X, sd, r)
-        tried = ({h: (U + t * step[h][0], M + t * step[h][1]) for h, (U, M) in parts.items()} for t in _SHORTER)
+        tried = (
+            {h: (U + t * step[h][0], M + t * step[h][1]) for h, (U, M) in parts.items()} for t in EXPLAINING.step_parts
+        )
         better = next(((p, rest) for p in tried if np.linalg.norm(rest := left(p)) < np.linalg.norm(r)), None)
         if better is None:
             break
-        done = np.linalg.norm(better[1]) > _HALVED * np.linalg.norm(r)
+        done = np.linalg.norm(better[1]) > EXPLAINING.last_step * np.linalg.norm(r)
         parts, r = better
         if done:
             break

@@ -25,6 +25,7 @@ from scipy import special
 
 from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.compare import check_settings, digest
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.designs import SINGLES, TIES, Asked
 from unsoftmax.comparing.detection import Group, group, plan, written_in
 from unsoftmax.comparing.noise import Noise
@@ -42,22 +43,20 @@ from unsoftmax.run.engine import run
 from unsoftmax.run.recovery import require_run
 from unsoftmax.spec import OracleSpec
 
-QUERIES = 8
-"""Queries of a call: near ties but for one, which is a single token and a longer sequence in turn."""
-
 PHASE = "monitor"
 
 STATE_FORMAT = "unsoftmax-monitor/2"
 
 _NOTHING = -1e300
-"""Logarithm of a wealth of 0, in a file that has no infinity."""
+"""Defined: logarithm of a wealth of 0, in a file that has no infinity."""
 
 _STAKES = 2.11
-"""Sum of 1 / (t + 1) log(t + 1)^2 over t = 1, 2, ...: stakes in this ratio are 1 in all, and fall so slowly that a
-change of twice the noise takes four calls (median) after five thousand quiet ones, where 1 / t(t + 1) took five."""
-_ON_TIES = 0.9
-"""Capital that is bet on near ties: seven of eight questions, and nearly all that scores show."""
-_LOG_SHARES = np.concatenate([math.log(part) + statistics.log_shares() for part in (_ON_TIES, 1 - _ON_TIES)])
+"""Derived: the sum of 1 / (t + 1) log(t + 1)^2 over t = 1, 2, ...: stakes in this ratio are 1 in all, and fall so
+slowly that a change of twice the noise takes four calls (median) after five thousand quiet ones, where 1 / t(t + 1)
+took five."""
+_LOG_SHARES = np.concatenate(
+    [math.log(part) + statistics.log_shares() for part in (COMPARING.bet_on_ties, 1 - COMPARING.bet_on_ties)]
+)
 """Logarithm of what every bet begins with."""
 _MEMORY = threading.Lock()
 """Held while a state that lives in memory is changed: the changes take microseconds."""
@@ -168,7 +167,15 @@ def _questions(known: Reference, spec: OracleSpec, arithmetic: str, number: int)
     asked, noise = Asked(spec, arithmetic), Noise(known, arithmetic, spec.tolerance)
     made = plan(known, spec, arithmetic, 1e-3, None, 0, whole=False)
     rng = np.random.default_rng([number, 0x3041])
-    found = [group(TIES, designs.near_ties(known, asked, QUERIES - 1, made.norm, rng), noise, made.constant, rng)]
+    found = [
+        group(
+            TIES,
+            designs.near_ties(known, asked, COMPARING.queries_of_a_call - 1, made.norm, rng),
+            noise,
+            made.constant,
+            rng,
+        )
+    ]
     usual = designs.usual_norm(known, asked, rng)
     longer = designs.longer(known, asked, usual, rng)
     if number % 2 and longer:

@@ -10,6 +10,7 @@ import numpy as np
 
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.arithmetic import computed
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.designs import Asked
 from unsoftmax.comparing.formats import PLAIN, Variant, symmetric, variants
 from unsoftmax.comparing.heads import Heads, heads_of
@@ -21,24 +22,8 @@ from unsoftmax.probes.sphere import sphere
 Predict = Callable[[Array], Array]
 
 AS_DECLARED = "as declared"
-FIRST = 8
-"""Questions that name a format of weights alone."""
-MORE = 56
-"""Further questions where activations are rounded as well: fresh ones, on which the format's prediction is tested."""
 _RATIO = math.log(1e3)
 """Likelihood ratio at which a format is named."""
-_WORTH = 0.05
-"""Part of the difference that the best format must explain to be asked about further."""
-_SLOPE = 4.0
-"""Standard errors within which the difference must come with slope one on the predicted one."""
-_SEEN = 5.0
-"""Standard errors by which that slope must exceed 0."""
-_EXACT = 1e-3
-"""Part of the difference (as amplitude) below which a prediction is exact but for how scales were rounded."""
-_NEAREST = 4
-"""Formats whose every variant, with activations or not, is tried."""
-_NUMBERS = 8
-"""Numbers of one vector answer that count as independent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +59,7 @@ def likely(reference: Reference, samples: list[Sample]) -> list[Candidate]:
     for candidate in usual:
         misfit = float(_misfit(candidate.predict, samples).mean())
         best[candidate.weights] = min(misfit, best.get(candidate.weights, math.inf))
-    nearest = sorted(best, key=lambda name: best[name])[:_NEAREST]
+    nearest = sorted(best, key=lambda name: best[name])[: EXPLAINING.nearest_formats]
     rest = [candidate for candidate in usual if candidate.weights not in nearest]
     return [*rest, *candidates(reference, nearest)] if usual else []
 
@@ -158,7 +143,7 @@ class Named:
 
     @property
     def worth_more(self) -> bool:
-        return self.explained > _WORTH
+        return self.explained > EXPLAINING.worth_asking
 
 
 def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -> Named | None:
@@ -166,7 +151,7 @@ def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -
     base = _misfit(truth, samples)
     if not every or float(base.sum()) == 0:
         return None
-    count = sum(len(y) * (1 if y.ndim == 1 else min(y.shape[1], _NUMBERS)) for _, y, _ in samples)
+    count = sum(len(y) * (1 if y.ndim == 1 else min(y.shape[1], EXPLAINING.independent_numbers)) for _, y, _ in samples)
     misfits = [_misfit(candidate.predict, samples) for candidate in every]
     level = np.array([-0.5 * count * math.log(max(float(m.mean()), 1.0)) for m in misfits])
     first = _first(every, level)
@@ -175,7 +160,9 @@ def name_format(every: list[Candidate], truth: Predict, samples: list[Sample]) -
     others.append(-0.5 * count * math.log(max(float(base.mean()), 1.0)))
     left = float(misfits[first].mean()) / float(base.mean())
     exact = rounding_only(misfits[first])
-    return Named(every[first], float(level[first] - max(others)), left, exact, exact or left < _EXACT**2)
+    return Named(
+        every[first], float(level[first] - max(others)), left, exact, exact or left < EXPLAINING.exact_prediction**2
+    )
 
 
 def _first(every: list[Candidate], level: Array) -> int:
@@ -216,4 +203,7 @@ def comes_with_slope_one(candidate: Candidate, truth: Predict, sample: Sample) -
     # Errors of one sequence's outputs go together: sequences are what is independent.
     per_sequence = (predicted * (seen - slope * predicted)).sum(axis=1)
     error = math.sqrt(float((per_sequence**2).sum())) / size
-    return abs(slope - 1) <= _SLOPE * error + _EXACT and slope > _SEEN * error
+    return (
+        abs(slope - 1) <= EXPLAINING.slope_one * error + EXPLAINING.exact_prediction
+        and slope > EXPLAINING.slope_seen * error
+    )

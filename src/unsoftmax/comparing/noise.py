@@ -14,37 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.arithmetic import ORDERS, UNIT, computed
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.heads import Heads, agree
-from unsoftmax.comparing.references import MOVE, Reference
+from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.rounding import forward_error
 from unsoftmax.models.base import Array
 
-_ROUGH_STEP = 2.0**-8
-"""Relative change where the reference answers in float32 only: a 64th of the digits on either side."""
-_MARGIN = 1.5
-"""On the largest of three orders of operations, one of them term by term: 1 false alarm of 18,000 at 1e-3 on kernels
-that were not among the three (1.25: 14, of which 8 in one cell of 1000)."""
-_WIDE_MARGIN = 3.0
-"""Where only the reference's own order of operations is known: sums term by term err up to twice as much at d = 64. And
-for few of a kind: 12 of 10,000 unchanged targets alarmed where it was 1.5 and every length was judged by its own two
-sequences."""
-_SEQUENTIAL = 0.42
-"""Error of a sum of d terms taken one by one, over sqrt(d) and the unit of rounding: measured on Gaussian heads."""
-_LEAST = 0.5
-"""Least constant: a kernel that rounds nothing here may round elsewhere."""
 _LEAST_KNOWN = {"float64": 1.0, "float32": 1.0}
 """The same where every number that any kernel rounds is counted: weights that were written in another basis, or folded,
 are each off by a unit of their own. Values turned by a rotation had been called changed in 4 of 8 layers."""
-_LEAST_SHORT = 0.2
-"""The same for shorter formats, whose weights are stored so and rounded once: a single rounding has a deviation of 0.42
-of its unit, and any one kernel makes some of them."""
-_STATED = 3.0
-"""Times the effect of changes at random by which a reference known to a stated error may be off: errors of recovered
-weights lie in the directions that answers show least, and go together in all answers."""
-_ZERO = 1e-150
-"""Deviation of answers that are 0 whatever is rounded: its square is still a number."""
-_TERM_BY_TERM = 2**24
-"""Largest tensor of products formed for sums term by term."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +36,7 @@ class Noise:
     def sensitivity(self, X: Array, rng: np.random.Generator) -> Array:
         """Root mean square change of each answer under relative changes of size one, shaped like the answers."""
         reference, ids = self.reference, X.dtype.kind in "iu"
-        step = MOVE if reference.known or self.arithmetic == "float64" else _ROUGH_STEP
+        step = COMPARING.relative_move if reference.known or self.arithmetic == "float64" else COMPARING.rough_move
         base = reference.double(X)
         total = np.zeros(base.shape)
         for answer in reference.moved:
@@ -93,7 +71,7 @@ class Noise:
         heads = self._heads(X)
         found = self.reference.computed(X, self.arithmetic)
         if heads is not None:
-            few = max(1, _TERM_BY_TERM // (X.shape[1] * heads.dim * heads.dim))
+            few = max(1, COMPARING.largest_products // (X.shape[1] * heads.dim * heads.dim))
             found += [computed(heads, X[:few] if order == 2 else X, self.arithmetic, order) for order in ORDERS]
         return [np.asarray(y.astype(truth.dtype) - truth[: len(y)], dtype=np.float64) for y in found]
 
@@ -103,12 +81,14 @@ class Noise:
         X = design()
         errors = self.errors(X)
         if not errors:
-            return max(_MARGIN, float(_term_by_term(X).max(initial=0.0)))
+            return max(COMPARING.margin, float(_term_by_term(X).max(initial=0.0)))
         unit = np.maximum(UNIT[self.arithmetic] * self.rounding(X, rng), 1e-300)
         sizes = [float(np.sqrt(np.mean((e / unit[: len(e)]) ** 2))) for e in errors]
         unknown = self._heads(X) is None
-        margin = _WIDE_MARGIN if wide or unknown else _MARGIN
-        least = _LEAST if unknown else _LEAST_KNOWN.get(self.arithmetic, _LEAST_SHORT)
+        margin = COMPARING.wide_margin if wide or unknown else COMPARING.margin
+        least = (
+            COMPARING.least_constant if unknown else _LEAST_KNOWN.get(self.arithmetic, COMPARING.least_short_constant)
+        )
         return max(least, margin * max(sizes))
 
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
@@ -122,8 +102,8 @@ class Noise:
         else:
             found = np.hypot(constant * units, self.tolerance)
         if self.reference.error:
-            found = np.hypot(found, _STATED * self.reference.error * self.sensitivity(X, rng))
-        return np.maximum(found, _ZERO)
+            found = np.hypot(found, COMPARING.stated_over_random * self.reference.error * self.sensitivity(X, rng))
+        return np.maximum(found, COMPARING.zero_deviation)
 
 
 def _term_by_term(X: Array) -> Array:
@@ -136,4 +116,4 @@ def _term_by_term(X: Array) -> Array:
         terms = np.array([(np.unique(ids, return_counts=True)[1] ** 2).sum() for ids in X], dtype=np.float64)
     else:
         terms = np.full(len(X), float(max(X.shape[1:])))
-    return np.asarray(_MARGIN * _SEQUENTIAL * np.sqrt(terms))
+    return np.asarray(COMPARING.margin * COMPARING.sequential_error * np.sqrt(terms))

@@ -9,33 +9,19 @@ import numpy as np
 from scipy import stats
 
 from unsoftmax.comparing import statistics
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.references import FEW_MOVES, LARGE, MOVES, Reference
+from unsoftmax.comparing.references import Reference
 from unsoftmax.models.base import Array
 
 if TYPE_CHECKING:
     from unsoftmax.comparing.detection import Group
 
-POWER = 0.995
-"""Of the noise; with the quantile of the drawn changes it leaves 1 %."""
-_QUANTILE = 0.995
-"""Share of the drawn changes that reach the signal stated; with `POWER` it leaves 1 % unseen."""
-
-_DRAWS = 256
-"""Random changes of each kind; their signal has a closed form on near ties."""
-_STEP = 2.0**-16
-"""Relative size of these changes: small enough to be linear, large enough for float64."""
-_SHOWN = 2.0**-46
-"""Part of the answers that such a change must move: less is what rounding leaves of the difference, and a weight that
-no answer shows (a key bias before a softmax) was said to show a change of 1e-4."""
-_TESTS = 7
-"""Tests among which alpha is divided at most."""
-
 
 def detectable_changes(reference: Reference, ties: Group, alpha: float, rng: np.random.Generator) -> dict[str, float]:
     """Relative changes by kind: of all scores, of one head's scores by rank one; else of each weight, or of answers."""
-    share = alpha / _TESTS
-    threshold = statistics.needed(len(ties.X), share, POWER)
+    share = alpha / COMPARING.most_tests
+    threshold = statistics.needed(len(ties.X), share, COMPARING.power)
     if reference.heads is not None and ties.X.shape[1] == 2:
         reached = _of_heads(reference.heads, ties, rng)
     elif reference.rebuilt is not None:
@@ -66,9 +52,9 @@ def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, 
     # a'dW b of a dense Gaussian change is Gaussian with these covariances between near ties.
     cover = (a @ a.T) * (b @ b.T)
     root = np.linalg.cholesky(cover + 1e-12 * np.eye(len(a)) * float(lengths.max()) ** 2)
-    dense = rng.standard_normal((_DRAWS, H, len(a))) @ root.T * (size / math.sqrt(H * d * d))
+    dense = rng.standard_normal((COMPARING.drawn_changes, H, len(a))) @ root.T * (size / math.sqrt(H * d * d))
     found = {"dense": np.einsum("khb,kgb,hgb->k", dense, dense, gram)}
-    left, right = (rng.standard_normal((_DRAWS, d)) for _ in range(2))
+    left, right = (rng.standard_normal((COMPARING.drawn_changes, d)) for _ in range(2))
     left /= np.linalg.norm(left, axis=1, keepdims=True)
     right /= np.linalg.norm(right, axis=1, keepdims=True)
     one = ((left @ a.T) * (right @ b.T) * size) ** 2
@@ -76,7 +62,7 @@ def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, 
     # A head that writes nothing shows in no answer.
     weakest = min(range(H), key=lambda h: shown[h] or math.inf)
     found["rank one in one head"] = one @ gram[weakest, weakest]
-    return {name: float(np.quantile(signals, 1 - _QUANTILE)) for name, signals in found.items()}
+    return {name: float(np.quantile(signals, 1 - COMPARING.reached_share)) for name, signals in found.items()}
 
 
 def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> dict[str, float]:
@@ -84,7 +70,11 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
     assert reference.rebuilt is not None
     base = reference.double(ties.X)
     found: dict[str, float] = {}
-    draws = MOVES if sum(a.size for a in reference.weights.values()) < LARGE else FEW_MOVES
+    draws = (
+        COMPARING.random_moves
+        if sum(a.size for a in reference.weights.values()) < COMPARING.large_reference
+        else COMPARING.few_moves
+    )
     # Vectors are the smaller part of a model; they count where matrices do not show.
     for name, weight in sorted(reference.weights.items(), key=lambda item: item[1].ndim < 2):
         size = float(np.linalg.norm(weight))
@@ -94,12 +84,12 @@ def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> 
         for _ in range(draws):
             change = rng.standard_normal(weight.shape)
             change *= size / float(np.linalg.norm(change))
-            moved = reference.rebuilt(reference.weights | {name: weight + _STEP * change})
+            moved = reference.rebuilt(reference.weights | {name: weight + COMPARING.drawn_size * change})
             shown = moved(ties.X) - base
-            shown *= float(np.linalg.norm(shown)) > _SHOWN * float(np.linalg.norm(base))
+            shown *= float(np.linalg.norm(shown)) > COMPARING.least_shown * float(np.linalg.norm(base))
             # Squares of an answer's outputs are averaged.
             width = shown.size // len(shown)
-            signals.append((shown / _STEP / np.maximum(ties.sd, 1e-150)).ravel() / math.sqrt(width))
+            signals.append((shown / COMPARING.drawn_size / np.maximum(ties.sd, 1e-150)).ravel() / math.sqrt(width))
         found[name] = _reached(np.stack(signals))
     return found or _of_answers(base, ties)
 
@@ -117,4 +107,4 @@ def _reached(signals: Array) -> float:
         return 0.0
     square = float((np.triu(products, 1) ** 2).sum()) / (len(signals) * (len(signals) - 1) / 2)
     degrees = max(1.0, mean**2 / max(square, mean**2 / signals.size))
-    return mean * float(stats.chi2.ppf(1 - _QUANTILE, degrees)) / degrees
+    return mean * float(stats.chi2.ppf(1 - COMPARING.reached_share, degrees)) / degrees

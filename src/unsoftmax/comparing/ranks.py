@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.reading import as_asked, read_one
@@ -16,12 +17,6 @@ from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
 
 PHASE = "rank"
-_SIZES = (3, 6, 11, 17)
-"""Rows of the table: rank k is told from more by k + 1; ranks beyond 16 are called dense."""
-PART_OF = 4
-"""Part of the dimension (one over this) up to which a rank is called low, two at least."""
-ABOVE = 6.0
-"""Noise units above which a singular value, an entry, a sum or a residual is not noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +33,13 @@ class LowRank:
 
 def highest(dim: int) -> int:
     """The largest rank that is told."""
-    return int(min(max(2, dim // PART_OF), _SIZES[-1] - 1, dim - 1))
+    return int(min(max(2, dim // EXPLAINING.low_rank_part), EXPLAINING.table_rows[-1] - 1, dim - 1))
 
 
 def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array) -> Asking[LowRank | None]:
     """What the table says of the rank; None if the change has full rank as far as is asked."""
     top = highest(heads.dim) + 1
-    sizes = [*(m for m in _SIZES if m < top), top]
+    sizes = [*(m for m in EXPLAINING.table_rows if m < top), top]
     rng = state.rng
     b = rng.standard_normal((sizes[-1], heads.dim))
     b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
@@ -64,11 +59,13 @@ def rank_below(state: Evidence, heads: Heads, h: int, norm: float, basis: Array)
         # Tokens are rounded one by one: products are of rank one only up to that.
         noise = float(np.sqrt(np.mean(sd[:m, :m] ** 2))) + 2.0**-22 * float(np.abs(D[:m, :m]).max())
         _, values, right = np.linalg.svd(D[:m, :m])
-        rank = int((values >= ABOVE * noise).sum())
+        rank = int((values >= EXPLAINING.above_noise * noise).sum())
         most = right[:rank] @ b[:m]
         count, at = yield from settle("rank of the table", rank, most)
         if count < m:
-            steady = bool((np.abs(D[:m, :m] - D[:m, :m].mean(axis=1, keepdims=True)) <= ABOVE * noise).all())
+            steady = bool(
+                (np.abs(D[:m, :m] - D[:m, :m].mean(axis=1, keepdims=True)) <= EXPLAINING.above_noise * noise).all()
+            )
             return LowRank(m, int(count), at, steady=steady and count == 1)
     return None
 

@@ -10,15 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import Group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.models.base import Array
-
-_ROUNDED = 0.999
-"""Length of a token over the one asked for from which it was rounded, not shortened: bfloat16 leaves 0.996 of a number
-and far more of a token."""
-_CLOSED = 1e-3
-"""Weights nearer than this to 0 or 1 are not read: their logit has lost three digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +33,7 @@ def shortened(sent: Array, wanted: Array) -> Array:
     for. 1 where tokens were rounded alone.
     """
     part = np.linalg.norm(sent, axis=1) / np.maximum(np.linalg.norm(wanted, axis=1), 1e-300)
-    return np.asarray(np.where(part < _ROUNDED, part, 1.0))
+    return np.asarray(np.where(part < EXPLAINING.rounded_length, part, 1.0))
 
 
 def as_asked(read: Reading, b: Array) -> Reading:
@@ -80,8 +75,8 @@ def read_tokens(heads: Heads, X: Array, y: Array, sd: Array) -> tuple[Array, Arr
     error = (np.linalg.norm(inverse, axis=2) * scale[:, None]).reshape(n, heads.count, m).transpose(1, 0, 2)
     p = p.reshape(n, heads.count, m).transpose(1, 0, 2)
     last = 1 - p.sum(axis=2, keepdims=True)
-    open_ = (p > _CLOSED) & (last > _CLOSED)
-    p, last = np.maximum(p, _CLOSED), np.maximum(last, _CLOSED)
+    open_ = (p > EXPLAINING.closed_weight) & (last > EXPLAINING.closed_weight)
+    p, last = np.maximum(p, EXPLAINING.closed_weight), np.maximum(last, EXPLAINING.closed_weight)
     u = heads.key_directions(q)
     D = np.log(p / last) - np.einsum("bid,hbd->hbi", a, u)
     deviation = error / p + np.linalg.norm(error, axis=2, keepdims=True) / last
@@ -95,7 +90,9 @@ def read_all(heads: Heads, X: Array, y: Array, sd: Array) -> Reading:
 
 
 def _inside(p: Array) -> tuple[Array, Array]:
-    return (p > _CLOSED) & (p < 1 - _CLOSED), np.clip(p, _CLOSED, 1 - _CLOSED)
+    return (p > EXPLAINING.closed_weight) & (p < 1 - EXPLAINING.closed_weight), np.clip(
+        p, EXPLAINING.closed_weight, 1 - EXPLAINING.closed_weight
+    )
 
 
 def _gap(heads: Heads, h: int, a: Array, b: Array) -> Array:

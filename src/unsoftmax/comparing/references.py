@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import models
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.heads import Heads, heads_of
 from unsoftmax.comparing.row_space import check_reference
 from unsoftmax.errors import InvalidArgument
@@ -27,21 +28,6 @@ from unsoftmax.results.recovery import load as load_recovery
 from unsoftmax.spec import OracleSpec
 
 Answers = Callable[[Array], Array]
-
-MOVE = 2.0**-20
-"""Relative change in float64: its square and the rounding of the difference are both below 1e-6 of it."""
-MOVES = 32
-"""Random changes averaged: the estimated variance is then right within a quarter, which the margin covers."""
-FEW_MOVES = 10
-"""Changes of references so large that more would take long; their answers are averaged over many outputs."""
-LARGE = 10**5
-"""Weights of such a reference."""
-_TRIED = 8
-"""Sequences that tell in which number format a reference answers: float64 numbers are none of float32 by chance."""
-_FLOAT32 = 1e-12
-"""Rounding unit beyond which a number format is shorter than float64."""
-_WORK = 3e8
-"""Products of a token and a parameter that are formed in long double, which no BLAS helps: a few seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +64,19 @@ class Reference:
 
     @cached_property
     def moved(self) -> list[Answers]:
-        """The function with every weight changed by an independent relative amount of size `MOVE`, several times."""
+        """The function with every weight changed by independent relative amounts, small but seen, several times."""
         if self.rebuilt is None:
-            return [self.double] * MOVES
+            return [self.double] * COMPARING.random_moves
         rng = np.random.default_rng(0x40E)
         return [
-            self.rebuilt({k: a * (1 + MOVE * rng.standard_normal(a.shape)) for k, a in self.weights.items()})
-            for _ in range(MOVES if sum(a.size for a in self.weights.values()) < LARGE else FEW_MOVES)
+            self.rebuilt(
+                {k: a * (1 + COMPARING.relative_move * rng.standard_normal(a.shape)) for k, a in self.weights.items()}
+            )
+            for _ in range(
+                COMPARING.random_moves
+                if sum(a.size for a in self.weights.values()) < COMPARING.large_reference
+                else COMPARING.few_moves
+            )
         ]
 
     def coarser(self, arithmetic: str, spec: OracleSpec) -> str:
@@ -98,10 +90,10 @@ class Reference:
         """Whether all answers to some sequences are float32 numbers."""
         rng = np.random.default_rng(0x5407)
         if spec.vocabulary is not None:
-            X = rng.choice(spec.allowed, (_TRIED, 2 if spec.domain.length_limit >= 2 else 1))
+            X = rng.choice(spec.allowed, (COMPARING.format_sequences, 2 if spec.domain.length_limit >= 2 else 1))
         else:
-            X = sphere(rng, (_TRIED, 1, spec.dim)) * min(1.0, 0.9 * spec.domain.norm_limit)
-        return rounding_unit(np.asarray(self.plain(X))) > _FLOAT32
+            X = sphere(rng, (COMPARING.format_sequences, 1, spec.dim)) * min(1.0, 0.9 * spec.domain.norm_limit)
+        return rounding_unit(np.asarray(self.plain(X))) > COMPARING.shorter_than_float64
 
     def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:
         """Answers more precise than the target's, and whether they are: else both round alike."""
@@ -109,7 +101,7 @@ class Reference:
             return self.double(X), self.known and arithmetic != "float64"
         size = sum(a.size for a in self.weights.values()) * X.shape[0] * X.shape[1]
         wide = np.finfo(np.longdouble).eps < np.finfo(np.float64).eps
-        if arithmetic == "float64" and wide and size <= _WORK:
+        if arithmetic == "float64" and wide and size <= COMPARING.long_double_products:
             return self.model.astype("longdouble")(X), True
         return self.double(X), arithmetic != "float64"
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.output.constants import OUTPUT
 from unsoftmax.learners.output.reading import are_log_probabilities, centre, random_prompts, read
-from unsoftmax.learners.output.width import BLOCK
 from unsoftmax.models.base import Array
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.results.comparison import Finding
@@ -25,22 +26,8 @@ from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.output import COLUMNS, OFF
 
-PROMPTS = BLOCK + 8
+PROMPTS = OUTPUT.prompts_of_noise + 8
 """Prompts asked: a change of rank 8 and below leaves sixteen parts outside that are rounding alone."""
-
-_AGAIN = 4
-"""Of these, how many are asked again at the end, to notice a target that answers at random."""
-
-_LARGEST = 6.0
-"""Largest of the entries over their deviation: among a million Gaussian ones 5 is exceeded once."""
-
-_ROUNDINGS = 64.0
-"""Roundings of the largest logit, for each root of the width, that sums of products leave: float32 leaves one or two,
-weights and activations of 8 bits behind float32 answers left 19 (450 at width 576)."""
-
-_OTHER = 0.1
-"""Part of the logits outside the row space from which on the reference is no output layer of this model: of an
-unrelated one of width d, 1 - d/V lies outside."""
 
 
 def check_reference(layer: OutputLayer, spec: OracleSpec) -> None:
@@ -67,7 +54,7 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
         columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + COLUMNS), replace=False)
     prompts = random_prompts(spec, PROMPTS, rng)
     answers = yield from read(spec, prompts, columns, "compare")
-    again = yield from read(spec, prompts[:_AGAIN], columns, "repeat")
+    again = yield from read(spec, prompts[: COMPARING.asked_again], columns, "repeat")
     centred = layer.centred or spec.shows != "logits" or are_log_probabilities(answers)
     if centred and layer.softcap is not None:
         raise InvalidArgument("a cap is undone on logits alone, and the target shows log-probabilities.")
@@ -78,7 +65,12 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
     outside = rows - (rows @ Q) @ Q.T
     noise = _noise(layer, answers, spec)
     return _judged(
-        layer, rows, outside, np.abs(again - answers[:_AGAIN]).max(), noise, np.linalg.solve(R, (rows @ Q).T)
+        layer,
+        rows,
+        outside,
+        np.abs(again - answers[: COMPARING.asked_again]).max(),
+        noise,
+        np.linalg.solve(R, (rows @ Q).T),
     )
 
 
@@ -87,10 +79,10 @@ def _noise(layer: OutputLayer, answers: Array, spec: OracleSpec) -> tuple[float,
     largest = float(np.abs(answers).max())
     unit = max(spec.eps if spec.dtype != "float64" else 0.0, rounding_unit(answers))
     said = spec.tolerance + decimal_error(answers)
-    rounding = _LARGEST * (said + _ROUNDINGS * math.sqrt(layer.width) * unit * largest)
+    rounding = COMPARING.largest_entry * (said + COMPARING.row_roundings * math.sqrt(layer.width) * unit * largest)
     s = layer.singular_values
-    found = None if s is None else rank_of(s, layer.vocabulary, BLOCK)
-    return rounding, 0.0 if found is None else _LARGEST * min(1.0, found.angle)
+    found = None if s is None else rank_of(s, layer.vocabulary, OUTPUT.prompts_of_noise)
+    return rounding, 0.0 if found is None else COMPARING.largest_entry * min(1.0, found.angle)
 
 
 def _judged(
@@ -114,9 +106,9 @@ def _judged(
     if seen <= bound:
         return _inside(layer, base, z)
     share = float(np.linalg.norm(outside) / np.linalg.norm(rows))
-    if share >= _OTHER:
+    if share >= COMPARING.outside_row_space:
         return base.said("different", f"Another output layer: {share:.2g} of the logits lies outside the row space.")
-    found = rank_of(np.linalg.svd(outside, compute_uv=False), outside.shape[1], BLOCK)
+    found = rank_of(np.linalg.svd(outside, compute_uv=False), outside.shape[1], OUTPUT.prompts_of_noise)
     if found is None:
         return base.said("dense", f"The unembedding differs by {share:.1g} of its size, in many directions.")
     return base.said(

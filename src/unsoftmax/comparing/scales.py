@@ -8,23 +8,13 @@ import numpy as np
 from scipy import optimize, stats
 
 from unsoftmax.comparing import statistics
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.references import Reference
 from unsoftmax.models.base import Array, attention_weights
 
-TAIL = 1e-4
-"""Chance that rounding alone exceeds a threshold, or asks for one column too many."""
-
 Sample = tuple[Array, Array, Array]
 """Sequences, their answers, and the noise of these."""
-
-_SLACK = 4.0
-"""Residual variance over the modelled one at which a fit counts as rounding: the scaled model rounds a little more."""
-
-_SURE = 8.0
-"""Standard errors by which a number must differ from the reference's to be named."""
-_ALIKE = 1e-6
-"""Relative spread below which factors of all heads count as one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +45,9 @@ def fit_scales(reference: Reference, samples: list[Sample]) -> Fit | None:
 
 def rounding_only(energies: Array) -> bool:
     """Whether mean squares of standardised residuals are what rounding leaves."""
-    return float(energies.sum()) <= _SLACK * float(stats.chi2.ppf(1 - TAIL, len(energies)))
+    return float(energies.sum()) <= EXPLAINING.rounding_variance * float(
+        stats.chi2.ppf(1 - EXPLAINING.tail, len(energies))
+    )
 
 
 def _affine(reference: Reference, samples: list[Sample]) -> Fit | None:
@@ -123,13 +115,16 @@ def _named(
 ) -> Fit | None:
     """Which of the numbers changed, in words; None if none did."""
     floor = 64 * np.finfo(np.float64).eps
-    shifted = bool((np.abs(shift) > _SURE * shift_error + floor).any())
-    scaled = np.abs(values - 1) > _SURE * value_error + floor
-    heated = np.abs(temperatures - 1) > _SURE * temperature_error + floor
+    shifted = bool((np.abs(shift) > EXPLAINING.sure * shift_error + floor).any())
+    scaled = np.abs(values - 1) > EXPLAINING.sure * value_error + floor
+    heated = np.abs(temperatures - 1) > EXPLAINING.sure * temperature_error + floor
     one_value = _one(values, scaled, value_error)
     one_temperature = _one(temperatures, heated, temperature_error)
     words: list[str] = []
-    gone = tuple(int(h) for h in np.flatnonzero(np.abs(values) <= np.maximum(_SURE * value_error, _ALIKE)))
+    gone = tuple(
+        int(h)
+        for h in np.flatnonzero(np.abs(values) <= np.maximum(EXPLAINING.sure * value_error, EXPLAINING.alike_factors))
+    )
     heads: tuple[int, ...] | None = None
     if gone and len(values) > 1:
         words.append(f"head {', '.join(map(str, gone))} is removed")
@@ -154,5 +149,5 @@ def _named(
 
 def _one(factors: Array, differ: Array, errors: Array) -> bool:
     """Whether all factors changed, and by the same amount."""
-    apart = max(_ALIKE * float(np.abs(factors).max()), _SURE * float(errors.max()))
+    apart = max(EXPLAINING.alike_factors * float(np.abs(factors).max()), EXPLAINING.sure * float(errors.max()))
     return bool(differ.all()) and float(np.ptp(factors)) <= apart

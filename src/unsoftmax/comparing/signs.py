@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.comparing import designs
 from unsoftmax.comparing.arithmetic import ROUND, UNIT, computed, to_bfloat16
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.designs import SINGLES, TIES, Asked
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.naming import Named
@@ -22,20 +23,11 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding
 
 PHASE = "signs"
-_SINGLES = 16
-"""Pairs of single tokens: as many as bets need to reach the usual alpha when all agree."""
 _STAKES = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
 """Parts of the capital that are bet, mixed evenly."""
-_SPREAD = 0.4
-"""Partners are longer or shorter by up to this (logarithm), so that their rounding is new."""
-
 _LEANING = np.log(20)
 """Wealth from which signs are not called random without further questions: rounding gets there once in twenty times. A
 weight had been called unchanged where 21 of 24 signs agreed."""
-
-_NEARBY = 0.03
-"""Relative change of every entry of such a question: several units of bfloat16 and of int8, so that rounding is new,
-and little for a smooth function."""
 
 
 def gate(state: Evidence) -> Asking[Finding | None]:
@@ -54,7 +46,7 @@ def gate(state: Evidence) -> Asking[Finding | None]:
     Z, y_ties = yield from state.ask((_nearby if offsets else _partners)(X, heads, asked, rng), PHASE)
     agree = _agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
     singles = next(g for g in made.groups if g.name == SINGLES)
-    more = designs.singles(made.noise.reference, asked, max(0, _SINGLES - len(one)), _norm(one), rng)
+    more = designs.singles(made.noise.reference, asked, max(0, EXPLAINING.single_pairs - len(one)), _norm(one), rng)
     fresh, y_more = yield from state.ask(more, PHASE)
     both = np.concatenate([one, more])
     turned, y_turned = yield from state.ask(asked.on_grid(-both * _stretch(len(both), rng)[:, None, None]), PHASE)
@@ -102,7 +94,11 @@ def _agreement(first: Array, second: Array) -> Array:
 
 
 def _pairs(n: int, asked: Asked, norm: float, rng: np.random.Generator) -> Array:
-    X = sphere(rng, (n, 2, asked.spec.dim)) * norm * np.exp(rng.uniform(-_SPREAD, _SPREAD, (n, 2, 1)))
+    X = (
+        sphere(rng, (n, 2, asked.spec.dim))
+        * norm
+        * np.exp(rng.uniform(-EXPLAINING.partner_spread, EXPLAINING.partner_spread, (n, 2, 1)))
+    )
     return asked.on_grid(X)
 
 
@@ -116,9 +112,9 @@ def _partners(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Genera
 def _nearby(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Generator) -> Array:
     """The same questions changed a little; `heads`: those under which they are near ties, and are again."""
     if heads is None:
-        return asked.on_grid(X * (1 + _NEARBY * rng.standard_normal(X.shape)))
+        return asked.on_grid(X * (1 + EXPLAINING.nearby * rng.standard_normal(X.shape)))
     parts = np.stack([X[:, 0] - X[:, 1], X[:, 1]], axis=1)
-    a, b = (parts * (1 + _NEARBY * rng.standard_normal(X.shape))).transpose(1, 0, 2)
+    a, b = (parts * (1 + EXPLAINING.nearby * rng.standard_normal(X.shape))).transpose(1, 0, 2)
     u = heads.key_directions(b).transpose(1, 0, 2)
     gap = heads.gaps(X).T - np.einsum("bhd,bd->bh", u, a)
     a = a + np.einsum("bdh,bh->bd", np.linalg.pinv(u), gap)
@@ -126,7 +122,7 @@ def _nearby(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Generato
 
 
 def _stretch(n: int, rng: np.random.Generator) -> Array:
-    return np.exp(rng.uniform(-_SPREAD, _SPREAD, n))
+    return np.exp(rng.uniform(-EXPLAINING.partner_spread, EXPLAINING.partner_spread, n))
 
 
 def _norm(one: Array) -> float:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsoftmax.comparing.designs import WIDEST_SCORE
+from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.ranks import ABOVE
 from unsoftmax.comparing.reading import as_asked, read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
@@ -26,20 +26,6 @@ Place = tuple[int, int, int]
 """Head, row and column of an entry of W."""
 Ask = Callable[[Array], Asking[tuple[float, float]]]
 """weights (n,) -> sum_i weights_i x_i and its standard deviation, for one query."""
-
-_RATIO = 5.0
-"""Standard deviations within which a ratio names an index."""
-_GAP = 0.25
-"""Part of the distance between the ratios of neighbouring indices that the error of a ratio may take."""
-_LENGTH = 3.0
-"""Token norms over the usual ones, as a product of both."""
-
-_STEPS = 8
-"""Gauss-Newton steps at most: from six digits two are enough, large changes that shut some sequences took six."""
-
-
-_SENT = 2.0**-21
-"""Relative error of a sum of weights because tokens are sent on the grid of float32."""
 
 
 class TooMany(Exception):
@@ -54,7 +40,7 @@ def sparse_vector(ask: Ask, n: int, rng: np.random.Generator) -> Asking[dict[int
     waiting = [(np.arange(n), *(yield from ask(g)))]
     while waiting:
         chosen, total, sd = waiting.pop()
-        if abs(total) < ABOVE * sd:
+        if abs(total) < EXPLAINING.above_noise * sd:
             continue
         if len(chosen) == 1:
             found[int(chosen[0])] = total / g[chosen[0]]
@@ -66,7 +52,7 @@ def sparse_vector(ask: Ask, n: int, rng: np.random.Generator) -> Asking[dict[int
         order = rng.permutation(chosen)
         left, right = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         part, error = yield from ask(_on(left, g))
-        rest = float(np.hypot(sd, error)) + _SENT * max(abs(total), abs(part))
+        rest = float(np.hypot(sd, error)) + EXPLAINING.sent_rounding * max(abs(total), abs(part))
         waiting += [(right, total - part, rest), (left, part, error)]
     return found
 
@@ -83,16 +69,20 @@ def _lone(ask: Ask, chosen: Array, g: Array, total: float, sd: float, rng: np.ra
     weighted = _on(chosen, g)
     weighted[chosen] *= w
     second, error = yield from ask(weighted)
-    off = _RATIO * (error + 2 * sd) / abs(total) + _SENT
+    off = EXPLAINING.ratio_deviations * (error + 2 * sd) / abs(total) + EXPLAINING.sent_rounding
     near = np.flatnonzero(np.abs(w - second / total) <= off)
-    if len(near) != 1 or off > _GAP / len(chosen):
+    if len(near) != 1 or off > EXPLAINING.ratio_gap / len(chosen):
         return None
     index = int(chosen[near[0]])
     check = np.zeros(len(g))
     check[chosen] = rng.uniform(0.5, 1.5, len(chosen)) * rng.choice([-1.0, 1.0], len(chosen))
     third, error = yield from ask(check)
     expected = check[index] * total / g[index]
-    return index if abs(third - expected) <= ABOVE * (error + 2 * sd) + _SENT * abs(total) else None
+    return (
+        index
+        if abs(third - expected) <= EXPLAINING.above_noise * (error + 2 * sd) + EXPLAINING.sent_rounding * abs(total)
+        else None
+    )
 
 
 def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
@@ -102,7 +92,7 @@ def changed_entries(state: Evidence, h: int, most: int) -> Asking[Array | None]:
     d = heads.dim
     b0 = rng.choice([-1.0, 1.0], d) * rng.uniform(0.6, 1.4, d)
     entry = (float(np.linalg.norm(heads.W[h])) or 1.0) / d
-    at_b0 = _Questions(state, h, budget, b0 * np.sqrt(_LENGTH / (entry * d)), np.ones(d), entry)
+    at_b0 = _Questions(state, h, budget, b0 * np.sqrt(EXPLAINING.entry_length / (entry * d)), np.ones(d), entry)
     try:
         yield from at_b0.measure_anchor()
         rows = yield from sparse_vector(at_b0.along_rows, d, rng)
@@ -131,7 +121,7 @@ def fitted(heads: Heads, places: list[Place], samples: list[Sample], near: Array
     X, y, sd = (np.concatenate([part[i] for part in pairs]) for i in range(3))
     a, b = X[:, 0] - X[:, 1], X[:, 1]
     h, i, j = np.array(places).T
-    for _ in range(_STEPS):
+    for _ in range(EXPLAINING.entry_steps):
         now = heads.with_scores(heads.W + delta)
         t = now.gaps(X)[h].T
         gain = (a @ heads.P[h, 0].T) / (2 + np.exp(t) + np.exp(-t)) / sd[:, None]
@@ -181,7 +171,7 @@ class _Questions:
         """sum_i weights_i (dW b)_i."""
         gap = abs(float(weights @ self.heads.key_directions(self.b[None])[self.h, 0]))
         size = float(np.linalg.norm(weights))
-        scale = min(WIDEST_SCORE / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
+        scale = min(COMPARING.widest_score / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
         anchor = self._anchor(self.b, float(np.linalg.norm(self.b)))
         sign = self._signed(weights)
         D, sd = yield from self._ask(weights * scale + sign * anchor, self.b)
@@ -194,7 +184,7 @@ class _Questions:
         e[self.row] = 1.0
         size = float(np.linalg.norm(weights))
         gap = abs(float(weights @ self.heads.W[self.h][self.row]))
-        scale = min(WIDEST_SCORE / max(gap, 1e-300), _LENGTH**2 / (size * self.entry))
+        scale = min(COMPARING.widest_score / max(gap, 1e-300), EXPLAINING.entry_length**2 / (size * self.entry))
         b, a = weights * np.sqrt(scale / size), e * np.sqrt(scale * size)
         anchor = self._anchor(b, float(np.linalg.norm(a)))
         D, sd = yield from self._ask(a + self._signed(a) * anchor, b)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import Group, Plan, group
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.references import Answers
@@ -17,14 +18,6 @@ from unsoftmax.probes.base import Probes
 from unsoftmax.results.comparison import Finding
 
 VERIFY = "verify"
-FRESH = 12
-"""Fresh sequences on which an explanation is verified."""
-_ROUNDING = 100.0
-"""Standard deviations (root mean square) that an explanation may leave on fresh sequences: right ones left up to 60,
-which is what recovered numbers inherit from theirs; one more weight changed by 1e-9 of its size left 1e5 in float64."""
-PART = 0.1
-"""Part of the reference's own residual that it may leave as well: differences near rounding are explained by anything
-that comes near rounding."""
 
 
 @dataclass
@@ -69,7 +62,10 @@ class Evidence:
         """Which of these do."""
         made, y = yield from self.ask(X, VERIFY)
         sd = np.maximum(made.sd, 1e-300)
-        limit = min(_ROUNDING, PART * float(np.sqrt(np.mean((made.residual(y) / sd) ** 2))))
+        limit = min(
+            EXPLAINING.left_on_fresh,
+            EXPLAINING.left_of_residual * float(np.sqrt(np.mean((made.residual(y) / sd) ** 2))),
+        )
         left = [float(np.sqrt(np.mean(((y - model(X)) / sd) ** 2))) for model in models]
         right = [i for i, rest in enumerate(left) if rest <= limit]
         self.left = min((left[i] for i in right), default=None)

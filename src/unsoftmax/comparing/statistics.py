@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 from scipy import optimize, special, stats
 
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.models.base import Array
 
 _BETS = np.concatenate([[0.5, 2.0, 6.0, 20.0], np.logspace(2, 24, 12)])
@@ -15,8 +16,6 @@ _SHARES_OF_BETS = np.concatenate([np.full(4, 0.8 / 4), np.full(12, 0.2 / 12)])
 """Capital that each begins with: a change far beyond the noise is seen at once whatever was bet on it, one of twice the
 noise is seen as soon as if its size were known (beyond four calls of a monitor in 4 % of the runs, 10 % with thirty
 equal bets)."""
-_SHARES = (0.05, 0.3, 0.5, 0.7, 1.0)
-"""Parts of the modelled noise that may really be there when the power is computed: the model is an upper bound."""
 
 
 def energy(z: Array) -> Array:
@@ -70,7 +69,7 @@ def needed(n: int, alpha: float, power: float) -> float:
     The real noise may be any part of the modelled one: the largest requirement over its size counts.
     """
     critical = float(stats.chi2.isf(alpha, n))
-    return max(_needed(n, critical, power, share) for share in _SHARES)
+    return max(_needed(n, critical, power, share) for share in COMPARING.noise_shares)
 
 
 def _needed(n: int, critical: float, power: float, share: float) -> float:

@@ -14,40 +14,16 @@ from itertools import combinations
 import numpy as np
 
 from unsoftmax.comparing import designs
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.constants_stored import STORED
 from unsoftmax.comparing.references import Reference
-from unsoftmax.comparing.state import FRESH, Evidence
+from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
-from unsoftmax.comparing.stored_lean import GOOD, lean_arrays, lean_fit, lean_sequences
+from unsoftmax.comparing.stored_lean import lean_arrays, lean_fit, lean_sequences
 from unsoftmax.comparing.stored_words import said
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Finding
-
-_UNKNOWNS = 1200
-"""Numbers that are fitted together: the least squares then takes seconds."""
-_QUERIES = 512
-"""Most queries of a stage: scalar answers to a large array would take more than is worth asking."""
-_MORE = 1.5
-"""Numbers asked for over unknowns: sequences repeat themselves a little."""
-_SPARE = 10
-"""Sequences beyond these."""
-_TOKENS = 12
-"""Most tokens of a sequence: as many as vector answers tell apart, and few enough that weights stay of order one."""
-
-_PAIRS = 6
-"""Hypotheses of a stage that are fitted at most, of those that leave least to first order, the smallest first."""
-_AS_GOOD = 3.0
-"""Residual to first order over the least of all, up to which arrays count as leaving least: what a second, smaller
-change adds is below what is not linear in the first."""
-_LINEAR = 0.1
-"""Part of the residual that a hypothesis may leave to first order to be fitted at all ..."""
-_BENT = 5.0
-"""... and how much more for each unit of relative difference of the answers, which is what makes them not linear: right
-ones left up to twice that."""
-_HALF = 0.5
-"""Part that the one that leaves least may leave in any case: where answers have kinks, a right one left a quarter."""
-_SPREAD = 0.7
-"""Token norms vary by this (logarithm) around the usual one: a norm's own constants show only where norms differ."""
 
 
 def changed_arrays(state: Evidence) -> Asking[Finding | None]:
@@ -61,7 +37,11 @@ def changed_arrays(state: Evidence) -> Asking[Finding | None]:
         if wanted > 0:
             yield from state.ask(_drawn(state, wanted), "delta")
         fitting = Fitting(reference, state.samples)
-        fits = [fit for fit in map(fitting.fit, _promising(fitting, stage)) if fit.left <= min(GOOD, 0.1 * fit.before)]
+        fits = [
+            fit
+            for fit in map(fitting.fit, _promising(fitting, stage))
+            if fit.left <= min(STORED.good, 0.1 * fit.before)
+        ]
         found = said(state, (yield from _verified(state, fits)))
         if found is not None:
             return found
@@ -76,22 +56,26 @@ def changed_offsets(state: Evidence) -> Asking[Finding | None]:
     # A model of several heads may hold one: the shape is that of its values.
     none = np.zeros_like(reference.weights["v"])
     known = replace(reference, weights={"c": none} | reference.weights)
-    wanted = math.ceil(_MORE * heads.c.size) + _SPARE - sum(len(X) for X, _, _ in state.samples if X.shape[1] == 2)
-    if wanted > _QUERIES:
+    wanted = (
+        math.ceil(STORED.asked_over_unknowns * heads.c.size)
+        + STORED.spare_sequences
+        - sum(len(X) for X, _, _ in state.samples if X.shape[1] == 2)
+    )
+    if wanted > STORED.stage_queries:
         return None
     if wanted > 0:
         yield from state.ask(designs.near_ties(known, state.plan.asked, wanted, state.plan.norm, state.rng), "delta")
     fit = Fitting(known, state.samples).fit(("c",))
-    fits = [fit] if fit.left <= min(GOOD, 0.1 * fit.before) else []
+    fits = [fit] if fit.left <= min(STORED.good, 0.1 * fit.before) else []
     return said(state, (yield from _verified(state, fits, known)), known)
 
 
 def _changed_large_array(state: Evidence) -> Asking[Finding | None]:
     """One array beyond what is fitted whole: few entries, or a low rank."""
     reference = state.plan.noise.reference
-    names = lean_arrays(reference, _UNKNOWNS) if reference.model is not None else []
-    wanted = lean_sequences(reference, names, _outputs(state)) + _SPARE if names else 0
-    if not names or wanted > _QUERIES:
+    names = lean_arrays(reference, STORED.unknowns) if reference.model is not None else []
+    wanted = lean_sequences(reference, names, _outputs(state)) + STORED.spare_sequences if names else 0
+    if not names or wanted > STORED.stage_queries:
         return None
     first = len(state.samples)
     # Steps to a low rank ended beside it in one draw of ten, and in none of 14 with half as many sequences more.
@@ -108,31 +92,34 @@ def _changed_large_array(state: Evidence) -> Asking[Finding | None]:
 def _promising(fitting: Fitting, stage: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     left = {names: fitting.linear(names) for names in stage}
     least = min(left.values())
-    limit = min(_AS_GOOD * least, max(_LINEAR + _BENT * fitting.gap, least if least < _HALF else 0.0))
-    return [names for names in reversed(stage) if left[names] <= limit][:_PAIRS]
+    limit = min(
+        STORED.as_good * least,
+        max(STORED.linear_left + STORED.bent_left * fitting.gap, least if least < STORED.most_left else 0.0),
+    )
+    return [names for names in reversed(stage) if left[names] <= limit][: STORED.hypotheses]
 
 
 def fitted_arrays(reference: Reference) -> list[str]:
     """Arrays of the reference that are small enough, the largest first: each stage asks for its first hypothesis."""
-    sizes = {name: a.size for name, a in reference.weights.items() if a.ndim and a.size <= _UNKNOWNS}
+    sizes = {name: a.size for name, a in reference.weights.items() if a.ndim and a.size <= STORED.unknowns}
     return sorted(sizes, key=lambda name: -sizes[name])
 
 
 def small(reference: Reference) -> bool:
     """Whether every array of the reference can be fitted."""
-    return all(a.size <= _UNKNOWNS for a in reference.weights.values())
+    return all(a.size <= STORED.unknowns for a in reference.weights.values())
 
 
 def why_not(reference: Reference) -> str:
     """What it would take where nothing was fitted."""
-    large = [f"{name} ({a.size})" for name, a in reference.weights.items() if a.size > _UNKNOWNS]
+    large = [f"{name} ({a.size})" for name, a in reference.weights.items() if a.size > STORED.unknowns]
     tried = "no one array, no two and not all together explain the answers to rounding from where the reference is"
     if not large:
         return tried
     how = "give a smaller reference (one layer, one head) to learn more"
-    if lean_arrays(reference, _UNKNOWNS):
+    if lean_arrays(reference, STORED.unknowns):
         how = "in these few entries and low rank were looked for, one array at a time"
-    return f"arrays are fitted up to {_UNKNOWNS} numbers, which {', '.join(large[:3])} exceeds; {how}"
+    return f"arrays are fitted up to {STORED.unknowns} numbers, which {', '.join(large[:3])} exceeds; {how}"
 
 
 def _stages(reference: Reference, every: list[str]) -> list[list[tuple[str, ...]]]:
@@ -143,8 +130,8 @@ def _stages(reference: Reference, every: list[str]) -> list[list[tuple[str, ...]
 
     pairs: list[tuple[str, ...]] = sorted(combinations(every, 2), key=lambda names: -size(names))
     stages: list[list[tuple[str, ...]]] = [[(name,) for name in every]]
-    stages.append([pair for pair in pairs if size(pair) <= _UNKNOWNS])
-    if len(every) > 2 and len(every) == len(reference.weights) and size(every) <= _UNKNOWNS:
+    stages.append([pair for pair in pairs if size(pair) <= STORED.unknowns])
+    if len(every) > 2 and len(every) == len(reference.weights) and size(every) <= STORED.unknowns:
         stages.append([tuple(every)])
     return [stage for stage in stages if stage]
 
@@ -157,8 +144,8 @@ def _sequences(reference: Reference, state: Evidence, names: tuple[str, ...]) ->
     width, heads = _outputs(state), _heads_of(state)
     told = min(width, max(1, heads * (_length(state) - 1))) if heads else width
     unknowns = sum(reference.weights[name].size for name in names)
-    wanted = math.ceil(_MORE * unknowns / told) + _SPARE
-    return None if wanted > _QUERIES else wanted - state.asked.get("delta", 0)
+    wanted = math.ceil(STORED.asked_over_unknowns * unknowns / told) + STORED.spare_sequences
+    return None if wanted > STORED.stage_queries else wanted - state.asked.get("delta", 0)
 
 
 def _drawn(state: Evidence, n: int) -> Array:
@@ -167,7 +154,7 @@ def _drawn(state: Evidence, n: int) -> Array:
     length = _length(state)
     if asked.spec.vocabulary is not None:
         return rng.choice(asked.spec.allowed, (n, length))
-    norms = state.plan.usual * np.exp(rng.uniform(-_SPREAD, _SPREAD, (n, 1, 1)))
+    norms = state.plan.usual * np.exp(rng.uniform(-STORED.norm_spread, STORED.norm_spread, (n, 1, 1)))
     return designs.tied_sequences(reference, asked, n, length, norms, rng)
 
 
@@ -176,7 +163,7 @@ def _length(state: Evidence) -> int:
     only = getattr(state.plan.noise.reference.model, "length", None)
     if isinstance(only, int):
         return only
-    return min(state.plan.asked.longest, _TOKENS, 3 + math.ceil(_outputs(state) / max(1, _heads_of(state))))
+    return min(state.plan.asked.longest, STORED.most_tokens, 3 + math.ceil(_outputs(state) / max(1, _heads_of(state))))
 
 
 def _outputs(state: Evidence) -> int:
@@ -198,5 +185,5 @@ def _verified(state: Evidence, fits: list[Fitted], known: Reference | None = Non
         reference.rebuilt(reference.weights | {n: reference.weights[n] + change for n, change in fit.changes.items()})
         for fit in fits
     ]
-    right = (yield from state.all_borne_out(models, _drawn(state, FRESH))) if fits else []
+    right = (yield from state.all_borne_out(models, _drawn(state, EXPLAINING.fresh))) if fits else []
     return [fits[i] for i in right]

@@ -11,25 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.comparing.constants_stored import STORED
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.models.base import Array
-
-_STEP = 2.0**-24
-"""Relative step of the differences: derivatives are right to seven digits, and a wrong digit costs an iteration."""
-_SEEN = 1e-5
-"""Singular values over the largest below which a direction is not followed: a direction that no answer shows has some
-1e-7, the error of the differences, and following it once took an array a hundred times its size away."""
-_LEAST = 1e-12
-"""Smallest deviation of an answer over the largest: sums that are zero in any order would outweigh all others."""
-_STEPS = 12
-"""Iterations at most; changes of a hundredth took three to five."""
-_SLOW = 0.01
-"""Part of the residual that an iteration may leave before the derivatives are taken anew."""
-_STUCK = 0.9
-"""Part that it may leave with new derivatives: beyond it these arrays do not explain the answers."""
-_ROUNDING = 3.0
-"""Standard deviations at which a residual is rounding and nothing is left to fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +42,7 @@ class Fitting:
         self.samples = samples
         self.y = np.concatenate([y.ravel() for _, y, _ in samples])
         sd = np.concatenate([sd.ravel() for _, _, sd in samples])
-        self.weight = 1 / np.maximum(sd, max(_LEAST * float(sd.max()), 1e-150))
+        self.weight = 1 / np.maximum(sd, max(STORED.least_deviation * float(sd.max()), 1e-150))
         self._known: dict[str, Array] = {}
 
     def answers(self, weights: dict[str, Array]) -> Array:
@@ -79,8 +64,8 @@ class Fitting:
         found = np.empty((len(self.y), at[name].size))
         for i in range(found.shape[1]):
             moved = np.array(at[name], dtype=np.float64)
-            moved.flat[i] += _STEP * unit
-            found[:, i] = (self.answers(at | {name: moved}) - base) / _STEP
+            moved.flat[i] += STORED.step * unit
+            found[:, i] = (self.answers(at | {name: moved}) - base) / STORED.step
         found *= self.weight[:, None]
         if weights is None:
             self._known[name] = found
@@ -95,7 +80,7 @@ class Fitting:
         r = self.residual(self.reference.weights)
         J = np.hstack([self.derivatives(name) for name in names])
         G = J.T @ J
-        G.flat[:: len(G) + 1] += (_SEEN**2) * float(np.trace(G)) + 1e-300
+        G.flat[:: len(G) + 1] += (STORED.seen**2) * float(np.trace(G)) + 1e-300
         return float(np.linalg.norm(r - J @ np.linalg.solve(G, J.T @ r)) / max(float(np.linalg.norm(r)), 1e-300))
 
     @property
@@ -112,7 +97,7 @@ class Fitting:
         r = self.residual(weights)
         before = left = _rms(r)
         inverse, fresh = _Inverse(np.hstack([self.derivatives(name) for name in names])), True
-        for _ in range(_STEPS):
+        for _ in range(STORED.iterations):
             step = np.split(inverse.of(r), ends[:-1])
             moved = {
                 n: weights[n] + self.unit(n) * part.reshape(shape)
@@ -120,14 +105,14 @@ class Fitting:
             }
             trial = self.residual(weights | moved)
             size = _rms(trial)
-            if not (np.isfinite(size) and size < _STUCK * left):
-                if fresh or left <= _ROUNDING:
+            if not (np.isfinite(size) and size < STORED.stuck * left):
+                if fresh or left <= STORED.rounding:
                     break
                 inverse, fresh = _Inverse(np.hstack([self.derivatives(name, weights) for name in names])), True
                 continue
             fresh = False
             weights, r = weights | moved, trial
-            if size > _SLOW * left and size > _ROUNDING:
+            if size > STORED.kept_derivatives * left and size > STORED.rounding:
                 inverse, fresh = _Inverse(np.hstack([self.derivatives(name, weights) for name in names])), True
             left = size
         errors = np.split(inverse.errors(), ends[:-1])
@@ -152,7 +137,7 @@ class _Inverse:
     def __init__(self, J: Array) -> None:
         self.J = J
         squares, directions = np.linalg.eigh(J.T @ J)
-        seen = squares > (_SEEN**2) * max(float(squares[-1]), 1e-300)
+        seen = squares > (STORED.seen**2) * max(float(squares[-1]), 1e-300)
         self.squares, self.directions, self.blind = squares[seen], directions[:, seen], directions[:, ~seen]
 
     def of(self, r: Array) -> Array:

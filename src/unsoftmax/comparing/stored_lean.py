@@ -12,52 +12,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.comparing.low_rank import AS_WELL
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.constants_stored import STORED
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.stored_fit import Fitted, Fitting
-from unsoftmax.comparing.stored_words import ENTRIES, as_matrix
+from unsoftmax.comparing.stored_words import as_matrix
 from unsoftmax.models.base import Array
 from unsoftmax.solvers.gauss_newton import STEPS
 
-NUMBERS = 4096
-"""Numbers of an array at most: its derivatives take as many evaluations of the reference, some ten seconds."""
-ALL = 5 * NUMBERS
+ALL = 5 * STORED.lean_numbers
 """Numbers of all such arrays at most."""
-RANK = 4
-"""Largest rank that is tried."""
-
-_MORE = 4.0
-"""Numbers asked for over the unknowns of the largest rank: factors are found from three times as many, not from two."""
-_TELLING = 0.6
-"""Part of the numbers of a vector answer that differ from each other's: weights of all heads are fewer than outputs."""
-
-_STUCK = 0.7
-"""Part of the residual that two steps must not leave: then these unknowns do not explain the answers."""
-_REACHED = 0.5
-"""Standard deviations at which nothing is left to fit: below what rounding leaves, so that steps end where they stop
-helping. At 3 a right change still left 1,000 on fresh sequences."""
-GOOD = 30.0
-"""Standard deviations at which a fit is handed on to verification; more unknowns are not tried then."""
-_SLOW = 0.95
-"""Part of the residual that two steps of factors must not leave: far from a change steps are shortened to a quarter,
-and leave nine tenths each, up to seven times before the error is squared."""
-_CUTS = (1e-4, 1e-9)
-"""Squared singular values over the largest below which a direction is not followed: first what is hardly seen, which
-steps from afar would follow without return; then only the freedom of factors, U G, G^-1 M. Those of true factors
-behind norms go down to 2e-6."""
 
 
 def lean_arrays(reference: Reference, above: int) -> list[str]:
     """Arrays of more than `above` numbers that are searched so; none if they are too many or too large."""
     sizes = {name: a.size for name, a in reference.weights.items() if a.ndim > 1 and a.size > above}
-    few = sizes and max(sizes.values()) <= NUMBERS and sum(sizes.values()) <= ALL
+    few = sizes and max(sizes.values()) <= STORED.lean_numbers and sum(sizes.values()) <= ALL
     return sorted(sizes, key=lambda name: -sizes[name]) if few else []
 
 
 def lean_sequences(reference: Reference, names: list[str], width: int) -> int:
     """Sequences that such a search asks for."""
     rows = max(sum(as_matrix(name, reference.weights[name]).shape) for name in names)
-    return math.ceil(_MORE * RANK * rows / max(_TELLING * width, 1.0))
+    return math.ceil(STORED.lean_over_unknowns * STORED.largest_rank * rows / max(STORED.telling_numbers * width, 1.0))
 
 
 def lean_fit(fitting: Fitting, name: str) -> Fitted | None:
@@ -107,7 +84,7 @@ class _Search:
         sizes = np.maximum(np.linalg.norm(flat, axis=0), 1e-300)
         chosen: list[int] = []
         change, r = np.zeros(flat.shape[1]), self.r
-        for _ in range(ENTRIES):
+        for _ in range(STORED.sparse_entries):
             chosen.append(int(np.argmax(np.abs(r @ flat) / sizes)))
             if len(set(chosen)) < len(chosen):
                 return None
@@ -116,12 +93,12 @@ class _Search:
                 moved = change.copy()
                 moved[chosen] += np.linalg.lstsq(A, r, rcond=None)[0]
                 rest = self.left(moved.reshape(self.index.shape))
-                better = _rms(rest) < _STUCK * _rms(r)
+                better = _rms(rest) < STORED.lean_stuck * _rms(r)
                 if _rms(rest) < _rms(r):
                     change, r = moved, rest
-                if not better or _rms(r) <= _REACHED:
+                if not better or _rms(r) <= STORED.reached:
                     break
-            if _rms(r) <= GOOD:
+            if _rms(r) <= STORED.good:
                 error = float(np.linalg.norm(np.linalg.pinv(A)))
                 return self._fitted(change.reshape(self.index.shape), r, error)
         return None
@@ -133,12 +110,12 @@ class _Search:
         for the direction they lack, and steps do not lead back. A rank may be reached from the next one only.
         """
         left, sizes, right = np.linalg.svd(np.einsum("n,nij->ij", self.r, self.J))
-        for k in range(1, min(RANK, min(self.index.shape) // 2) + 1):
+        for k in range(1, min(STORED.largest_rank, min(self.index.shape) // 2) + 1):
             U, M = left[:, :k] * sizes[:k], right[:k]
             along = np.einsum("nij,ij->n", self.J, U @ M)
             U = U * (float(along @ self.r) / max(float(along @ along), 1e-300))
             U, M, r = self._polished(*_factors(U @ M, k))
-            if _rms(r) <= GOOD:
+            if _rms(r) <= STORED.good:
                 U, M, r = self._fewest(U, M, r)
                 return self._fitted(U @ M, r, self._error(U, M))
         return None
@@ -147,7 +124,7 @@ class _Search:
         """Factors of the lowest rank that explain the answers as well: one more may be what no answer shows."""
         while U.shape[1] > 1:
             fewer = self._polished(*_factors(U @ M, U.shape[1] - 1))
-            if _rms(fewer[2]) > max(AS_WELL * _rms(r), 1.0):
+            if _rms(fewer[2]) > max(EXPLAINING.as_well * _rms(r), 1.0):
                 break
             U, M, r = fewer
         return U, M, r
@@ -155,7 +132,7 @@ class _Search:
     def _polished(self, U: Array, M: Array) -> tuple[Array, Array, Array]:
         """Factors and their residual, first along what is well seen, then along all that is seen."""
         r = self.left(U @ M)
-        for cut in _CUTS:
+        for cut in STORED.cuts:
             U, M, r = self._descended(U, M, r, cut)
         return U, M, r
 
@@ -163,7 +140,7 @@ class _Search:
         k, rows = U.shape[1], len(U)
         slow = 0
         for _ in range(STEPS):
-            if slow > 1 or _rms(r) <= _REACHED:
+            if slow > 1 or _rms(r) <= STORED.reached:
                 break
             D = self._by_factors(U, M)
             squares, directions = _seen(D, cut)
@@ -173,7 +150,7 @@ class _Search:
             best = next(((a, b, rest) for a, b in tried if _rms(rest := self.left(a @ b)) < _rms(r)), None)
             if best is None:
                 break
-            slow = slow + 1 if _rms(best[2]) > _SLOW * _rms(r) else 0
+            slow = slow + 1 if _rms(best[2]) > STORED.slow_factors * _rms(r) else 0
             U, M, r = best
         return U, M, r
 
@@ -185,7 +162,7 @@ class _Search:
 
     def _error(self, U: Array, M: Array) -> float:
         """The norm that rounding alone would give the product of factors."""
-        squares, directions = _seen(self._by_factors(U, M), _CUTS[-1])
+        squares, directions = _seen(self._by_factors(U, M), STORED.cuts[-1])
         parts = np.split(directions, [U.size])
         moved = np.einsum("ikp,kj->pij", parts[0].reshape(*U.shape, -1), M)
         moved += np.einsum("ik,kjp->pij", U, parts[1].reshape(*M.shape, -1))

@@ -7,24 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.comparing.ranks import ABOVE, PART_OF
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.constants_stored import STORED
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored_fit import Fitted
 from unsoftmax.models.base import Array
 from unsoftmax.results.comparison import Finding, Verdict
-
-_STORED = 64 * 2.0**-53
-"""Relative change of an array that is none: rounding of the sum that makes the changed array."""
-_CLEAR = 30.0
-"""Size of a change over its noise from which entries and ranks are told: what noise hides is below a thirtieth then."""
-_ASTRAY = 1e-6
-"""Part of a change by which fits stray along directions that no answer shows: derivatives are right to 1e-7."""
-_ALIKE = 1e-6
-"""Part by which the effects of two entries on the answers differ where they are the same: derivatives are right to
-1e-7."""
-ENTRIES = 8
-"""Entries at most for a change to be called sparse."""
 
 _VECTORS = ("v", "w_o", "constant", "values", "own_values")
 """Arrays that are vectors of values, of which no rank is said."""
@@ -138,22 +127,26 @@ def _verdict(best: list[_Shape]) -> Verdict:
 def _shape(reference: Reference, fit: Fitted, name: str) -> _Shape | None:
     """None where the array did not change."""
     change, stored = fit.changes[name], reference.weights[name]
-    floor = _STORED * float(np.linalg.norm(stored))
+    floor = STORED.unchanged * float(np.linalg.norm(stored))
     if float(np.linalg.norm(change)) <= floor:
         return None
-    noise = ABOVE * max(1.0, fit.left) * fit.errors[name] + floor
+    noise = EXPLAINING.above_noise * max(1.0, fit.left) * fit.errors[name] + floor
     relative = float(np.linalg.norm(change)) / (float(np.linalg.norm(stored)) or 1.0)
-    noise += _ASTRAY * float(np.linalg.norm(change)) if _blind(fit) else 0.0
+    noise += STORED.derivative_share * float(np.linalg.norm(change)) if _blind(fit) else 0.0
     lean = _leanest(change, fit.unseen.get(name))
     count = int((np.abs(lean) > noise).sum())
     kept = np.where(np.abs(lean) > noise, lean, 0.0)
-    clear = float(np.linalg.norm(change)) > _CLEAR * noise
-    few = clear and 0 < count <= min(ENTRIES, change.size // 2) and float(np.linalg.norm(lean - kept)) <= noise
+    clear = float(np.linalg.norm(change)) > STORED.clear * noise
+    few = (
+        clear
+        and 0 < count <= min(STORED.sparse_entries, change.size // 2)
+        and float(np.linalg.norm(lean - kept)) <= noise
+    )
     few = few and not _interchangeable(kept, fit.unseen.get(name))
     rows = as_matrix(name, change)
     sizes = np.linalg.svd(rows, compute_uv=False)
     rank = int((sizes > noise).sum()) if stored.ndim > 1 and _base(name) not in _BY_HEAD else 0
-    low = clear and 0 < rank <= max(1, min(rows.shape) // PART_OF)
+    low = clear and 0 < rank <= max(1, min(rows.shape) // EXPLAINING.low_rank_part)
     change = kept if few else change
     rank = int(np.linalg.matrix_rank(as_matrix(name, kept))) if few and rank else rank
     heads = None
@@ -196,7 +189,9 @@ def _interchangeable(change: Array, unseen: Array | None) -> bool:
     # Columns of the projection on what answers show: entries, in their places, and all entries.
     shown = np.eye(change.size)[:, places] - N.T @ N[:, places]
     sizes = np.sqrt(np.maximum(1 - (N**2).sum(axis=0), 0.0))
-    alike = (np.abs(shown) >= (1 - _ALIKE) * sizes[:, None] * sizes[places]) & (sizes > _ALIKE)[:, None]
+    alike = (np.abs(shown) >= (1 - STORED.derivative_share) * sizes[:, None] * sizes[places]) & (
+        sizes > STORED.derivative_share
+    )[:, None]
     return bool(np.any(alike.sum(axis=0) > 1))
 
 

@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from unsoftmax.comparing import statistics
-from unsoftmax.comparing.dense import OTHER, gap_of, interval
+from unsoftmax.comparing.constants_explaining import EXPLAINING
+from unsoftmax.comparing.dense import gap_of, interval
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.sparse import TooMany, sparse_vector
-from unsoftmax.comparing.state import FRESH, PART, Evidence
+from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
@@ -19,20 +20,6 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding
 
 PHASE = "locate"
-_MOST = 40
-"""Queries for changed entries of v."""
-_SCORES_TOO = 4.0
-"""Residual of near ties over what changed values would leave there, beyond which scores changed as well."""
-_SOLVED = 256
-"""Most values that are found by asking one question for each."""
-_MORE = 1.5
-"""Questions for each unknown: fewer would leave the least squares ill-conditioned where answers are short."""
-
-_CUT = 1e-12
-"""Singular values of the least squares below this part of the largest are rounding."""
-_EXPLAINED = 12.0
-"""Standard deviations, those inherited among them, that recovered values may leave on fresh pairs: values alone left up
-to 4; scores changed by 1e-4 of their size beside them 50 in float32, by 1e-3 more than 1e9 in float64."""
 
 
 def changed_values(state: Evidence) -> Asking[Finding | None]:
@@ -47,7 +34,7 @@ def changed_values(state: Evidence) -> Asking[Finding | None]:
         said = yield from _by_head(state, entries)
         if said is not None:
             return said
-    solved = state.heads.count * state.heads.dim <= _SOLVED
+    solved = state.heads.count * state.heads.dim <= EXPLAINING.most_values
     if solved:
         said = yield from _solved(state)
         if said is not None:
@@ -60,13 +47,13 @@ def _solved(state: Evidence) -> Asking[Finding | None]:
     heads, rng = state.heads, state.rng
     unknown = heads.count * heads.dim
     known = sum(len(X) for X, _, _ in state.samples if X.shape[1] <= 2)
-    wanted = int(_MORE * unknown) + FRESH
+    wanted = int(EXPLAINING.questions_per_value * unknown) + EXPLAINING.fresh
     if wanted > known:
         n = wanted - known
         X = state.plan.asked.on_grid(sphere(rng, (n, 2, heads.dim)) * state.plan.norm)
         yield from state.ask(X, "delta")
     A, r = _equations(state, np.arange(heads.dim))
-    found = np.linalg.lstsq(A, r, rcond=_CUT)[0]
+    found = np.linalg.lstsq(A, r, rcond=EXPLAINING.rounding_cut)[0]
     if not (yield from _verified(state, np.arange(heads.dim), A, found)):
         return None
     change = found.reshape(heads.count, heads.dim)
@@ -97,7 +84,7 @@ def _equations(state: Evidence, index: Array, last: int = 0) -> tuple[Array, Arr
 
 def _entries(state: Evidence) -> Asking[dict[int, float] | None]:
     """Entries of the sum of all changes of v, if they are few."""
-    heads, left = state.heads, [_MOST]
+    heads, left = state.heads, [EXPLAINING.entry_value_queries]
     norm = float(np.linalg.norm(state.samples[1][0], axis=2).mean())
 
     def ask(weights: Array) -> Asking[tuple[float, float]]:
@@ -119,13 +106,13 @@ def _entries(state: Evidence) -> Asking[dict[int, float] | None]:
 
 def _verified(state: Evidence, index: Array, A: Array, found: Array) -> Asking[bool]:
     """Whether changes of v explain fresh pairs to rounding: single tokens, which they fit, say nothing of scores."""
-    X = state.plan.asked.on_grid(sphere(state.rng, (FRESH, 2, state.heads.dim)) * state.plan.norm)
+    X = state.plan.asked.on_grid(sphere(state.rng, (EXPLAINING.fresh, 2, state.heads.dim)) * state.plan.norm)
     yield from state.ask(X, "verify")
     B, s = _equations(state, index, last=1)
-    inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=_CUT), axis=1)
+    inherited = np.linalg.norm(B @ np.linalg.pinv(A, rcond=EXPLAINING.rounding_cut), axis=1)
     z = (s - B @ found) / np.sqrt(1 + inherited**2)
     left = float(np.sqrt(np.mean(z**2)))
-    explained = left <= min(_EXPLAINED, PART * float(np.sqrt(np.mean(s**2))))
+    explained = left <= min(EXPLAINING.explained_values, EXPLAINING.left_of_residual * float(np.sqrt(np.mean(s**2))))
     state.left = left if explained else None
     return explained
 
@@ -135,7 +122,7 @@ def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | Non
     heads = state.heads
     index = sorted(entries)
     A, r = _equations(state, np.array(index))
-    found = np.linalg.lstsq(A, r, rcond=_CUT)[0]
+    found = np.linalg.lstsq(A, r, rcond=EXPLAINING.rounding_cut)[0]
     if not (yield from _verified(state, np.array(index), A, found)):
         return None
     change = np.zeros((heads.count, heads.dim))
@@ -151,8 +138,8 @@ def _by_head(state: Evidence, entries: dict[int, float]) -> Asking[Finding | Non
 
 def _clear(A: Array, change: Array) -> dict[str, Array]:
     """The change of v (H, d), if it stands well above what rounding leaves in it."""
-    error = float(np.linalg.norm(np.linalg.pinv(A, rcond=_CUT)))
-    return {"v": change} if error <= PART * float(np.linalg.norm(change)) else {}
+    error = float(np.linalg.norm(np.linalg.pinv(A, rcond=EXPLAINING.rounding_cut)))
+    return {"v": change} if error <= EXPLAINING.left_of_residual * float(np.linalg.norm(change)) else {}
 
 
 def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Finding:
@@ -167,14 +154,14 @@ def _dense(state: Evidence, singles: list[Sample], *, scores_too: bool) -> Findi
     facts: dict[str, object] = {"values": size.facts(), "relative difference of answers": gap.plain}
     if gap.scaled_only:
         return state.base.said("dense", gap.words, evidence=facts)
-    if gap.plain > OTHER:
+    if gap.plain > EXPLAINING.other_model:
         words = f"The target is another model: single tokens are answered {gap.plain:.2g} of their size away."
         return state.base.said("different", words, evidence=facts)
     T, y_ties, _ = state.samples[0]
     mixed = np.linalg.norm((heads.weights(T).transpose(1, 0, 2) @ T), axis=2).max(axis=1)
     from_values = size.high * float(np.linalg.norm(heads.P[:, 0].sum(axis=0))) * mixed / math.sqrt(heads.dim)
     seen = float(np.sqrt(np.mean((y_ties - truth(T)) ** 2)))
-    if scores_too or seen > _SCORES_TOO * float(np.sqrt(np.mean(from_values**2))):
+    if scores_too or seen > EXPLAINING.scores_too * float(np.sqrt(np.mean(from_values**2))):
         words = (
             f"Values and scores changed, the values by {size.estimate:.2g} of their size ({size.low:.2g} to "
             f"{size.high:.2g}); neither alone explains the answers."

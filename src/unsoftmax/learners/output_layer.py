@@ -16,24 +16,15 @@ from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.output.reading import FIRST, Table, centre
-from unsoftmax.learners.output.width import BLOCK, MOST, ROW_SPACE, Width, from_tops, grow
+from unsoftmax.learners.output.constants import OUTPUT
+from unsoftmax.learners.output.reading import Table, centre
+from unsoftmax.learners.output.width import MOST, ROW_SPACE, Width, from_tops, grow
 from unsoftmax.models.output_layer import OutputLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.ellipsoid import Ellipsoid, fit_ellipsoid
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
-
-_WIDEST = 8192
-"""Hidden width up to which the cost is stated: wider ones than those of the largest models served."""
-
-_ROUND = 256
-"""Prompts of a round once the width is known: only their coordinates are kept, so the round is what is in memory."""
-
-_OFF = 1e-3
-"""Largest difference from 1 of (z - c)'M(z - c) that still is an ellipsoid: eps = 1e-5 inside a norm moves states of
-mean square 1e-2 and more by less; hidden states without a norm are off by their spread, near 1."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +47,21 @@ class OutputLayer:
                 f'{spec.shows!r}); learn with gauge="linear".'
             )
         if spec.shows == "top":
-            return Forecast(ranges={"main": (FIRST, MOST)}, model=Layer)
+            return Forecast(ranges={"main": (OUTPUT.first_tokens, MOST)}, model=Layer)
         V = spec.vocabulary or 0
-        widest = min(V, _WIDEST)
+        widest = min(V, OUTPUT.widest_supposed)
         per_prompt = 1
         if spec.shows == "chosen":
             per_prompt = theory.output_layer_requests_per_prompt(V, spec.outputs or 2)
         # A cap is looked for whenever the prompts have doubled: a capped model takes up to twice as many.
-        ranges = {"main": (2 * BLOCK * per_prompt, 2 * (widest + 2 * BLOCK) * per_prompt)}
+        ranges = {
+            "main": (2 * OUTPUT.prompts_of_noise * per_prompt, 2 * (widest + 2 * OUTPUT.prompts_of_noise) * per_prompt)
+        }
         if self.gauge == "rotation":
             ranges["ellipsoid"] = (0, theory.output_layer_rotation_requests(widest))
-        supposing = "" if V <= _WIDEST else f"hidden states of at most {_WIDEST} dimensions"
+        supposing = (
+            "" if OUTPUT.widest_supposed >= V else f"hidden states of at most {OUTPUT.widest_supposed} dimensions"
+        )
         return Forecast(ranges=ranges, supposing=supposing, model=Layer)
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
@@ -95,14 +90,14 @@ class OutputLayer:
         needed = theory.output_layer_rotation_requests(layer.width) - len(width.rows)
         z = [layer.coordinates(width.rows)]
         while needed > 0:
-            count = min(_ROUND, needed)
+            count = min(OUTPUT.prompts_of_a_round, needed)
             table.rows, table.prompts = table.rows[:0], table.prompts[:0]
             yield from table.more_rows(count, "ellipsoid")
             rows = centre(table.rows) if layer.centred else table.rows
             z.append(layer.coordinates(rows if layer.softcap is None else uncapped(rows, layer.softcap)))
             needed -= count
         found = fit_ellipsoid(np.concatenate(z), width.found.noise)
-        if not (found.gap <= _OFF and np.linalg.eigvalsh(found.metric)[-found.dimension] > 0):
+        if not (found.gap <= OUTPUT.off_ellipsoid and np.linalg.eigvalsh(found.metric)[-found.dimension] > 0):
             raise ModelMismatch(
                 f"the hidden states lie on no ellipsoid (off by {found.gap:.2g} of 1): no norm stands before the "
                 'unembedding; the row space is known, learn it with gauge="linear".'

@@ -17,15 +17,9 @@ import numpy as np
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.output.constants import OUTPUT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-FIRST = 64
-"""Tokens looked at first where they must be chosen, and prompts asked at first for their likeliest tokens; twice as
-many whenever the width is not below them."""
-
-LENGTH = 8
-"""Ids in a prompt: V^8 prompts are never drawn twice, and a service bills by the token."""
 
 
 @dataclass
@@ -41,7 +35,7 @@ class Table:
     def __post_init__(self) -> None:
         V = self.spec.vocabulary or 0
         self._order = self.rng.permutation(V) if self.chosen else np.arange(V)
-        self.tokens = self._order[: self._rounded(FIRST)] if self.chosen else self._order
+        self.tokens = self._order[: self._rounded(OUTPUT.first_tokens)] if self.chosen else self._order
         self.prompts = random_prompts(self.spec, 0, self.rng)
         self.rows = np.zeros((0, len(self.tokens)))
 
@@ -109,7 +103,7 @@ def are_log_probabilities(rows: Array) -> bool:
 
 
 def random_prompts(spec: OracleSpec, count: int, rng: np.random.Generator) -> Array:
-    """Ids (count, N), N at most `LENGTH` and what the domain allows beside chosen tokens."""
+    """Ids (count, N), N at most `OUTPUT.prompt_length` and what the domain allows beside chosen tokens."""
     chosen = (spec.outputs or 0) if spec.shows == "chosen" else 0
-    length = int(min(LENGTH, spec.domain.length_limit - chosen))
+    length = int(min(OUTPUT.prompt_length, spec.domain.length_limit - chosen))
     return np.asarray(rng.choice(spec.allowed, (count, length)))

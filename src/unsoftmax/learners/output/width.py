@@ -17,45 +17,18 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.noise import LOUD
-from unsoftmax.learners.output.reading import FIRST, Table, are_log_probabilities, centre, random_prompts
+from unsoftmax.learners.output.constants import OUTPUT
+from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre, random_prompts
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import ARITHMETIC as ROUNDINGS
 from unsoftmax.solvers.row_space import RankFound, curved, rank_of
 from unsoftmax.solvers.softcap import find_cap, uncapped
 from unsoftmax.spec import OracleSpec
 
-BLOCK = 16
-"""Prompts a round, and rows beyond the width that must be noise: a width d takes at most d + 31 prompts."""
-
 ROW_SPACE = "angle of the row space"
 """Name of the claim on the sine of the largest angle between the row space read and the true one."""
 
-_SKETCH = 3
-"""Columns looked at for each row when only the rank is asked for: a rank is the same in three times as many columns."""
-
-_NOISE = 4.0
-"""Noise over what was declared or seen in decimals: an entry's standard deviation is below its largest error."""
-
-_CAP = 1e-7
-"""Part of the largest answer that a cap known to its own digits leaves: caps are found to 1e-9 and better, and other
-functions in the place of a cap left a thousandth and more."""
-
-_APART = 4.0
-"""What shows that the smallest answer stands in for numbers that are not shown (a floor, a mask, the logarithm of an
-underflow): this many times as many rows have it as have the next one, or it lies below the next by this many times the
-range of all others. Gaussian logits of 16 prompts stayed at 1 and 0.6, with two decimals or in float16 at 2 and 0.6."""
-
-_NEW = 0.5
-"""Part of a new row that lies outside the rows before it, below which the rank is worth computing."""
-
-_CURVED = 0.02
-"""Most of the rest that squares and cubes of logits may explain: of independent noise in 48 x 160 entries they explain
-2 / 7680, and of float16 rounding, which grows with the entries, 0.1 %; of a cap five times beyond the logits, 60 %."""
-
-_DOUBLINGS = 5
-"""2048 prompts at most: a block grows slower than the prompts, so one that is too narrow then stays so."""
-
-MOST = FIRST * 2**_DOUBLINGS
+MOST = OUTPUT.first_tokens * 2**OUTPUT.most_doublings
 """Prompts asked at most."""
 
 
@@ -70,24 +43,24 @@ class Width:
 
 
 def grow(table: Table) -> Asking[Width]:
-    """Ask blocks of prompts until at least `BLOCK` rows are noise beyond a gap; then every token that is left."""
+    """Ask blocks of prompts until as many rows as a block has are noise beyond a gap; then every token that is left."""
     centred = table.spec.shows != "logits"
-    caps_from = 2 * BLOCK
+    caps_from = 2 * OUTPUT.prompts_of_noise
     while True:
-        if len(table.rows) + BLOCK > len(table.tokens):
+        if len(table.rows) + OUTPUT.prompts_of_noise > len(table.tokens):
             if table.whole:
                 raise _no_width(table)
             yield from table.more_columns(2 * len(table.tokens))
-        yield from table.more_rows(BLOCK)
-        if len(table.rows) == BLOCK:
+        yield from table.more_rows(OUTPUT.prompts_of_noise)
+        if len(table.rows) == OUTPUT.prompts_of_noise:
             _check(table)
-        centred = centred or (len(table.rows) == BLOCK and are_log_probabilities(table.rows))
+        centred = centred or (len(table.rows) == OUTPUT.prompts_of_noise and are_log_probabilities(table.rows))
         rows = centre(table.rows) if centred else table.rows
         if _rank(rows) is not None:
             if not table.whole:
                 yield from table.more_columns(table.spec.vocabulary or 0)
             rows = centre(table.rows) if centred else table.rows
-            found = rank_of(np.linalg.svd(rows, compute_uv=False), rows.shape[1], BLOCK)
+            found = rank_of(np.linalg.svd(rows, compute_uv=False), rows.shape[1], OUTPUT.prompts_of_noise)
             if found is not None:
                 _check(table)
                 return _straight(Width(rows, found, centred, None), table)
@@ -123,8 +96,8 @@ def _floor(rows: Array) -> float | None:
         return None
     next_one = float(rows[~cut].min())
     having = int(cut.any(axis=1).sum())
-    repeated = having >= _APART * max(1, int((rows == next_one).any(axis=1).sum()))
-    return low if repeated or next_one - low > _APART * (high - next_one) > 0.0 else None
+    repeated = having >= OUTPUT.floor_apart * max(1, int((rows == next_one).any(axis=1).sum()))
+    return low if repeated or next_one - low > OUTPUT.floor_apart * (high - next_one) > 0.0 else None
 
 
 def _straight(width: Width, table: Table) -> Width:
@@ -133,12 +106,12 @@ def _straight(width: Width, table: Table) -> Width:
         return width
     share = curved(_sketch(width.rows), width.found.rank)
     explained = _explained(width, table)
-    if share <= _CURVED and explained:
+    if share <= OUTPUT.explained_by_curves and explained:
         return width
     capped = None if width.centred else _capped(width.rows)
     if capped is not None and capped.found.gap > width.found.gap and _explained(capped, table):
         return capped
-    if share <= _CURVED:
+    if share <= OUTPUT.explained_by_curves:
         raise ModelMismatch(
             f"the logits are nearly of rank {width.found.rank}, but what is left is more than the digits of the "
             "answers explain: something that is not linear stands behind the unembedding, or the answers are noisy; "
@@ -162,16 +135,17 @@ def _explained(width: Width, table: Table) -> bool:
     unit = max(table.spec.eps, rounding_unit(table.rows))
     largest = float(np.abs(table.rows).max())
     if width.softcap is None:
-        return entry <= _NOISE * (said + LOUD * unit * largest)
+        return entry <= OUTPUT.noise_over_declared * (said + LOUD * unit * largest)
     # Undoing a cap enlarges the errors of the largest answers, and the cap itself is known to some digits only.
     steep = 1 / (1 - (largest / width.softcap) ** 2)
-    return entry <= _NOISE * steep * (said + (LOUD * unit + _CAP) * largest)
+    return entry <= OUTPUT.noise_over_declared * steep * (said + (LOUD * unit + OUTPUT.left_by_a_cap) * largest)
 
 
 def _no_width(table: Table) -> NotIdentifiable:
     n, m = table.rows.shape
     return NotIdentifiable(
-        f"{n} prompts and {m} tokens show no width: one shows only where both exceed it by {BLOCK} and more. The "
+        f"{n} prompts and {m} tokens show no width: one shows only where both exceed it by {OUTPUT.prompts_of_noise} "
+        "and more. The "
         f"vocabulary ({m}) is too small for the hidden states, the digits of the answers are too few, or the logits "
         "pass through something that is not linear (a cap on log-probabilities, a mixture of softmaxes)."
     )
@@ -179,7 +153,7 @@ def _no_width(table: Table) -> NotIdentifiable:
 
 def _sketch(rows: Array) -> Array:
     """Some columns of the rows, evenly spread."""
-    wanted = _SKETCH * len(rows) + BLOCK
+    wanted = OUTPUT.columns_over_rows * len(rows) + OUTPUT.prompts_of_noise
     if wanted >= rows.shape[1]:
         return rows
     return np.ascontiguousarray(rows[:, np.linspace(0, rows.shape[1] - 1, wanted).astype(np.int64)])
@@ -187,18 +161,18 @@ def _sketch(rows: Array) -> Array:
 
 def _rank(rows: Array) -> RankFound | None:
     part = _sketch(rows)
-    before, new = part[:-BLOCK], part[-BLOCK:]
+    before, new = part[: -OUTPUT.prompts_of_noise], part[-OUTPUT.prompts_of_noise :]
     Q = np.linalg.qr(before.T)[0]
-    if not len(before) or np.linalg.norm(new - (new @ Q) @ Q.T) > _NEW * np.linalg.norm(new):
+    if not len(before) or np.linalg.norm(new - (new @ Q) @ Q.T) > OUTPUT.new_part_of_a_row * np.linalg.norm(new):
         return None
-    return rank_of(np.linalg.svd(part, compute_uv=False), part.shape[1], BLOCK)
+    return rank_of(np.linalg.svd(part, compute_uv=False), part.shape[1], OUTPUT.prompts_of_noise)
 
 
 def _capped(rows: Array) -> Width | None:
     """The rows as they were before a cap: the one that makes them low rank, if any does."""
-    c = find_cap(_sketch(rows), BLOCK, float(np.abs(rows).max()))
+    c = find_cap(_sketch(rows), OUTPUT.prompts_of_noise, float(np.abs(rows).max()))
     free = uncapped(rows, c)
-    found = rank_of(np.linalg.svd(free, compute_uv=False), free.shape[1], BLOCK)
+    found = rank_of(np.linalg.svd(free, compute_uv=False), free.shape[1], OUTPUT.prompts_of_noise)
     return None if found is None else Width(free, found, False, c)
 
 
@@ -207,21 +181,22 @@ def from_tops(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Width,
     k = (spec.outputs or 2) // 2
     ids = np.zeros((0, k), dtype=np.int64)
     logits = np.zeros((0, k))
-    for doubling in range(_DOUBLINGS + 1):
-        count = FIRST if doubling == 0 else len(ids)
+    for doubling in range(OUTPUT.most_doublings + 1):
+        count = OUTPUT.first_tokens if doubling == 0 else len(ids)
         answers = yield Probes(random_prompts(spec, count, rng), phase="main")
         ids = np.concatenate([ids, answers[:, :k].astype(np.int64)])
         logits = np.concatenate([logits, answers[:, k:]])
         tokens, rows = common_block(ids, logits, spec.vocabulary or 0)
-        if min(rows.shape) > BLOCK:
+        if min(rows.shape) > OUTPUT.prompts_of_noise:
             rows = centre(rows)
             part = rows if rows.shape[1] >= rows.shape[0] else rows[: rows.shape[1]]
-            found = rank_of(np.linalg.svd(part, compute_uv=False)[:-1], part.shape[1], BLOCK)
+            found = rank_of(np.linalg.svd(part, compute_uv=False)[:-1], part.shape[1], OUTPUT.prompts_of_noise)
             if found is not None:
                 return Width(rows, found, True, None), tokens
     raise NotIdentifiable(
         f"the {k} likeliest tokens of {len(ids)} prompts share a block of {rows.shape[0]} prompts and {rows.shape[1]} "
-        f"tokens, and a width shows only in a block {BLOCK} larger than it both ways. A service that lets tokens be "
+        f"tokens, and a width shows only in a block {OUTPUT.prompts_of_noise} larger than it both ways. A service that "
+        "lets tokens be "
         'chosen (logit_bias: us.logit_oracle(shows="chosen")) or shows more of them tells more.'
     )
 
