@@ -20,10 +20,6 @@ MOST_DIRECTIONS = 700
 """Unknowns up to which J is taken apart into all its singular directions (d = 25 for one head: about a second each
 time); beyond, errors are sampled."""
 
-_ALONE = 1e-12
-"""1 - the leverage of a number below which its residual shows nothing of an error of its own size: float64 has 1e-16,
-records among others a hundredth and more."""
-
 _DRAWS = 16
 """Errors drawn to see whether the model is linear as far as they reach: where it is not, one in eight shows it."""
 
@@ -64,8 +60,8 @@ class Seen(Protocol):
     def drawn(self, rng: np.random.Generator) -> Array:
         """Errors (k, unknowns) as noise of one deviation leaves them."""
 
-    def alone(self, limit: float) -> int:
-        """How many fitted numbers each show such a direction that no other shows: they fit whatever they are."""
+    def confirmed(self, limit: float) -> Seen:
+        """The same without numbers that alone show a direction to within `limit` units: they fit whatever they are."""
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         """How many directions are not, and a basis (k, H d d + H m d) of them where that is small enough to hold."""
@@ -123,8 +119,21 @@ class Directions:
         root = self._root(VISIBLE)
         return np.asarray(rng.standard_normal((_DRAWS, root.shape[1])) @ root.T)
 
-    def alone(self, limit: float) -> int:
-        return int(((self.U[:, ~self.unseen(limit)] ** 2).sum(axis=1) > 1 - _ALONE).sum())
+    def confirmed(self, limit: float) -> Directions:
+        """Left out is a number without which others know some direction to worse than `limit`.
+
+        Without number i, of leverage h, the error grows by |u_i / s| / sqrt(1 - h) along u_i / s, which needs h > 1/2.
+        """
+        U, s = self.U[:, ~self.unseen(limit)], self.s[~self.unseen(limit)]
+        high = np.flatnonzero((U**2).sum(axis=1) > 0.5)
+        off = -U @ U[high].T
+        off[high, np.arange(len(high))] += 1
+        off -= U @ (U.T @ off)  # once more, since 1 - h may be far below the rounding of h
+        alone = np.linalg.norm(U[high] / s, axis=1) > limit * np.linalg.norm(off, axis=0)
+        if not alone.any():
+            return self
+        kept = np.delete(np.arange(len(self.U)), high[alone])
+        return _taken_apart(self.shape, self.x, self.U[kept] * self.s, self.V, self.T)
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         unseen = self.unseen(limit)
@@ -178,14 +187,19 @@ def units_of(blocks: Blocks, shape: Shape, x: Array) -> tuple[float, float]:
 def directions(blocks: Blocks, shape: Shape, x: Array, at: HeadsAt, deviations: Array) -> Directions:
     """Directions of J / deviations at x."""
     T = tangent(shape, x, units_of(blocks, shape, x))
-    U, s, Vt = np.linalg.svd((at.jacobian() / deviations[:, None]) @ T, full_matrices=False)
-    if len(s) < T.shape[1]:  # fewer rows than unknowns: the rest is not seen at all
-        missing = T.shape[1] - len(s)
+    return _taken_apart(shape, x, (at.jacobian() / deviations[:, None]) @ T, np.eye(T.shape[1]), T)
+
+
+def _taken_apart(shape: Shape, x: Array, J: Array, V: Array, T: Array) -> Directions:
+    """Singular directions of J (rows, freedom), whose columns belong to the coordinates V (freedom, freedom)."""
+    U, s, Vt = np.linalg.svd(J, full_matrices=False)
+    if len(s) < len(V):  # fewer rows than unknowns: the rest is not seen at all
+        missing = len(V) - len(s)
         Vt = np.concatenate([Vt, np.linalg.svd(Vt)[2][len(s) :]])
         s, U = np.concatenate([s, np.zeros(missing)]), np.concatenate([U, np.zeros((len(U), missing))], axis=1)
     # What is rounding in J itself is no signal, whatever the noise.
     s = np.where(s > len(s) * 2.0**-52 * s[0], s, 1e-300)
-    return Directions(shape, x, s, Vt, U, T)
+    return Directions(shape, x, s, Vt @ V, U, T)
 
 
 def bent(problem: Heads, x: Array, seen: Seen, deviations: Array, spread: float) -> float:

@@ -195,7 +195,8 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
     both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
     fitted = checked(problem, rest, sharp, seen, both, FINEST)
     if exact(fitted):
-        return judge_exact(problem, fitted, both[0]), sharp, seen
+        judged = judge_exact(problem, fitted, both[0])
+        return judged, sharp, seen.confirmed(judged.limit)
     rows = [noise.deviations(part.y).ravel() for part in (blocks, rest)]
     if noise.source == "none":
         size = float(np.sqrt((problem.at(sharp).residual ** 2).mean()))
@@ -213,7 +214,8 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
         rows = [row * left for row in rows]
     x, seen = settled(search, x, rows[0], span, seed)
     fitted = checked(problem, rest, x, seen, (rows[0], rows[1]), 1.0)
-    return judge_noisy(problem, fitted, noise, rows[0], seed), x, seen
+    judged = judge_noisy(problem, fitted, noise, rows[0], seed)
+    return judged, x, seen.confirmed(judged.limit)
 
 
 @cache

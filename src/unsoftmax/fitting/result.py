@@ -95,6 +95,6 @@ def _blind_sentence(number: int, shape: Shape, span: Spans, at_zero: bool) -> st
     said = span.sentences()
     why = f" (this log: {'; '.join(said)})" if said else ""
     beyond = number - (shape.freedom - span.unknowns(shape))
-    more = f"; {beyond} of them for want of records that show them" if beyond > 0 else ""
+    more = f"; {beyond} of them for want of records that show and confirm them" if beyond > 0 else ""
     left = "; they are left at 0" if at_zero else "; what the model has along them is one of many that fit"
     return f"{number} of {shape.freedom} directions of the parameters are not determined{why}{more}{left}."

@@ -71,8 +71,8 @@ class Sampled:
     def drawn(self, rng: np.random.Generator) -> Array:
         return self.draws
 
-    def alone(self, limit: float) -> int:
-        return 0  # not looked for: draws do not show the leverage of one record
+    def confirmed(self, limit: float) -> Sampled:
+        return self  # draws do not show the leverage of one record
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         number = self.shape.freedom - self.rank

@@ -27,7 +27,8 @@ _CHANGES = 4
 """Random changes of all parameters, and as many of the scores alone, by which records are told apart."""
 
 FINEST = 1e-6
-"""In exact logs a direction known to worse than this share of the parameters is listed as undetermined."""
+"""In exact logs a direction known to worse than this share of the parameters is listed as undetermined. And the share
+of an answer to which a held-out one must be foretold to test the fit."""
 
 SIGNIFICANCE = 0.01
 """A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it. And the
@@ -54,11 +55,6 @@ _UNTESTED = (
 _ANY = (
     "Another class would agree as well (a chance of {:.1g}): beyond what was fitted, these records differ by little "
     "more than the noise. Add records that differ."
-)
-
-_ALONE = (
-    "Directions that one recorded number shows and no other confirms: {}. They are right if the class holds for these "
-    "records too."
 )
 
 _HARDLY = "Records agree to rounding, but hardly show some directions of the parameters: add records."
@@ -165,27 +161,31 @@ def exact(fit: Checked) -> bool:
 
 def judge_exact(problem: Heads, fit: Checked, deviations: Array) -> Judged:
     """Held-out records agree to rounding: the model, unless they would with any larger W, or test nothing."""
-    worst = float(np.abs(fit.held / np.sqrt(1 + fit.leverage)).max())
+    foretold = np.sqrt(1 + fit.leverage)
+    apart = (np.abs(fit.held) > ROUNDINGS).reshape(-1, fit.shape.outputs).any(axis=1)
     claims = (
         Claim(
             "held-out records",
             ROUNDINGS,
-            worst,
-            statement=f"largest gap on {len(fit.held)} numbers nobody fitted, in deviations of float64 rounding",
+            float(np.abs(fit.held / foretold).max()),
+            statement=f"largest gap on {len(fit.held)} numbers nobody fitted, in deviations of float64 rounding and of "
+            "what the fit leaves open",
         ),
-        pac(fit, "agree to rounding"),
+        pac(fit, "agree to rounding", int(apart.sum())),
     )
+    tests = int((ROUNDINGS * EPS * foretold <= FINEST).sum())
     doubts = {
-        _UNTESTED: fit.spare < FEWEST,
+        _UNTESTED: min(fit.spare, tests) < FEWEST,
         _HARDLY: not fit.seen.certain,
         _ARGMAX: unbounded(problem, fit.x, deviations),
     }
+    # Where a record is farther off than rounding is by chance, all may be: so much less is known.
+    farthest = float(np.abs(fit.train).max())
+    limit = FINEST / (farthest if farthest > BARS else 1.0)
     for doubt, there in doubts.items():
         if there:
-            return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), FINEST)
-    alone = fit.seen.alone(FINEST)
-    notes = (_ALONE.format(alone),) if alone else ()
-    return Judged(Status.RECOVERED, claims, notes, max(fit.spread, 1.0), FINEST)
+            return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), limit)
+    return Judged(Status.RECOVERED, claims, (), max(fit.spread, 1.0), limit)
 
 
 def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, seed: int) -> Judged:
@@ -261,14 +261,19 @@ def _doubts(
     return doubts
 
 
-def pac(fit: Checked, what: str) -> Claim:
-    """A statement about records like these, from those that nobody touched: (1 - p)^k >= 1 - confidence."""
+def pac(fit: Checked, what: str, apart: int = 0) -> Claim:
+    """A statement about records like these, from those that nobody touched, `apart` of which do not as is said.
+
+    Clopper and Pearson: so large a share would leave so few of them apart with a chance of 1 - confidence.
+    """
+    from scipy.stats import beta  # a slow import, needed at the end of a fit only
+
     k = len(fit.held) // fit.shape.outputs
-    share = -math.log(1 - CONFIDENCE) / k
+    share = float(beta.ppf(CONFIDENCE, apart + 1, k - apart)) if apart < k else 1.0
     return Claim(
         "records like these",
-        min(share, 1.0),
-        0.0,
-        statement=f"all {k} held-out records {what}; with {CONFIDENCE:.0%} confidence the share of records of the same "
-        "distribution that are not is below the bound",
+        share,
+        apart / k,
+        statement=f"{k - apart} of {k} held-out records {what}; with {CONFIDENCE:.0%} confidence the share of records "
+        "of the same distribution that are not is below the bound",
     )
