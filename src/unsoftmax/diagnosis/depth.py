@@ -20,7 +20,7 @@ from unsoftmax.diagnosis.mixing import OFF
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far, may_change_places
 from unsoftmax.learners.stack.frame import Frame, find_frame
 from unsoftmax.probes.base import Array, Probes
@@ -110,7 +110,7 @@ def _laws(far: Far, rng: np.random.Generator) -> Asking[dict[str, float] | None]
         size, asked = float(np.clip(size * _SHARE / max(share, 1e-300), _LEAST, _MOST)), size
         if size == asked:
             break
-    if moved <= AUDIBLE * far.noise * np.sqrt(far.frame.d) or share > _WITHIN**2 * _SHARE:
+    if moved <= CORE.audible * far.noise * np.sqrt(far.frame.d) or share > _WITHIN**2 * _SHARE:
         return None
     bent = float(np.linalg.norm(G[0] + G[1] - G[2] - G[3])) / moved
     several = np.ones((len(_COPIES), 1))

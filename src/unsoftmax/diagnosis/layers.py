@@ -20,7 +20,7 @@ from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.weights import weights
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
@@ -151,7 +151,7 @@ def _normed(
     if place == "post" and spec.outputs is not None:
         last = yield from norm_last(spec, known, rng)
         found += (last,)
-        if last.evidence["least"] > max(_SPANNED, AUDIBLE * known.relative_noise):
+        if last.evidence["least"] > max(_SPANNED, CORE.audible * known.relative_noise):
             words = "a norm stands behind the heads and is no LayerNorm, whose answers lie in one plane (an RMSNorm?)"
             return outside(found, "norm behind", words)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]

@@ -14,7 +14,7 @@ from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import Allowance, Forecast, Outcome, Precision, Program
-from unsoftmax.learners.core.costs import PILOTS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import MEASURING, known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import read_pairs
@@ -80,7 +80,7 @@ class Approximate:
             # How often is decided by the size of W, which is the target's.
             again = _TYPICAL_BLOCKS * sum(phases.values()) + 1000
             return Forecast(phases, ranges={"pilot and repair": (least, again)}, supposing=_TYPICAL)
-        return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + PILOTS)})
+        return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + CORE.most_pilots)})
 
     def _most(self, spec: OracleSpec) -> int | None:
         """Queries that averaging takes at most, None if that depends on the target."""

@@ -14,8 +14,8 @@ from unsoftmax.learners.behind.rays import Scores, read_scores
 from unsoftmax.learners.behind.rows import read_heads_behind
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
-from unsoftmax.learners.core.costs import HEADS, SCORES, SEVERAL, doubled, heads_range, scores_range
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.costs import SCORES, SEVERAL, doubled, heads_range, scores_range
 from unsoftmax.models.attention_behind import AttentionBehind as Behind
 from unsoftmax.models.heads_behind import HeadsBehind
 from unsoftmax.probes.scales import require_pairs
@@ -49,7 +49,7 @@ class AttentionBehind:
                 ranges={"heads": doubled(heads_range(spec.dim, None))},
                 supposing=SEVERAL,
                 model=HeadsBehind,
-                heads=(0, HEADS),
+                heads=(0, CORE.heads_supposed),
             )
         ranges = {"scores": scores_range(spec.dim)}
         return Forecast({"values": spec.dim}, ranges=ranges, supposing=SCORES, model=Behind)
@@ -72,7 +72,7 @@ class AttentionBehind:
 
 def score_claim(scores: Scores) -> Claim:
     """What the gap by which answers fail to scale leaves in W: three digits for the conditioning of the cross."""
-    return Claim(RELATIVE_ERROR, LOUD * scores.noise, statement="of W, from how exactly answers scale")
+    return Claim(RELATIVE_ERROR, CORE.loud * scores.noise, statement="of W, from how exactly answers scale")
 
 
 def require_several(spec: OracleSpec, learner: str) -> None:

@@ -14,7 +14,7 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
-from unsoftmax.learners.core.costs import HEADS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.confined import read_confined
@@ -33,7 +33,9 @@ from unsoftmax.solvers.stack_heads import factored
 from unsoftmax.solvers.star import gap_rank
 from unsoftmax.spec import OracleSpec
 
-_SUPPOSING = f"at most {HEADS} heads in all layers together where their numbers are not given, and no final norm"
+_SUPPOSING = (
+    f"at most {CORE.heads_supposed} heads in all layers together where their numbers are not given, and no final norm"
+)
 """What the upper end supposes, in words: a final norm takes ten to twenty times the closed form."""
 
 
@@ -85,11 +87,13 @@ class AttentionStack:
 
     def _most(self, d: int) -> int:
         """The closed form of the dearest stack as supposed, as often as networks and rounded answers take it."""
-        sizes = [2**k for k in range(HEADS.bit_length()) if 2**k <= HEADS]
+        sizes = [2**k for k in range(CORE.heads_supposed.bit_length()) if 2**k <= CORE.heads_supposed]
         layers = sizes if self.layers is None else [max(self.layers, 1)]
         heads = sizes if self.heads is None else [max(self.heads, 1)]
         given = self.layers is not None and self.heads is not None
-        shapes = [(L, H) for L in layers for H in heads if given or L * H <= HEADS] or [(layers[0], heads[0])]
+        shapes = [(L, H) for L in layers for H in heads if given or CORE.heads_supposed >= L * H] or [
+            (layers[0], heads[0])
+        ]
         most = max(theory.attention_stack_queries(d, L, H, max(1, d // H), True) for L, H in shapes)
         plain = [theory.plain_stack_queries(d, L, H, max(1, d // H)) for L, H in shapes if d + 1 >= (1 + H) ** L]
         return STACK.most_over_count * (10 if self.networks else 1) * max(most, *plain, 0)

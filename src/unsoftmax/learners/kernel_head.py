@@ -21,9 +21,9 @@ import numpy as np
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.noise import FELT
-from unsoftmax.learners.core.readable import REPAIRS, SATURATED, SCALING, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import zero_at_zero
@@ -72,8 +72,8 @@ class KernelHead:
             )
         d = spec.dim
         table = d + KERNEL.table_points + 2
-        pilot = 2 + 2 + SCALING
-        repairs = SCALING * REPAIRS + 64 + d * d // 10
+        pilot = 2 + 2 + CORE.entries_for_scale
+        repairs = CORE.entries_for_scale * CORE.repairs + 64 + d * d // 10
         if power is None and self.kernel is not None:
             return Forecast(
                 {"values": d, "table": KERNEL.table_points + 2, "main": d * d},
@@ -142,7 +142,7 @@ class KernelHead:
         if len(left):
             raise NotIdentifiable(f"{len(left)} of {d * d} scores cannot be read: the kernel is flat there.")
         W = _solved(A, B, t, scale, reader, known)
-        error_of_W = SLACK * float(np.linalg.norm(off / scale)) / size
+        error_of_W = CORE.stated_over_rounding * float(np.linalg.norm(off / scale)) / size
         bound = error_of_W / max(float(np.linalg.norm(W)), 1e-300)
         if bound >= 1:
             raise ModelMismatch(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
@@ -155,7 +155,7 @@ class KernelHead:
 def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Asking[float]:
     """Length of the first token's part at which entries of l are typical, for |W| from 1e-28 to 1e28."""
     d = len(Z)
-    pairs = rng.integers(0, d, (2, SCALING))
+    pairs = rng.integers(0, d, (2, CORE.entries_for_scale))
     mixed: tuple[float, Array, Array] | None = None
 
     def look(size: float) -> Asking[float]:
@@ -165,15 +165,17 @@ def _size(reader: Reader, Z: Array, B: Array, rng: np.random.Generator) -> Askin
         if mixed is None and nothing.any() and loud.any():
             mixed = size, nothing, loud
         seen = np.abs(g[np.isfinite(g)])
-        return float(np.median(seen)) / KERNEL.typical_log_kernel if len(seen) > SCALING // 2 else SATURATED
+        return (
+            float(np.median(seen)) / KERNEL.typical_log_kernel if len(seen) > CORE.entries_for_scale // 2 else SATURATED
+        )
 
-    found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=REPAIRS))
+    found = yield from find_scale(look, 1.0, Steps(0.3, 1.5, 2.0**-8, 2.0**8, looks=CORE.repairs))
     if mixed is not None:
         size, nothing, loud = mixed
         # Entries of W may be 0: what is nothing one way and loud the other way round speaks of the kernel.
         nothing_back, loud_back = _told(*(yield from reader.ask(-size * Z[pairs[0]], B[pairs[1]], "pilot")))
         one_way = (nothing & loud_back) | (loud & nothing_back)
-        if int(one_way.sum()) >= SCALING // 2 and not (loud & loud_back).any():
+        if int(one_way.sum()) >= CORE.entries_for_scale // 2 and not (loud & loud_back).any():
             raise ModelMismatch(
                 "the kernel is flat on one side of 0: scores of one sign leave no trace in the answers, and turned "
                 "round they do; a weight does not tell its score."
@@ -235,7 +237,7 @@ def named(spec: OracleSpec, rng: np.random.Generator) -> Asking[str | None]:
     # Tokens without a score, EPS of |W|, show v in front of equal weights.
     v = (yield Probes(_pairs(np.eye(d) * far, EPS / far * q), phase="outside")) / far
     size = float(np.linalg.norm(v))
-    allowed = max(KERNEL.answer_off_class, FELT * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(
+    allowed = max(KERNEL.answer_off_class, CORE.felt * max(rounding_unit(v * far), spec.eps)) + spec.tolerance / max(
         near * size, 1e-300
     )
     if size * near <= 1e3 * spec.tolerance:

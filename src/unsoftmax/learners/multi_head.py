@@ -14,7 +14,8 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.costs import HEADS, SEVERAL, heads_range
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.costs import SEVERAL, heads_range
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.learners.explained import attention
 from unsoftmax.learners.explained.heads import Unparted, heads
@@ -105,7 +106,7 @@ class MultiHead:
         return self._forecast(spec)
 
     def _forecast(self, spec: OracleSpec) -> Forecast:
-        d, most = spec.dim + self.affine, HEADS if self.heads is None else self.heads
+        d, most = spec.dim + self.affine, CORE.heads_supposed if self.heads is None else self.heads
         low, high = heads_range(d, self.heads)
         if self.method == "rational":
             low = 2 * (spec.dim**2 + spec.dim - 1)

@@ -15,8 +15,8 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.core.noise import AUDIBLE, LOUD
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.core.settling import begun, settle, settle_list
@@ -99,7 +99,7 @@ class OrthogonalHeads:
             values.append((yield request))
         largest = max((float(np.abs(y).max()) for y in values), default=0.0)
         for h, (program, first, y, basis) in enumerate(zip(programs, asked, values, bases, strict=True)):
-            if np.abs(y).max() <= max(LOUD * spec.eps * largest, 4 * spec.tolerance):
+            if np.abs(y).max() <= max(CORE.loud * spec.eps * largest, 4 * spec.tolerance):
                 program.close()
                 notes.append(f"subspace {h + 1} answers nothing: its v is 0, the head is dropped.")
                 continue
@@ -128,7 +128,7 @@ class OrthogonalHeads:
         statement = (
             f"coupling of the {len(blocks.bases)} subspaces (dimensions {sizes}) next to what holds each together"
         )
-        bound = 1.0 if np.isinf(blocks.within) else blocks.within / AUDIBLE
+        bound = 1.0 if np.isinf(blocks.within) else blocks.within / CORE.audible
         claim = Claim("subspaces part", bound, blocks.across, statement=statement)
         return Outcome(model, outcome.notes, (claim,), outcome.allows)
 
@@ -139,7 +139,7 @@ def _with_flat(model: Model, blocks: Blocks, ground: Ground) -> Heads:
     inside = sum((basis @ (basis.T @ ground.V) for basis in blocks.bases), np.zeros(ground.dim))
     rest = ground.V - inside
     # The subspaces are known no better than what couples them.
-    if np.linalg.norm(rest) <= max(NO_DIRECTION, AUDIBLE * blocks.across) * np.linalg.norm(ground.V):
+    if np.linalg.norm(rest) <= max(NO_DIRECTION, CORE.audible * blocks.across) * np.linalg.norm(ground.V):
         return model
     flat = np.zeros((1, ground.dim, ground.dim))
     return Heads(np.concatenate([model.W, flat]), np.vstack([model.v, rest]))
@@ -183,7 +183,7 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
         new = int((levels > 1e2 * noise * d * levels[0]).sum()) if levels[0] > 0 else 0
         same, rank = (same + 1 if new == rank else 0), new
     blocks = finest_blocks(np.array(matrices), noise * d, rng)
-    if blocks.across * AUDIBLE > blocks.within:
+    if blocks.across * CORE.audible > blocks.within:
         raise ModelMismatch(
             f"no orthogonal subspaces stand out: they are coupled by {blocks.across:.1g} and held together by only "
             f"{blocks.within:.1g}. The heads do not live in orthogonal subspaces; use MultiHead."

@@ -14,7 +14,8 @@ import numpy as np
 from unsoftmax.errors import DomainError
 from unsoftmax.inversion import shown_rounding
 from unsoftmax.learners.core.acceptance import SCALARS, check
-from unsoftmax.learners.core.base import NETWORK_RESIDUAL, SLACK, Allowance, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Allowance, Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.costs import WIDE, network_range
 from unsoftmax.learners.core.reductions import homogenised, overheard, representable, rescaled
 from unsoftmax.learners.relu import noise
@@ -88,7 +89,7 @@ def residual_claim(found: Peeled) -> Claim:
     The largest error over ten thousand inputs was up to 25 times the root mean square over a dozen.
     """
     typical = float(np.sqrt(np.mean(found.gaps**2)))
-    bound = max(SLACK * max(typical, found.expected, found.sigma / found.scale), 2 * found.residual)
+    bound = max(CORE.stated_over_rounding * max(typical, found.expected, found.sigma / found.scale), 2 * found.residual)
     return Claim(
         NETWORK_RESIDUAL,
         bound,

@@ -15,7 +15,8 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, UNKNOWN, Allowance, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
 from unsoftmax.learners.single.measure import (
@@ -131,10 +132,10 @@ def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
     Where a norm limit leaves the logits below rounding, W is not known at all, and that is said instead.
     """
     typical = float(np.sqrt(np.mean(T**2)))
-    lost = SLACK * math.sqrt(spec.dim) * spec.eps
+    lost = CORE.stated_over_rounding * math.sqrt(spec.dim) * spec.eps
     bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
     smallest = lost * spec.dim / product
-    if spec.domain.max_norm is not None and bound >= UNKNOWN and smallest > NOTHING:
+    if spec.domain.max_norm is not None and bound >= CORE.unknown_error and smallest > NOTHING:
         raise NotIdentifiable(
             f"with tokens of norm at most {spec.domain.max_norm:g} the scores move the answers no more than rounding "
             f"does: of W only ||W||_F < {max(smallest, typical * spec.dim / product):.1g} is known. Raise max_norm."

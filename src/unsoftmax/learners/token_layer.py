@@ -21,7 +21,7 @@ from unsoftmax.learners.circuits.scores import SEARCH, read_scores
 from unsoftmax.learners.circuits.values import Found, read_values
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.models.token_layer import TokenLayer as Layer
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
@@ -185,7 +185,7 @@ def read_places(
 
 def _starts(places: Array, rng: np.random.Generator) -> list[Array]:
     """Starts for a place: 0, the places before, and random vectors of their size."""
-    known = list(places[1:][::-1])[:REPAIRS]
+    known = list(places[1:][::-1])[: CORE.repairs]
     size = float(np.sqrt(np.mean(places[1:] ** 2))) if len(places) > 1 else 1.0
-    random = [size * rng.standard_normal(places.shape[1]) for _ in range(2 * REPAIRS - 1 - len(known))]
+    random = [size * rng.standard_normal(places.shape[1]) for _ in range(2 * CORE.repairs - 1 - len(known))]
     return [np.zeros(places.shape[1]), *known, *random]

@@ -22,7 +22,7 @@ from unsoftmax.learners.behind.split import split_network
 from unsoftmax.learners.core import costs
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.noise import FELT
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import odd_part, one_token
 from unsoftmax.learners.relu.peel import refuse_if_unexplained
 from unsoftmax.learners.relu_network import as_network, found_network, residual_claim
@@ -83,10 +83,10 @@ class Transformer:
             return Forecast({"values": spec.dim}, ranges=ranges, supposing=f"{costs.WIDE}, {costs.SCORES}", model=Model)
         require_pairs(spec, "Transformer")
         if self.method == "ray":
-            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + costs.PILOTS)}
+            ranges = self._network_ranges(spec.dim) | {"newton and repair": (0, 4 * spec.dim**2 + CORE.most_pilots)}
             return Forecast({"main": spec.dim**2}, ranges=ranges, supposing=costs.WIDE, model=Model)
         plain = SingleHead().forecast(spec)
-        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + costs.PILOTS)}
+        ranges = self._network_ranges(spec.dim) | {"pilot and repair": (0, 2 * (plain.extra or 0) + CORE.most_pilots)}
         phases = {phase: 2 * queries for phase, queries in plain.phases.items()}
         return Forecast(phases, ranges=ranges, supposing=costs.WIDE, model=Model)
 
@@ -98,7 +98,7 @@ class Transformer:
         ranges = {
             "heads": costs.doubled(costs.heads_range(d, None)),
             "network": costs.network_range(d),
-            "split": (0, 2 * costs.HEADS * costs.widest(d) * d),
+            "split": (0, 2 * CORE.heads_supposed * costs.widest(d) * d),
         }
         return Forecast(ranges=ranges, supposing=f"{costs.SEVERAL}, {costs.WIDE}", model=MultiHeadTransformer)
 
@@ -195,7 +195,7 @@ def read_wiring(spec: OracleSpec, rng: np.random.Generator) -> Asking[Wiring]:
     y = yield Probes(np.stack([rows, np.zeros_like(rows)], axis=1), phase="pilot")
     once, twice, origin = y[: BEHIND.vectors_of_wirings], y[BEHIND.vectors_of_wirings : -1], float(y[-1])
     size = float(np.sqrt(np.mean(y**2)))
-    noise = FELT * spec.eps * size + 4 * spec.tolerance
+    noise = CORE.felt * spec.eps * size + 4 * spec.tolerance
 
     def same(a: Array, b: Array) -> bool:
         return bool(np.abs(a - b).max() <= noise)

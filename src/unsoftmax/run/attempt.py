@@ -19,7 +19,8 @@ from unsoftmax.errors import (
     OracleError,
     UnsoftmaxError,
 )
-from unsoftmax.learners.core.base import UNKNOWN, Asking, Learner, Outcome, configuration
+from unsoftmax.learners.core.base import Asking, Learner, Outcome, configuration
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.oracles.rechecking import WIDER, Unrepeatable
 from unsoftmax.oracles.stack import Stack
@@ -210,7 +211,7 @@ def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | No
             advice="the model is in .recovery.",
             code=Code.UNDETERMINED,
         )
-    if own is not None and own.bound >= UNKNOWN:
+    if own is not None and own.bound >= CORE.unknown_error:
         return NotIdentifiable(
             f"the probes do not determine the weights of this {model} from answers this coarse: by their conditioning "
             f"weights may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "

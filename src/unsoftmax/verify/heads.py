@@ -16,7 +16,8 @@ from typing import TypeVar
 import numpy as np
 
 from unsoftmax.inversion import rounding_unit
-from unsoftmax.learners.core.base import UNKNOWN, Allowance, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
@@ -233,7 +234,7 @@ def _ties(
         # What one head may be off by, others are off by too: they make up for it.
         error = float(mingled(model, values.domain.norm_limit, float(off.max())).max())
         errors = {name: max(size, error) if "_" in name else size for name, size in errors.items()}
-        if error >= UNKNOWN:
+        if error >= CORE.unknown_error:
             unknown = "unknown: scores this small do not tell heads from each other"
             found[: model.heads] = [Claim(claim.name, math.inf, statement=unknown) for claim in found[: model.heads]]
     return found, statements(model, errors, f"{on}every head")

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
-from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Model
 from unsoftmax.models.heads_behind import HeadsBehind
@@ -149,7 +149,7 @@ def _pairs(model: HeadsBehind, h: int | None, number: int, rng: np.random.Genera
     rows = []
     for query in b:
         w = model.W @ query
-        target = -BEHIND.score_of_a_head_off * rng.uniform(1.0, 2.0, model.heads)
+        target = -CORE.no_digit * rng.uniform(1.0, 2.0, model.heads)
         if h is not None:
             target[h] = rng.uniform(-1.5, 1.5)
         dual = np.linalg.pinv(w)

@@ -207,7 +207,7 @@ def _values(model: Model, d: int) -> Array:
 
 
 def _most_flips(n: int, flip: float) -> int:
-    """Flips among n labels that chance exceeds with probability _FALSE_ALARM at most."""
+    """Flips among n labels that chance exceeds with the probability of a false alarm at most."""
     from scipy.stats import binom  # a slow import, seldom needed
 
     return int(binom.ppf(1 - _FALSE_ALARM, n, flip))

@@ -80,7 +80,7 @@ PLAN = Plan(exactly(queries), check)
 
 
 def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
-    """Factors (_FRESH,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
+    """Factors (n,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
     inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
     biased = model.b is not None or bool(model.b_o)
     return np.ones(_FRESH) if biased or spec.link is not None else np.resize(inside, _FRESH)

@@ -20,7 +20,7 @@ import numpy as np
 
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking, Precision
-from unsoftmax.learners.core.noise import COARSE, LARGEST_SHORT
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
@@ -117,9 +117,9 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
 
 def _inside_format(model: Model, spec: OracleSpec, precision: Precision) -> OracleSpec:
     """The spec with a norm limit at which answers of a coarse format, float16 perhaps, do not overflow."""
-    if precision.noise.relative < COARSE:
+    if precision.noise.relative < CORE.rounding_that_is_noise:
         return spec
-    limit = min(spec.domain.norm_limit, LARGEST_SHORT / float(np.linalg.norm(model.v)))  # type: ignore[attr-defined]
+    limit = min(spec.domain.norm_limit, CORE.largest_short_answer / float(np.linalg.norm(model.v)))  # type: ignore[attr-defined]
     return replace(spec, domain=replace(spec.domain, max_norm=limit))
 
 

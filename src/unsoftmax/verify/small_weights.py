@@ -63,7 +63,7 @@ def small_weights(
 
 
 def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, int]:
-    """Heads (SEQUENCES, g) that every sequence is for, and tokens for each of them: the top one and faint ones."""
+    """Heads (n, g) that every sequence is for, and tokens for each of them: the top one and faint ones."""
     each = max(1, min(math.ceil(heads / SEQUENCES), (longest - 1) // (LENGTH - 1)))
     number = min(1 + _DEPTHS, (longest - 1) // each)
     turns = np.resize(rng.permutation(heads), SEQUENCES * each).reshape(each, SEQUENCES).T

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, UNKNOWN, Outcome
+from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, Outcome
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.single.measure import NOTHING
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
@@ -116,12 +117,12 @@ def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
     nothing: dict[str, float] = {}
     for name, size in _sizes(model).items():
         absolute = allowed.get(name, math.inf) * (size or 1.0)
-        if (size == 0 or allowed.get(name, math.inf) >= UNKNOWN) and absolute <= NOTHING:
+        if (size == 0 or allowed.get(name, math.inf) >= CORE.unknown_error) and absolute <= NOTHING:
             nothing[name] = absolute
     relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
     said = f"{_CONFIDENCE:g} times what would leave the gaps seen on {on}"
     missing = f"; lost in the noise: {', '.join(lost)}" if lost else ""
-    if not nothing or relative >= UNKNOWN:
+    if not nothing or relative >= CORE.unknown_error:
         return Statement(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
     # Beside a W that no score shows no error is relative to it.
     size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
@@ -164,6 +165,6 @@ def joined(outcome: Outcome, checked: Checked) -> tuple[Claim, ...]:
 
 def _or_unknown(claim: Claim) -> Claim:
     """The claim, without a bound if the bound says nothing."""
-    if claim.bound < UNKNOWN:
+    if claim.bound < CORE.unknown_error:
         return claim
     return replace(claim, bound=math.inf, statement=f"unknown: {claim.statement}")

@@ -11,7 +11,8 @@ from scipy.special import expit
 import unsoftmax as us
 from tests.learners.noisy import gaussian_head
 from tests.learners.test_approximate import assert_within, bounds, errors
-from unsoftmax.learners.core.noise import SIGMAS, known_noise
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.noise import known_noise
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
 
@@ -82,10 +83,10 @@ def test_the_noise_floor_is_estimated(kind, absolute, relative):
         noise, _, _ = run(known_noise(oracle.spec, np.random.default_rng(seed)), Stack(oracle))
         assert noise.measured
         if absolute:
-            assert 0.2 < noise.absolute / SIGMAS / absolute < 2
+            assert 0.2 < noise.absolute / CORE.deviations_of_a_radius / absolute < 2
         else:
             assert noise.absolute < 0.2 * relative
-            assert 0.05 < noise.relative / SIGMAS / relative < 3
+            assert 0.05 < noise.relative / CORE.deviations_of_a_radius / relative < 3
 
 
 def test_absolute_noise_is_outscaled_where_tokens_may_grow():

@@ -11,7 +11,8 @@ from unsoftmax.errors import NotIdentifiable
 from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import PILOT, REPAIRS, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.relu_network import ReluNetwork
 from unsoftmax.probes.base import Array, Probes, one_row
@@ -92,7 +93,7 @@ def read_bounded(
         answers[index] = y.reshape(-1, d)
         return np.array([ball.scores(b, A, part)[0] for (b, A), part in zip(asked, answers[index], strict=True)])
 
-    T, _ = yield from until_readable(ask, np.ones(d), Repair(REPAIR.readable, far=1 / 3, tries=1 + REPAIRS))
+    T, _ = yield from until_readable(ask, np.ones(d), Repair(REPAIR.readable, far=1 / 3, tries=1 + CORE.repairs))
     if learned:
         T = yield from _newton(ball, columns, answers)
     if np.isnan(T).any():
@@ -109,8 +110,10 @@ def _size_of_b(ball: _Ball, direction: Array) -> Asking[float]:
         nonlocal length
         b, A = yield from ball.settled(size * direction)
         length = float(np.linalg.norm(b))
-        y = yield Probes(paired(A[:PILOT], np.tile(b, (len(A[:PILOT]), 1))).tokens, phase="pilot")
-        t, _, _ = ball.scores(b, A[:PILOT], y)
+        y = yield Probes(
+            paired(A[: CORE.pilot_entries], np.tile(b, (len(A[: CORE.pilot_entries]), 1))).tokens, phase="pilot"
+        )
+        t, _, _ = ball.scores(b, A[: CORE.pilot_entries], y)
         return 1.0 if (np.abs(t) < 0.6 * REPAIR.readable).all() else SATURATED
 
     found = yield from find_scale(look, ball.radius / 3, Steps(shorter=1 / 2, looks=REPAIR.tries))

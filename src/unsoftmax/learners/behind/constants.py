@@ -72,8 +72,6 @@ class Constants:
     """How far along a direction heads are looked for, in units of the corner."""
     misses_in_a_row: int = 3
     """Directions in a row along which no new head turns on."""
-    answer_over_scale: float = 1e-8
-    """Share of the scale above which an answer is one."""
     gap_of_one_head_alone: float = 1e-6
     """Relative gap by which a third number of copies may be off what one head alone answers; a wider one is taken for
     two heads that turn together."""
@@ -82,8 +80,6 @@ class Constants:
     corners_tried: int = 4
     """Corners tried before the target is refused: a network of few neurons is silent in some corners where heads are
     on, and another corner is then drawn."""
-    score_of_a_head_off: float = 45.0
-    """Scores this far below 0 give a head less than rounding: e^-45 = 3e-20."""
     query_pushed_by: float = 100.0
     """Factor on the query token at which every score has decided."""
     draws_of_row_scores: int = 16

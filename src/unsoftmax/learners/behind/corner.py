@@ -17,9 +17,10 @@ from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.infinity import find_infinity
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import FELT
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.core.settling import settle
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
@@ -88,7 +89,7 @@ def find_faces(far: Far, b0: Array, corner: Array, rng: np.random.Generator) -> 
         away /= np.linalg.norm(away)
         ends = corner + BEHIND.reach_over_corner * np.array([[1.0], [-1.0]]) * away
         y = yield from far.ask(ends, b0, phase="discovery")
-        loud = np.flatnonzero(np.abs(y) > BEHIND.answer_over_scale * far.scale * BEHIND.reach_over_corner**far.degree)
+        loud = np.flatnonzero(np.abs(y) > HALF_DIGITS * far.scale * BEHIND.reach_over_corner**far.degree)
         if len(loud) == 0:
             misses += 1
             continue
@@ -126,7 +127,7 @@ def _require_one(far: Far, b0: Array, point: Array, t: float) -> Asking[None]:
     one = yield from far.ask(point[None], b0, phase="discovery")
     many = yield from far.ask(point[None], b0, (1, 16), phase="discovery")
     wanted = (expit(t - np.log(16.0)) / expit(t)) ** far.degree
-    rounding = FELT * far.noise * far.scale / abs(float(one[0]))
+    rounding = CORE.felt * far.noise * far.scale / abs(float(one[0]))
     if not abs(float(many[0] / one[0]) - wanted) <= BEHIND.gap_of_one_head_alone * wanted + rounding:
         raise Misled("more than one head turned at once")
 

@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import halved
 from unsoftmax.probes.scales import on_grid
@@ -92,7 +92,7 @@ def calibrated_rows(infinity: Infinity, spec: OracleSpec, rng: np.random.Generat
     tilt[0] = 0.0
     A, y = np.empty((d, d)), np.zeros(d)
     todo, phase = np.arange(d), "values"
-    for attempt in range(2 * REPAIRS):
+    for attempt in range(2 * CORE.repairs):
         rows = np.cos(tilt[todo])[:, None] * n + (side * np.sin(tilt))[todo, None] * frame[todo]
         rows = on_grid(rows, 2.0, spec.dtype)
         answers = yield halved(rows, infinity.length, phase)

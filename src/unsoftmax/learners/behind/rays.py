@@ -15,16 +15,8 @@ from unsoftmax.inversion import ray_logits
 from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.behind.infinity import Infinity, calibrated_rows, find_infinity
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import (
-    INVISIBLE,
-    SATURATED,
-    SCALING,
-    TYPICAL_LOGIT,
-    Repair,
-    Steps,
-    find_scale,
-    until_readable,
-)
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.rays import RayPairs
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -96,15 +88,15 @@ class _Table:
 
         def look(scale: float) -> Asking[float]:
             self.lengthen(scale)
-            rows, columns = rng.integers(self.spec.dim, size=(2, SCALING))
-            t = yield from self.ask(rows, columns, np.full(SCALING, scale), "pilot")
+            rows, columns = rng.integers(self.spec.dim, size=(2, CORE.entries_for_scale))
+            t = yield from self.ask(rows, columns, np.full(CORE.entries_for_scale, scale), "pilot")
             readable = np.abs(np.nan_to_num(t, nan=np.inf)) < REPAIR.telling
             if readable.mean() <= 0.5:
                 return SATURATED
             if not float(np.sqrt(np.mean(t[readable] ** 2))) > BEHIND.least_visible_logit:
                 return INVISIBLE
             # Unreadable entries count as large ones.
-            return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / TYPICAL_LOGIT
+            return float(np.sqrt(np.mean(np.where(readable, t, REPAIR.telling) ** 2))) / CORE.typical_logit
 
         found = yield from find_scale(look, 1.0, Steps(limit=farthest, floor=1 / (2.0**8 * farthest)))
         if found.size == SATURATED:
@@ -140,8 +132,8 @@ class _Table:
     def fitting(self) -> float:
         """Factor on b that makes a typical score 0.8, from the entries so far: the pilot saw only a few."""
         seen = self.T[~np.isnan(self.T)]
-        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= SCALING else 0.0
-        return min(power_of_two(TYPICAL_LOGIT / size * math.sqrt(2)), 4.0) if size else 1.0
+        size = float(np.sqrt(np.mean(seen**2))) if len(seen) >= CORE.entries_for_scale else 0.0
+        return min(power_of_two(CORE.typical_logit / size * math.sqrt(2)), 4.0) if size else 1.0
 
     def all_entries(self, rng: np.random.Generator) -> Asking[tuple[Array, int]]:
         """A growing block until its rank stops growing, then the columns and rows of a cross: table and rank."""

@@ -18,9 +18,10 @@ from unsoftmax.learners.behind.corner import Misled, find_corner, find_faces, fi
 from unsoftmax.learners.behind.far import Far
 from unsoftmax.learners.behind.rays import REPAIR
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.driver import together
-from unsoftmax.learners.core.readable import SATURATED, SCALING, Steps, find_scale
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
@@ -121,7 +122,7 @@ def _left_by_rounding(entries: HeldOff, W: Array) -> float:
 def _targets(w: Array, h: int) -> Array:
     """Scores at b0: head h near 1, the others off by a margin that grows with how much stronger they are."""
     norms = np.linalg.norm(w, axis=1)
-    target = -BEHIND.score_of_a_head_off * np.maximum(1.0, 0.5 * norms / norms[h])
+    target = -CORE.no_digit * np.maximum(1.0, 0.5 * norms / norms[h])
     target[h] = 1.0
     return np.asarray(target)
 
@@ -189,8 +190,8 @@ def _column_length(
     d = len(b0)
 
     def look(length: float) -> Asking[float]:
-        rows = rng.integers(d, size=SCALING)
-        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (SCALING, d)), phase="pilot")
+        rows = rng.integers(d, size=CORE.entries_for_scale)
+        y = yield from far.ask(Z[rows], b0 + length * sphere(rng, (CORE.entries_for_scale, d)), phase="pilot")
         t = ray_logits(y, c[rows], far.degree)
         readable = (np.abs(np.nan_to_num(t, nan=np.inf)) < 6).all()
         return float(np.sqrt(np.mean((t - Z[rows] @ w[h]) ** 2))) or 1e-300 if readable else SATURATED
@@ -204,9 +205,9 @@ def _column_length(
         return length
     dual = np.linalg.pinv(w)
     for _ in range(40):
-        rows = rng.integers(d, size=SCALING)
-        off = Z[rows] - 2 * BEHIND.score_of_a_head_off * dual[:, h]
-        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (SCALING, d)), phase="pilot")
+        rows = rng.integers(d, size=CORE.entries_for_scale)
+        off = Z[rows] - 2 * CORE.no_digit * dual[:, h]
+        y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (CORE.entries_for_scale, d)), phase="pilot")
         if far.silent(y, off).all():
             return length
         length *= 0.6

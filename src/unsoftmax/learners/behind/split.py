@@ -18,8 +18,8 @@ from scipy.special import expit
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.behind.constants import BEHIND
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import together
-from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.multi_head_transformer import MultiHeadTransformer
 from unsoftmax.models.relu_network import ReluNetwork
@@ -105,7 +105,7 @@ def _gradients(g: ReluNetwork, W: Array, region: Region, y0: float, rng: np.rand
     whole = (region.active * g.w_o) @ g.A.T + (0.0 if g.lin is None else g.lin)
     radius = region.margin
     directions = W @ region.x
-    for _ in range(REPAIRS):
+    for _ in range(CORE.repairs):
         number = (H - 1) * d + BEHIND.queries_to_spare
         delta = rng.standard_normal((8 * number, d))
         delta *= radius / np.linalg.norm(delta, axis=1, keepdims=True)

@@ -18,8 +18,7 @@ from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.infinity import Level
 from unsoftmax.learners.block.quiet import Quiet
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
@@ -50,7 +49,7 @@ def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
     """n tables at random query tokens, the best of some more; one fails where two heads happen to weigh alike."""
     pool = yield from quiet.tokens(BLOCK.quiet_tokens)
     found: list[Table] = []
-    for attempt in range(REPAIRS):
+    for attempt in range(CORE.repairs):
         q = quiet.far.on_sphere(quiet.rng.standard_normal(quiet.far.dim))
         table, pool = yield from _read(quiet, pool, q, "fair", "main" if attempt < BLOCK.tables_tried else "repair")
         found += [] if table is None else [table]
@@ -63,7 +62,8 @@ def read_tables(quiet: Quiet, n: int) -> Asking[list[Table]]:
         if len(tables) == n:
             return tables
     raise ModelMismatch(
-        f"at {REPAIRS} query tokens the answers did not fall apart into heads whose softmax denominators add up token "
+        f"at {CORE.repairs} query tokens the answers did not fall apart into heads whose softmax denominators add up "
+        "token "
         "by token: more than one layer of softmax attention stands before the network, two heads have the same scores, "
         "or the answers are noisier than their digits."
     )
@@ -80,7 +80,7 @@ def _read(quiet: Quiet, pool: Array, q: Array, level: Level, phase: str) -> Aski
         keys = np.array([(j, i) for j in range(len(pool)) for i in range(len(pool))])
         y = yield from far.added(far.frozen(pool[keys]), np.broadcast_to(q, (len(keys), far.dim)), phase, level)
         s, Vt = np.linalg.svd(y, full_matrices=False)[1:]
-        H = int((s > LOUD * noise * np.sqrt(len(keys))).sum())
+        H = int((s > CORE.loud * noise * np.sqrt(len(keys))).sum())
         if len(keys) >= H + 2 * len(pool) + BLOCK.cells_to_spare:
             break
         if len(pool) > far.dim:
@@ -96,7 +96,7 @@ def _read(quiet: Quiet, pool: Array, q: Array, level: Level, phase: str) -> Aski
         Y = yield from far.added(far.frozen(cells), np.broadcast_to(q, ends.shape), phase, level="rough")
         J.append(((Y[1:] - Y[0]) @ B).T / (BLOCK.difference_step * far.radius))
     found = separate(J[0], J[1], -y @ B, keys, None)
-    good = found is not None and found.residual <= LOUD * noise
+    good = found is not None and found.residual <= CORE.loud * noise
     # Whether a draw serves may hang on last digits, and so does the order of its heads.
     kept = yield from settle_list("table", [B @ np.linalg.inv(found.rows), found.sums] if found and good else [])
     return (Table(q, kept[0], pool[keys], kept[1] - 1) if kept else None), pool

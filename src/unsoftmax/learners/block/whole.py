@@ -32,7 +32,7 @@ from unsoftmax.learners.block.infinity import Infinity, read_out
 from unsoftmax.learners.block.quiet import Quiet, find_quiet
 from unsoftmax.learners.block.table import Table, read_tables
 from unsoftmax.learners.core.base import Asking, Program
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.kind import Kind, find_kind
 from unsoftmax.learners.rotary.llama import explained, heads_of
@@ -223,7 +223,7 @@ def find_eps(far: Infinity, table: Table, spans: Spans) -> Asking[float]:
     """
     chosen, whole = choose(table, table.heads + BLOCK.cells_per_reading), far.visible(table.q) @ spans.O[:, :, 0].T
     unit, k, guess = spans.X[0], -9, 0.0
-    for _ in range(REPAIRS):
+    for _ in range(CORE.repairs):
         size = 2.0**k
         found = yield from read_columns(far, chosen, size * unit, "pilot")
         share = float((found.columns * whole).sum() / (whole * whole).sum())

@@ -13,7 +13,7 @@ from scipy.linalg import qr
 from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.denominators import denominators
 from unsoftmax.solvers.row_space import ARITHMETIC
@@ -136,7 +136,7 @@ def _span(y: Array, frame: Frame) -> tuple[int, float, Array]:
     U, s, _ = np.linalg.svd(np.concatenate([y / size, np.ones((len(y), 1))], axis=1), full_matrices=False)
     floor = max(ARITHMETIC * np.finfo(np.float64).eps * s[0], frame.noise * frame.size / size * np.sqrt(y.size))
     ratios = s[:-1] / np.maximum(s[1:], floor)
-    above = np.flatnonzero((ratios >= AUDIBLE) & (s[1:] <= AUDIBLE * floor))
+    above = np.flatnonzero((ratios >= CORE.audible) & (s[1:] <= CORE.audible * floor))
     rank = int(above[0]) + 1 if len(above) else len(s)
     return rank, float(floor / max(s[rank - 1], 1e-300)), np.asarray(U[:, :rank])
 

@@ -13,7 +13,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.output.reading import are_log_probabilities, centre
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.row_space import rank_of
@@ -47,7 +47,7 @@ class Frame:
         gaps = np.abs(rows - y @ self.basis).max(axis=1, initial=0.0)
         tilted = 1 + np.linalg.norm(y / self.loudness, axis=1)
         outside = float(gaps.max(initial=0.0))
-        if not (gaps <= LOUD * self.noise * self.size * tilted).all():
+        if not (gaps <= CORE.loud * self.noise * self.size * tilted).all():
             raise ModelMismatch(
                 f"tokens alone answer in {self.width} dimensions, and longer prompts leave them (by "
                 f"{outside / self.size:.2g} of the answers): something that is not linear stands behind the layer (a "

@@ -16,7 +16,7 @@ from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.circuits.values import LARGEST, POLISH, Found, relative_error
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import Scores, standard_errors
 from unsoftmax.solvers.gauss_newton import Descent, descend
@@ -72,7 +72,7 @@ class _Columns:
                     kept.append(new)
         lost = wanted - len(self.a)
         self.missed += lost
-        if self.missed > REPAIRS:
+        if self.missed > CORE.repairs:
             raise ModelMismatch(
                 "what other last tokens answer is no mixture of what the heads write for the first: the layer is not "
                 "alone (a network, a second layer or a norm stands behind it)."

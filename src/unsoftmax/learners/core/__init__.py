@@ -11,4 +11,5 @@ links        programs behind an output link that cannot show every f
 readable     the scale at which scores show, and entries asked again until they do
 cross        columns until nothing new shows, then rows: one scheme for every access to entries of W
 pair_logits  logits of token pairs with error radii; steep and saturated pairs are asked again
+constants    what was measured or chosen, side by side
 """

@@ -19,10 +19,6 @@ from unsoftmax.results.recovery import RELATIVE_ERROR as RELATIVE_ERROR
 from unsoftmax.results.recovery import Basis, Claim
 from unsoftmax.spec import OracleSpec
 
-SLACK = 30.0
-"""Stated error over the one that rounding of every reading leaves, or over the largest of a few random ones: errors
-that are not independent add up. A hundred random heads stay nine times below it, gradients five times."""
-
 T = TypeVar("T")
 
 
@@ -44,21 +40,9 @@ Asking = Generator[Request | Settled, Array, T]
 ERROR_OF_W = "error of W"
 """Name of a claim: the same as a norm, ||W^ - W||_F."""
 
-UNKNOWN = 0.5
-"""Relative error of a parameter from which on it is unknown, and a certificate that states it does not hold: half as
-large or half as large again, and 30 degrees from the direction found, is no knowledge. Trained layers in float32 are
-stated at up to 0.4. (A norm that is proved, as `Approximate` states it, tells something as long as it excludes W = 0.)
-"""
-
-
 NETWORK_RESIDUAL = "network residual"
 """Name of `Allowance.network`: the largest error of a learned network, relative to its root mean square. Its
 conditioning limits it, so verification holds the network's answers against this bound and not against rounding."""
-
-
-SMALLEST = 1e-100
-"""Smallest size of answers whose squares, and squares of their differences, are normal numbers of float64; the largest
-is its inverse."""
 
 
 @dataclass(frozen=True)

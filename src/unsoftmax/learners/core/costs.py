@@ -9,24 +9,12 @@ Theory: docs/concepts.md, "Queries are the currency".
 from __future__ import annotations
 
 from unsoftmax import theory
+from unsoftmax.learners.core.constants import CORE
 
-PILOTS = 200
-"""Queries that measuring the noise, the wiring and the size of W takes at most; 60 to 100 are seen."""
-
-HEADS = 16
-"""Heads that an upper end supposes where their number is to be found: more than single outputs of trained layers have
-at the usual widths up to 1024."""
-
-_WIDTH = 4
-"""Neurons per dimension that an upper end supposes, as in a Transformer's feed-forward part."""
-
-_FEWEST_NEURONS = 16
-"""Neurons that it supposes at least: small networks are often wider than four times their input."""
-
-SEVERAL = f"at most {HEADS} heads"
+SEVERAL = f"at most {CORE.heads_supposed} heads"
 """What the upper end of a search for heads supposes, in words."""
 
-WIDE = f"at most {_WIDTH} dim neurons ({_FEWEST_NEURONS} where that is fewer)"
+WIDE = f"at most {CORE.neurons_per_dimension} dim neurons ({CORE.fewest_neurons} where that is fewer)"
 """What the upper end of a network supposes, in words."""
 
 SCORES = "W not 0"
@@ -35,7 +23,7 @@ SCORES = "W not 0"
 
 def widest(d: int) -> int:
     """Neurons that the upper end supposes."""
-    return max(_FEWEST_NEURONS, _WIDTH * d)
+    return max(CORE.fewest_neurons, CORE.neurons_per_dimension * d)
 
 
 def network_range(d: int) -> tuple[int, int]:
@@ -54,7 +42,7 @@ def scores_range(d: int, *, noisy: bool = False) -> tuple[int, int]:
 def heads_range(d: int, H: int | None) -> tuple[int, int]:
     """Finding H heads (1 to 16 if None) and reading every W_h: of rank 1 at least; at most half as much again as the
     closed form, and 100 queries per head for the search (about d + 25 are seen)."""
-    most = HEADS if H is None else H
+    most = CORE.heads_supposed if H is None else H
     rank_one = theory.low_rank_queries(d, 1) - d
     return d + rank_one * (1 if H is None else H), 300 + int(1.5 * most * (d * d + 3 * d + 100))
 

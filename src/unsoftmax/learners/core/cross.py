@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import completed, pivot_rows
@@ -65,14 +66,6 @@ def _looked(scheme: Scheme[S, L], span: S) -> Asking[list[L]]:
     return left
 
 
-_CHECKS = 2
-"""Entries of a new column, beyond as many as the rank so far, that must be predicted before the rank is believed: two,
-since one may be right by chance."""
-
-_OVERSAMPLE = 1
-"""Columns and pivot rows read beyond the rank: one more softens a badly placed cross."""
-
-
 class Table(Protocol):
     """A matrix z_i'W b_j that is read entry by entry: F (p, d) is NaN where nothing was asked."""
 
@@ -102,10 +95,10 @@ class Cross:
 def read_cross(entries: Table, noise: float, rank: int | None) -> Asking[Cross]:
     """Read the free rows of one head, `rank` given or found (None)."""
     p, d = entries.F.shape
-    if rank is None or rank < p - _CHECKS:
+    if rank is None or rank < p - CORE.checks_beyond_rank:
         scheme = _Leading(entries, max(HALF_DIGITS, 1e4 * noise), () if rank is not None else (1,))
         found, _ = yield from grown(scheme, 0, d, None if rank is None else min(rank, d))
-        if found < p - _CHECKS:
+        if found < p - CORE.checks_beyond_rank:
             return (yield from _rows(entries, found))
     yield from _read_columns(entries, np.flatnonzero(np.isnan(entries.F[0])))
     return Cross(d, np.arange(d), np.arange(p), True)
@@ -124,13 +117,13 @@ class _Leading:
 
     def look(self, span: int, count: int, before: int) -> Asking[list[bool]]:
         """Whether column `span` is other than predicted; no column is where too few entries are left to tell."""
-        if not 0 < span < len(self.entries.F) - _CHECKS:
+        if not 0 < span < len(self.entries.F) - CORE.checks_beyond_rank:
             return [True]
         T = self.entries.logits()[:, :span]
         Q = np.linalg.qr(T)[0]
         pivots = pivot_rows(Q)
-        known, checks = pivots[:span], pivots[span : span + _CHECKS]
-        asked = pivots[: span + _CHECKS]
+        known, checks = pivots[:span], pivots[span : span + CORE.checks_beyond_rank]
+        asked = pivots[: span + CORE.checks_beyond_rank]
         yield from self.entries.read(asked, np.full(len(asked), span))
         t = self.entries.logits()[:, span]
         gap = np.abs(Q[checks] @ np.linalg.solve(Q[known], t[known]) - t[checks]).max()
@@ -156,10 +149,10 @@ def _read_columns(entries: Table, columns: Array) -> Asking[None]:
 def _rows(entries: Table, rank: int) -> Asking[Cross]:
     """One column to spare, then the pivot rows (one to spare) in all other columns."""
     p, d = entries.F.shape
-    columns = np.arange(min(rank + _OVERSAMPLE, d))
+    columns = np.arange(min(rank + CORE.columns_beyond_rank, d))
     yield from _read_columns(entries, columns)
     U = np.linalg.svd(entries.logits()[:, columns], full_matrices=False)[0][:, :rank]
-    rows = np.sort(pivot_rows(U)[: min(p, rank + _OVERSAMPLE)])
+    rows = np.sort(pivot_rows(U)[: min(p, rank + CORE.columns_beyond_rank)])
     i, j = np.nonzero(np.isnan(entries.F[rows]))
     yield from entries.read(rows[i], j)
     return Cross(rank, columns, rows, len(columns) == d)

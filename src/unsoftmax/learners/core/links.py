@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.links import READABLE
@@ -21,9 +22,6 @@ from unsoftmax.probes.base import Array, LazyProbes, Probes, Request, concatenat
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
-
-_ROWS = 4096
-"""Sequences mirrored at once, so that lazy designs stay lazy."""
 
 
 def asking_both_signs(program: Asking[T]) -> Asking[T]:
@@ -47,7 +45,10 @@ def asking_both_signs(program: Asking[T]) -> Asking[T]:
 
 def _negated(request: Request, rows: Array) -> LazyProbes:
     def build(start: int, stop: int) -> Probes:
-        cut = [_at(request, rows[k : min(k + _ROWS, stop)]) for k in range(start, stop, _ROWS)]
+        cut = [
+            _at(request, rows[k : min(k + CORE.sequences_mirrored_at_once, stop)])
+            for k in range(start, stop, CORE.sequences_mirrored_at_once)
+        ]
         asked = concatenated(cut)
         return asked.like(-asked.tokens, asked.counts, 0)
 

@@ -16,56 +16,29 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, few_digits, lowest_step, rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.links import readable_length
 from unsoftmax.learners.core.pair_logits import Values
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import Link, OracleSpec
 
-LOUD = 1000.0
-"""Units of rounding or noise from which on a gap, a misfit or a singular value is no noise: three digits for a
-target's own sums and the solves in between."""
-
-AUDIBLE = 100.0
-"""Units of rounding or noise that a change must stand out by to be one: two digits for the sums inside the target."""
-
-FELT = 1e4
-"""Units of noise, relative to the answers, beyond which two answers differ: room for the sums of a network, far below
-what order, a residual or a bias changes."""
-
 _BITS = {"float64": 15, "float32": 15, "float16": 6}
 _COEFFICIENTS = {"float64": 25, "float32": 25, "float16": 3}
 """Digits of the directions, and largest coefficient of their sums: together no more than the format holds. Rounding of
 three answers that happen to be near steps is as linear as the answers: large coefficients make that unlikely."""
 
-_DIRECTIONS = 3
-"""Directions whose sums are asked: the unknowns that are fitted to the answers. One or two would leave rounding that is
-as linear as the answers unseen."""
-
-_QUERIES = 15
-"""Sums asked at each length; `_QUERIES` - `_DIRECTIONS` = 12 residuals tell a deviation to a fifth, 1 / sqrt(2 *
-12)."""
-
-FREEDOM = _QUERIES - _DIRECTIONS
+FREEDOM = CORE.sums_at_each_length - CORE.directions_of_sums
 """Independent residuals behind a measured deviation."""
 
-MEASURING = 2 * _QUERIES
+MEASURING = 2 * CORE.sums_at_each_length
 """Queries that measuring the noise takes at least."""
 
-_SMALL = 2.0**-6
-"""Length of the short tokens over the long ones: a relative error shrinks 64 times between them and an absolute one
-does not, far beyond the factor `_CLEAR` by which estimates may differ."""
-
-SIGMAS = 3.0
-"""A measured radius is about this many deviations; see `sigmas`."""
-
-_CLEAR = 3.0
-"""Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
-
-_BENT = math.sqrt(_SMALL)
+_BENT = math.sqrt(CORE.short_over_long_tokens)
 """Misfit of short tokens over that of long ones, both relative to the answers, below which no error of the answers is
-measured but a bend of them: an error keeps its share of the answers or grows it, a square leaves `_SMALL`, a cube less,
-and this lies midway. Two estimates of one deviation from a dozen residuals each differ so far less than once in 1e8."""
+measured but a bend of them: an error keeps its share of the answers or grows it, a square leaves the tokens' own ratio,
+a cube less, and this lies midway. Two estimates of one deviation from a dozen residuals each differ so far less than
+once in 1e8."""
 
 _ROUNDING = 2 * float(np.finfo(np.float64).eps)
 """Least relative error granted to any answer, two units of rounding of float64: few answers may be exact by luck."""
@@ -77,38 +50,10 @@ _SLOPE = {None: 1.0, "sigmoid": 0.25, "tanh": 1.0, "exp": 1.0, "log": 1.0}
 _FAR = {"float64": 2.0**40, "float32": 2.0**20, "float16": 2.0**5}
 """Longest token sent where the domain sets no limit: squares and sums of it stay far from overflow."""
 
-ROUNDINGS = 4.0
-"""Units of rounding granted to a target beside its declared tolerance."""
-
-_EXACT = 1e-11
-"""Misfit, as a share of the answers, above which an oracle of exact answers is noisy. It is 5e4 units of rounding, for
-a target may lose digits in long sums; smaller noise is left to verification."""
-
-_EXACT_BEHIND_LINK = 1e-5
-"""The same behind a link: undoing it stretches the rounding of a saturated answer, and a float32 answer is no longer
-known by its format."""
-
-OTHER_CLASS = 0.05
-"""Misfit, as a share of the answers, above which they are not noisy but not linear: another class, which the learner's
-own checks refuse."""
-
-COARSE = 1e-4
-"""Rounding unit above which a number format is treated as noise: float16's."""
-
-_OVERFLOWS = 1e-30
-"""Smallest step of a number format above which it has a small range too and long tokens could overflow it: float16's is
-6e-8, those of float32 and bfloat16 are below 1e-38."""
-
-LARGEST_SHORT = 2.0**12
-"""Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not end."""
-
-_UNDONE = 1e-13
-"""What undoing a link and doing it again may change of an answer."""
-
 
 def sigmas(dim: int) -> float:
     """Deviations in a radius. Where few answers make the result, no others make up for one that is far off."""
-    return SIGMAS * (1 + 0.5 / dim)
+    return CORE.deviations_of_a_radius * (1 + 0.5 / dim)
 
 
 def known_noise(
@@ -121,7 +66,7 @@ def known_noise(
     limit = min(spec.domain.norm_limit, _FAR[spec.dtype])
     declared = Noise(
         spec.tolerance * (sigmas(spec.dim) if typical else 1.0) + lowest_step(spec.eps),
-        ROUNDINGS * spec.eps,
+        CORE.roundings_granted * spec.eps,
         spec.link,
         measured=typical,
     )
@@ -146,17 +91,23 @@ def measure_noise(
     """
     sums = _Sums.random(spec, length, rng)
     near, size, step, unit, smallest = yield from sums.deviation(1.0)
-    small, small_size, _, small_unit, _ = yield from sums.deviation(_SMALL)
+    small, small_size, _, small_unit, _ = yield from sums.deviation(CORE.short_over_long_tokens)
     if size == 0:
         raise NotIdentifiable(
             f"every answer to one-token probes of norm {length:g} is 0: v = 0, or the answers are rounded too coarsely "
             "to show it; allow longer tokens."
         )
-    if spec.link is None and small_size and near > _EXACT * size and small * size < _BENT * near * small_size:
+    if (
+        spec.link is None
+        and small_size
+        and near > CORE.misfit_of_exact_answers * size
+        and small * size < _BENT * near * small_size
+    ):
         raise ModelMismatch(
             "answers to one token are not linear in it, and not by noise: sums miss by "
             f"{near / size:.1g} of the answers with tokens of norm {length:g} and by {small / small_size:.1g} with "
-            f"tokens {1 / _SMALL:g} times shorter, and no noise shrinks so, unless single answers are far off. The "
+            f"tokens {1 / CORE.short_over_long_tokens:g} times shorter, and no noise shrinks so, unless single answers "
+            "are far off. The "
             "target is outside the class",
             advice="if its answers are a known function of a head's (sigmoid, exp, log, tanh), declare it as link=.",
         )
@@ -164,17 +115,17 @@ def measure_noise(
     # Whatever else, answers are rounded to the format they come in, declared or seen; few of them may be so luckily.
     seen = min(unit, small_unit) if spec.link in (None, "tanh") else 0.0
     floor = max(_ROUNDING, spec.eps / 2, seen / 2)
-    if lowest_step(seen) > _OVERFLOWS:
+    if lowest_step(seen) > CORE.least_step_that_overflows:
         # What answers in float16 must not exceed it.
-        longest = min(longest, max(length, LARGEST_SHORT * length / (math.sqrt(spec.dim) * size)))
+        longest = min(longest, max(length, CORE.largest_short_answer * length / (math.sqrt(spec.dim) * size)))
     near = max(near, step / math.sqrt(12))
     lowest = max(lowest_step(spec.eps), lowest_step(seen))
     # Answers rounded to 0 show no error of their own; it is at most a step, or the smallest answer that is not 0.
     small = small if small_size else max(near, (step or smallest) / wide)
-    if near > _CLEAR * small:
+    if near > CORE.clearly_other_noise * small:
         # A purely relative error shrinks with the tokens; what is left of the small one is absolute.
         relative = near / size
-        absolute = small if small > _CLEAR * near * _SMALL else 0.0
+        absolute = small if small > CORE.clearly_other_noise * near * CORE.short_over_long_tokens else 0.0
         return (
             Noise(wide * absolute * slope + lowest, max(wide * relative, floor), spec.link, measured=True),
             length,
@@ -189,7 +140,7 @@ def measure_noise(
         factor = power_of_two(far / length)
         far = length * factor
         out, size, *_ = yield from sums.deviation(factor)
-        if out > _CLEAR * absolute:
+        if out > CORE.clearly_other_noise * absolute:
             relative = max(wide * out / size, floor)
     return Noise(wide * absolute + lowest, relative, measured=True), far, far
 
@@ -210,13 +161,13 @@ def noise_beside(
         return noise
     wide, deviation = sigmas(spec.dim), sums.misfit(y)
     size = float(np.sqrt(np.mean((sums.N @ sums.g) ** 2) * spec.dim)) * values.norm
-    if _SLOPE[spec.link] * wide * deviation <= _CLEAR * noise.absolute:
+    if _SLOPE[spec.link] * wide * deviation <= CORE.clearly_other_noise * noise.absolute:
         return noise
     return replace(noise, relative=max(noise.relative, wide * deviation / size))
 
 
 def undeclared_noise(
-    spec: OracleSpec, rng: np.random.Generator, *, above: float = _EXACT, constant: bool = False
+    spec: OracleSpec, rng: np.random.Generator, *, above: float = CORE.misfit_of_exact_answers, constant: bool = False
 ) -> Asking[bool]:
     """Whether an oracle of exact answers gives noisy ones: three one-row queries, the third the sum of the others.
 
@@ -236,11 +187,11 @@ def undeclared_noise(
     misfit, size = abs(y[2] - y[0] - y[1]), np.abs(y).max()
     if spec.link is not None:
         # Undone links hide the format of the answer and stretch its rounding.
-        return bool(misfit > max(above, _EXACT_BEHIND_LINK) * size)
+        return bool(misfit > max(above, CORE.misfit_behind_link) * size)
     if rounding_unit(y) > 1e-12:
-        return rounding_unit(y) > COARSE
+        return rounding_unit(y) > CORE.rounding_that_is_noise
     # A sum of rounded answers is often right: few digits tell them too.
-    return bool(above * size < misfit < OTHER_CLASS * size or (size > 0 and few_digits(y) > above))
+    return bool(above * size < misfit < CORE.misfit_of_another_class * size or (size > 0 and few_digits(y) > above))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +209,9 @@ class _Sums:
     def random(spec: OracleSpec, length: float, rng: np.random.Generator, across: Array | None = None) -> _Sums:
         """Of norm `length` at most, nearly orthogonal to the unit vector `across` (d,) if there is one."""
         most = _COEFFICIENTS[spec.dtype]
-        N = rng.integers(-most, most + 1, (_QUERIES, _DIRECTIONS)).astype(float)
-        N[:_DIRECTIONS] += (most + 1) * np.eye(_DIRECTIONS)
-        g = rng.standard_normal((_DIRECTIONS, spec.dim))
+        N = rng.integers(-most, most + 1, (CORE.sums_at_each_length, CORE.directions_of_sums)).astype(float)
+        N[: CORE.directions_of_sums] += (most + 1) * np.eye(CORE.directions_of_sums)
+        g = rng.standard_normal((CORE.directions_of_sums, spec.dim))
         if across is not None:
             g -= np.outer(g @ across, across)
         g = _few_digits(g * (0.95 * length / np.linalg.norm(N @ g, axis=1).max()), _BITS[spec.dtype])
@@ -272,7 +223,7 @@ class _Sums:
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
         smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
         # Among the links only tanh leaves small answers small, and done again shows their format.
-        unit = rounding_unit(np.tanh(y), _UNDONE) if self.link == "tanh" else rounding_unit(y)
+        unit = rounding_unit(np.tanh(y), CORE.undone_link) if self.link == "tanh" else rounding_unit(y)
         return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), unit, smallest
 
     def misfit(self, y: Array) -> float:

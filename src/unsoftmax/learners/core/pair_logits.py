@@ -12,18 +12,10 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, Shares, shares
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.norm_budget import TokenPairs
 from unsoftmax.spec import OracleSpec
-
-_STEEP = 3.0
-"""Largest |logit| taken as it comes: further out, asking again closer to 0 is the better use of a query."""
-
-_MOST_COPIES = 63
-"""Copies that bring a steep logit back: log 63 = 4.1."""
-
-_BLURRED = 0.05
-"""Share of the interval between two tokens that noise may cover: beyond it saturated answers look like others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +153,8 @@ class _Entries:
             self.pairs.refuse_drowned(float(self.shrink[lost].min()))
         self.shrink[lost] *= np.where(self.tries[lost] > 1, 0.5, 0.25)
         logit = self.best.T * self.best.kappa**2
-        most = min(_MOST_COPIES, length_limit - 1)
-        steep = ~lost & (np.abs(np.nan_to_num(self.best.seen)) > _STEEP) & (self.tries < 6)
+        most = min(CORE.most_copies, length_limit - 1)
+        steep = ~lost & (np.abs(np.nan_to_num(self.best.seen)) > CORE.steep_logit) & (self.tries < 6)
         if most >= 2:
             copies = np.minimum(np.round(np.exp(np.minimum(np.abs(logit[steep]), 10.0))), most).astype(np.int64)
             ones = np.ones_like(copies)
@@ -173,7 +165,7 @@ class _Entries:
             self.copies[index] = wanted[fresh]
             self.shrink[index] = self.best.kappa[index]
         else:
-            index = np.flatnonzero(steep & (np.abs(logit) > _STEEP + 1) & (self.shrink == self.best.kappa))
+            index = np.flatnonzero(steep & (np.abs(logit) > CORE.steep_logit + 1) & (self.shrink == self.best.kappa))
             self.shrink[index] *= 0.5
         self.copies[lost] = 1
         return np.union1d(np.flatnonzero(lost), index)
@@ -209,7 +201,7 @@ class _Best:
 
 def refuse_blurred(share: float) -> None:
     """Raise if answers that could not be read are as noisy as `share` of the interval they should lie in."""
-    if share > _BLURRED:
+    if share > CORE.blurred_share:
         raise NotIdentifiable(
             f"no token length gives readable answers: their own error covers {min(share, 1.0):.0%} of the interval "
             "between a probe's two tokens, so that saturated ones cannot be told from others. Allow less noise "

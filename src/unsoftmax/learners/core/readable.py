@@ -22,27 +22,11 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array
 
-SCALING = 8
-"""Entries whose typical logit sets the scale that is kept, and errors or misfits whose size is stated: their root mean
-square is known to a quarter, 1 / sqrt(2 * 8)."""
-
-TYPICAL_LOGIT = 0.8
-"""Root mean square of the logits aimed at where heads are read one by one: large beside rounding, and few of normally
-distributed ones exceed what is readable (7)."""
-
-PILOT = 6
-"""Entries asked at each trial length: one that is nearly orthogonal to what is sought says little, the largest of six
-says its power of ten; few beside the main reading."""
-
-REPAIRS = 12
-"""Times that what may fail is tried: a draw that serves in half of the cases fails in one run of four thousand, and a
-token shortened by two or three each time is four thousand times shorter and more in the end."""
-
 SATURATED = math.inf
 """What a look says where most scores are too large to tell their size."""
 
 INVISIBLE = 0.0
-"""What a look says where scores cannot be told from rounding or noise."""
+"""Defined: what a look says where scores cannot be told from rounding or noise."""
 
 Look = Callable[[float], Asking[float]]
 """Asks at a scale and tells the typical size of what it saw, as a multiple of the size wished for."""

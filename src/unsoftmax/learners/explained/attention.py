@@ -15,7 +15,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
-from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.design import basis, first_length, frames, inconsistent, length_for, no_scores
@@ -207,7 +208,7 @@ def _outcome(
     v, v_error = asked.values()
     errors = EXPLAIN.stated_over_rounding * errors
     bound = float(np.max(errors / np.maximum(np.linalg.norm(W, axis=(1, 2)), 1e-300), initial=0.0))
-    if bound >= UNKNOWN:
+    if bound >= CORE.unknown_error:
         raise NotIdentifiable(
             f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
         )

@@ -58,8 +58,6 @@ class Constants:
     """Stated error over the one that independent rounding of every number of an answer leaves: by gradients 80 targets
     of 1 to 4 heads, in float64 and float32, stay seven times below it, by maps 280 heads of full and of low rank, of
     all formats, four times."""
-    outside_span: float = 1e3
-    """Roundings by which moved gradients may leave the span of the others, times the error's growth."""
     error_left_to_values: float = 0.1
     """A relative error of W from here on is left to the values."""
 

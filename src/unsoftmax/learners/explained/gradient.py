@@ -15,8 +15,8 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, printed_error, shown_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome, Precision, Program
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.design import basis, first_length, inconsistent, length_for, no_scores
@@ -100,7 +100,9 @@ def _outcome(reader: _Reader, found: Pairs, head: SingleHead | LowRankHead, note
     if reader.noise == 0:
         return Outcome(head, notes, allows=Allowance(claim))
     # Every entry of v is one number of an answer.
-    v_error = reader.noise * math.sqrt(reader.spec.dim) + SLACK * reader.unit * float(np.linalg.norm(reader.v))
+    v_error = reader.noise * math.sqrt(reader.spec.dim) + CORE.stated_over_rounding * reader.unit * float(
+        np.linalg.norm(reader.v)
+    )
     precision = Precision(error, v_error, Noise(reader.noise, reader.unit, measured=True), "measured")
     return Outcome(head, notes, precision.claims(), Allowance(claim, precision=precision))
 
@@ -185,10 +187,11 @@ class _Reader:
         gaps = np.abs(scores - logit[:, None]).max(axis=1) * weight * (1 - weight)
         # The value is off by the noise, gradients and v along q and z by as much in every coordinate.
         noisy = self.noise * (1 + math.sqrt(d) * np.linalg.norm(z, axis=1)) * (1 + np.abs(logit)) / np.abs(zv)
-        off = float((gaps / np.maximum(LOUD * self.unit + EXPLAIN.stated_over_noise * noisy, 1e-300)).max())
+        off = float((gaps / np.maximum(CORE.loud * self.unit + EXPLAIN.stated_over_noise * noisy, 1e-300)).max())
         size = np.abs(G).max(axis=(1, 2)) + np.linalg.norm(v)
         error = (
-            SLACK * self.unit * size * math.sqrt(d) + EXPLAIN.stated_over_noise * self.noise * (1 + math.sqrt(d))
+            CORE.stated_over_rounding * self.unit * size * math.sqrt(d)
+            + EXPLAIN.stated_over_noise * self.noise * (1 + math.sqrt(d))
         ) / np.abs(g)
         return Pairs(q, z, Wq, Wz, weight, error, off)
 
@@ -218,7 +221,7 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
     )
     # Not before: a pair shows the format of the answers.
     off = abs(float(answer[0] - x @ v))
-    allowed = LOUD * reader.unit * size * float(np.linalg.norm(x))
+    allowed = CORE.loud * reader.unit * size * float(np.linalg.norm(x))
     allowed += EXPLAIN.stated_over_noise * reader.noise * (1 + math.sqrt(spec.dim) * float(np.linalg.norm(x)))
     if off > allowed:
         raise inconsistent("a one-token answer differs from its gradient times the token", off, allowed, "SingleHead")

@@ -17,6 +17,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.explained.constants import EXPLAIN
@@ -124,7 +125,7 @@ def _maps(reader: _Reader, q: Array, H: int, phase: str) -> Asking[list[_Seen]]:
     for one, rows in zip(found, G_moved, strict=True):
         size = float(np.linalg.norm(rows))
         grown = float(np.linalg.norm(one.before)) * size * float(np.linalg.norm(one.map.inverse, 2))
-        allowed = EXPLAIN.outside_span * (float(np.linalg.norm(one.after)) + grown) / size
+        allowed = CORE.loud * (float(np.linalg.norm(one.after)) + grown) / size
         if one.map.off > allowed:
             raise Unparted(f"moved gradients leave the span of {H} heads by {one.map.off:.2g} of their size")
     return found

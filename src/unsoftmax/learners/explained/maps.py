@@ -20,7 +20,7 @@ from unsoftmax.inversion import (
     smallest_normal,
 )
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.design import inconsistent
 from unsoftmax.probes.base import Array, Probes
@@ -81,7 +81,7 @@ class Maps:
         """Errors that a misfit may reach: few of those that noise leaves, more of a format's, which sums go beyond."""
         rounding = 3 * self.unit * math.sqrt(self.spec.dim) + 2 * self.shown
         noise = 2 * tokens_per_sequence(self.spec) * self.noise
-        return (LOUD * rounding + EXPLAIN.misfit_over_error * noise) / (rounding + noise)
+        return (CORE.loud * rounding + EXPLAIN.misfit_over_error * noise) / (rounding + noise)
 
     def _scores(self, alpha: Array) -> tuple[Array, Array]:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -108,7 +108,10 @@ class Maps:
         largest = float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max())
         rounding += 2 * self.shown * largest
         noise = self.noise * (1 + math.sqrt(H * EXPLAIN.tokens_of_a_map) * largest)
-        misfit, allowed = float(np.sqrt(np.mean((A @ v - y) ** 2))), LOUD * rounding + EXPLAIN.misfit_over_error * noise
+        misfit, allowed = (
+            float(np.sqrt(np.mean((A @ v - y) ** 2))),
+            CORE.loud * rounding + EXPLAIN.misfit_over_error * noise,
+        )
         if misfit > allowed:
             raise inconsistent("values are not weighted sums of tokens", misfit, allowed, "SingleHead or MultiHead")
         return v.reshape(H, d), EXPLAIN.stated_over_rounding * (rounding + noise) * math.sqrt(H * d) / float(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from unsoftmax import theory
 from unsoftmax.learners.core.base import Forecast, Program
-from unsoftmax.learners.core.costs import HEADS, SEVERAL
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.costs import SEVERAL
 from unsoftmax.learners.explained import attention, gradient
 from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.maps import tokens_per_sequence
@@ -54,7 +55,7 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
     """Several heads, each of which shows its attention."""
     N = tokens_per_sequence(spec)
     if heads is None:
-        least, most = (theory.attention_map_queries(spec.dim, H, N) for H in (1, HEADS))
+        least, most = (theory.attention_map_queries(spec.dim, H, N) for H in (1, CORE.heads_supposed))
         ranges = {"main": (least, most)}
         return Forecast(
             extra=EXPLAIN.most_pilots,
@@ -62,7 +63,7 @@ def heads_forecast(spec: OracleSpec, heads: int | None) -> Forecast:
             ranges=ranges,
             supposing=SEVERAL,
             model=MultiHead,
-            heads=(0, HEADS),
+            heads=(0, CORE.heads_supposed),
         )
     main = theory.attention_map_queries(spec.dim, heads, N)
     return Forecast({"main": main}, extra=EXPLAIN.most_pilots, least_extra=1, model=MultiHead, heads=(0, heads))

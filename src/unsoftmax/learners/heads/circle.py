@@ -13,7 +13,7 @@ import numpy as np
 
 from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array
 
@@ -151,7 +151,7 @@ def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
     radius = circle.radius * DEEPER
     z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
     value = np.full(d, np.nan)
-    for _ in range(REPAIRS):
+    for _ in range(CORE.repairs):
         left = np.flatnonzero(np.isnan(value))
         if len(left) == 0:
             return np.asarray(np.linalg.solve(z, value))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
-from unsoftmax.learners.core.base import SMALLEST, Asking
-from unsoftmax.learners.core.noise import FELT
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, power_of_two
@@ -98,7 +98,7 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
     y = yield one_row(np.eye(d) * length, phase="values")
     V = y / length
     largest = float(np.abs(V).max())
-    if largest and not SMALLEST <= largest <= 1 / SMALLEST:
+    if largest and not CORE.smallest_answer <= largest <= 1 / CORE.smallest_answer:
         raise OracleError(
             f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
@@ -148,7 +148,7 @@ def require_no_order(ground: Ground, length: float, rng: np.random.Generator) ->
     size = length * float((size / length).max())
     gap = np.maximum(np.abs(one - other) - 2 * ground.spec.tolerance, 0.0)
     felt = float((gap / np.maximum(size, 1e-300)).max(initial=0.0))
-    if felt > FELT * ground.noise:
+    if felt > CORE.felt * ground.noise:
         raise ModelMismatch(
             f"swapping two tokens before the last changes an answer by {felt:.2g} of its size, and no sum of softmax "
             "heads sees their order: the target uses positions (a bias by distance, a window, rotated tokens)."

@@ -14,15 +14,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import (
-    INVISIBLE,
-    SATURATED,
-    TYPICAL_LOGIT,
-    Repair,
-    Steps,
-    find_scale,
-    until_readable,
-)
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -52,7 +45,7 @@ class Isolated:
     """Directions for one head: `free` (p, d) unit rows orthogonal to the other values, `bound` (d - p, d) their span.
 
     The first free row lies along v, the others half along it, so that z.v is never small. `size`: length of z that
-    makes z'W b typically TYPICAL_LOGIT for the columns b of the common basis.
+    makes z'W b typical for the columns b of the common basis.
     """
 
     v: Array
@@ -106,7 +99,7 @@ def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -
         if readable.sum() <= _PILOT // 2:
             return SATURATED
         typical = float(np.sqrt(np.mean(np.where(readable, np.nan_to_num(t), 9.0) ** 2)))
-        return INVISIBLE if typical < 1e-3 and size < _LONGEST else typical / TYPICAL_LOGIT
+        return INVISIBLE if typical < 1e-3 and size < _LONGEST else typical / CORE.typical_logit
 
     found = yield from find_scale(look, 1.0, Steps(shorter=1 / 64, longer=2.0**10, limit=_LONGEST, looks=80))
     if found.size == SATURATED:

@@ -16,9 +16,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.driver import together
-from unsoftmax.learners.core.readable import REPAIRS
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
@@ -179,7 +179,7 @@ def settled(v: Array, reading: Reading, explained: float = EXPLAINED) -> Asking[
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     ground, shares = reading.ground, [m.shares for m in reading.measured]
     doubts, grown = Doubts(max(explained, 1e4 * ground.noise)), False
-    for _ in range(REPAIRS):
+    for _ in range(CORE.repairs):
         W, columns, stuck = fixed_point(ground, v, reading.measured, reading.columns)
         reading = replace(reading, columns=columns, W=W)
         ask = [saturated(ground, s, U) for s, U in zip(shares, columns, strict=True)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import SCALING
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
@@ -100,7 +100,7 @@ def _query_token(fitting: Fitting) -> Asking[Array]:
     """b0 (d,), as long as the room allows while attention still answers in proportion to it."""
     ground, room, rng = fitting.ground, fitting.room, fitting.rng
     direction = sphere(rng, (1, ground.dim))[0]
-    x = sphere(rng, (SCALING, ground.dim)) * room.radius
+    x = sphere(rng, (CORE.entries_for_scale, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
     nothing = max(1e2 * room.noise, _ROUNDED * ground.spec.eps * room.radius * float(np.linalg.norm(ground.V)))
     for _ in range(60):

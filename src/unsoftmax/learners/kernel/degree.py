@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import few_digits
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes
@@ -136,7 +136,7 @@ def summed_power(sender: Sender, x: Array, q: Array) -> Asking[tuple[Power, bool
     positive = bool(np.abs(up).max() >= np.abs(down).max())
     shown, other = (up, down) if positive else (down, up)
     noise = max(sender.noise, few_digits(shown[shown != 0]) * float(np.abs(shown).max()))
-    read = np.abs(shown) > LOUD * noise
+    read = np.abs(shown) > CORE.loud * noise
     if read.sum() < 3:
         raise NotIdentifiable(f"answers of {float(np.abs(shown).max()):.2g} drown in a noise of {noise:.2g}.")
     shown, other, steps = shown[read], other[read], STEPS[read]

@@ -21,7 +21,8 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Asking, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.degree import (
     Power,
@@ -194,7 +195,7 @@ def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Ask
     kernel = Kernel(power_name(power.degree, power.side))
     if wanted is not None and kernel.name != wanted:
         raise ModelMismatch(f"the kernel is not {wanted!r}: it is {kernel.name!r}.")
-    bound = SLACK * error
+    bound = CORE.stated_over_rounding * error
     if not (np.isfinite(W).all() and np.isfinite(v).all() and bound < 1):
         raise NotIdentifiable(f"at this noise the error of W may be {bound:.2g} of it: nothing is known.")
     head = Head(W, v, kernel, bool(abs(share - 1) <= allowed)).canonical()

@@ -17,8 +17,8 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import AUDIBLE
-from unsoftmax.learners.core.readable import INVISIBLE, PILOT, SATURATED, TYPICAL_LOGIT, Steps, find_scale
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.labels.asking import Direction, Labels, refine_direction
 from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.probes.base import Array
@@ -66,9 +66,9 @@ class Entries:
         return np.flatnonzero(~(self.search.radius <= np.maximum(self.size, np.abs(self.search.center) / 2)))
 
     def product(self, levels: Array, spec: OracleSpec) -> Array:
-        """|a| |b| for these levels: typical entries at TYPICAL_LOGIT, no level beyond LARGEST_SHARE_LOGIT."""
+        """|a| |b| for these levels: typical entries at typical logits, no level beyond LARGEST_SHARE_LOGIT."""
         with np.errstate(divide="ignore"):
-            wanted = np.minimum(TYPICAL_LOGIT / self.size, LARGEST_SHARE_LOGIT / np.abs(levels))
+            wanted = np.minimum(CORE.typical_logit / self.size, LARGEST_SHARE_LOGIT / np.abs(levels))
         return np.minimum(wanted, largest_product(spec.domain.norm_limit, spec.dtype))
 
     def gain(self, spec: OracleSpec) -> Array:
@@ -154,7 +154,7 @@ def visible_size(
         if math.isinf(limit):
             return direction, family, size
         least = hidden_below(direction.error, labels)
-        target = LABELS.value_error * accuracy * min(1.0, size * limit / TYPICAL_LOGIT)
+        target = LABELS.value_error * accuracy * min(1.0, size * limit / CORE.typical_logit)
         if size > least and direction.error <= target:
             return direction, family, size
         if direction.error <= 2 * spec.eps:
@@ -173,7 +173,7 @@ def hidden_below(error: float, labels: Labels) -> float:
     """Typical |M_ij| that an error of v, and rounding, can imitate inside the norm limit."""
     spec = labels.spec
     limit = largest_product(spec.domain.norm_limit, spec.dtype)
-    return AUDIBLE * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-LABELS.most_doublings)
+    return CORE.audible * max(math.sqrt(spec.dim) * (error + spec.eps) / limit, 2.0**-LABELS.most_doublings)
 
 
 def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[float]:
@@ -182,7 +182,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     `error` is the error of v: a level whose logit is not well above it cannot be told from 0.
     """
     spec, d = labels.spec, len(family.v)
-    n = min(d, PILOT) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
+    n = min(d, CORE.pilot_entries) if labels.flip == 0 else theory.membership_noisy_pilot(labels.flip, labels.delta)
     rows, columns = np.arange(n) % d, (np.arange(n) + np.arange(n) // d) % d
     limit, start = largest_product(spec.domain.norm_limit, spec.dtype), 0.5 / math.sqrt(d)
     smallest = hidden_below(error, labels)
@@ -190,7 +190,7 @@ def find_size(family: EntryThresholds, error: float, labels: Labels) -> Asking[f
     def look(x: float) -> Asking[float]:
         """Whether most entries are beyond x, on either side: a sign asked at another scale may be the error of v."""
         levels = x * np.repeat([1.0, -1.0], n)
-        product = np.minimum(TYPICAL_LOGIT / np.full(2 * n, x), limit) * labels.scales(2 * n)
+        product = np.minimum(CORE.typical_logit / np.full(2 * n, x), limit) * labels.scales(2 * n)
         answers = yield family.above(np.tile(rows, 2), np.tile(columns, 2), levels, product, "pilot")
         above = answers.reshape(2, n) > 0.5
         # An entry is outside on one side at most, and either of its two answers may be a flip.

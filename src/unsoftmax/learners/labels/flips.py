@@ -20,7 +20,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import SIGMAS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.labels.asking import Direction, Labels, halved
 from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.probes.base import Array, Probes
@@ -196,7 +196,7 @@ def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, bracke
     # A target of a shorter format rounds as much more.
     sigma = np.hypot(rounding * (scene.labels.spec.eps / 2.0**-52), noise)
     rms = float(np.sqrt(np.mean(((y - data.y) / sigma) ** 2)))
-    if not rms <= SIGMAS:
+    if not rms <= CORE.deviations_of_a_radius:
         raise ModelMismatch(
             f"{len(x)} sequences where the label flips contradict every sum of {len(v)} heads, by {rms:.1g} times what "
             "their brackets leave."
@@ -204,7 +204,7 @@ def _fitted(scene: Scene, ruler: Ruler, start: Heads, x: Array, q: Array, bracke
     left = np.linalg.pinv(J / sigma[:, None])
     variance = np.einsum("ij,ij->i", left, left)
     W_error, v_error = (math.sqrt(part.sum()) for part in (variance[: W.size], variance[W.size :]))
-    return Heads(W, v, SIGMAS * W_error, SIGMAS * v_error)
+    return Heads(W, v, CORE.deviations_of_a_radius * W_error, CORE.deviations_of_a_radius * v_error)
 
 
 def _beyond(heads: Heads, accuracy: float) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import SIGMAS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.labels.asking import Direction, Labels
@@ -200,4 +200,4 @@ def _near(scene: Scene, x: Array, a: Array, b: Array) -> Asking[Heads | None]:
     data, noise = scene.data(ruler, xs[keep], q[keep], flips.t[keep], flips.radius[keep])
     W, v, rms = levenberg(W, v, data, noise)
     W, v = yield from settle("near the first token", W, v)
-    return Heads(W, v) if rms <= SIGMAS else None
+    return Heads(W, v) if rms <= CORE.deviations_of_a_radius else None

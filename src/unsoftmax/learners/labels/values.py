@@ -14,7 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS, SCALING
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.constants import LABELS
 from unsoftmax.learners.labels.entries import Entries, Known
@@ -44,7 +44,7 @@ def left_by_values(known: Known, through: Skeleton | None = None) -> float:
         nonzero = max(1, int(np.count_nonzero(errors)))
         first = math.sqrt(min(float(np.abs(Q).sum()), nonzero * float(np.linalg.eigvalsh(Q)[-1])))
     else:
-        signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (SCALING, spec.dim))
+        signs = np.random.default_rng(spec.dim).choice([-1.0, 1.0], (CORE.entries_for_scale, spec.dim))
         moved = [through.moved(gain * ((A @ dv)[:, None] - (B @ dv)[None, :])) for dv in signs * errors]
         first = 1.5 * math.sqrt(float(np.mean([np.sum(D**2) for D in moved])))
     # log((1 + rho) / (1 - rho e^t)) exceeds its first order by at most this factor.
@@ -117,7 +117,7 @@ def bisected(known: Known, shape: Shape, first: Array | None, least: float = 0.0
         for _ in range(theory.membership_bits(known.labels.accuracy)):
             known = yield from known.narrow(first, "main")
         phase = "repair"
-    for _ in range(REPAIRS):
+    for _ in range(CORE.repairs):
         known = yield from known.narrow_until_met(unmet, phase)
         whole, _, through = shape(known.entries)
         if left_for_bisection(known, whole, through) >= LABELS.bracket_share * whole:

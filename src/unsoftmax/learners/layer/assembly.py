@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, UNKNOWN, Allowance, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import Keys
 from unsoftmax.learners.layer.ranges import Heads
@@ -47,7 +48,9 @@ def _precision(reader: Reader, keys: Keys) -> Claim:
     # A c that is short against W q is known as much worse; one that is lost in the noise is none.
     if bound * keys.over_offset < 1:
         bound *= max(1.0, keys.over_offset)
-    lost = "; the noise leaves the weights undetermined in their weakest directions" if bound >= UNKNOWN else ""
+    lost = (
+        "; the noise leaves the weights undetermined in their weakest directions" if bound >= CORE.unknown_error else ""
+    )
     statement = f"from the noise of the answers and the conditioning of the probes{lost}"
     return Claim(RELATIVE_ERROR, bound, statement=statement)
 

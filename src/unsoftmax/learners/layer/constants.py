@@ -139,9 +139,6 @@ class Constants:
     winner_margin: float = 10.0
     """Margin by which a token wins its head, in standard deviations of the scores under random moves. A move takes more
     than half of it with probability 6e-7."""
-    winner_score_lead: float = 45.0
-    """Least score by which the winner must lead once moves have taken half of the margin: exp(-45) = 3e-20 leaves every
-    other token without a digit of float64."""
     tokens_over_moves: float = 2.0**16
     """Tokens over the moves that range over their margins; beyond it moves drown in the grid that tokens need."""
 
@@ -180,8 +177,6 @@ class Constants:
     unknowns."""
 
     # derivatives
-    edge: float = 0.95
-    """Length of the longest tokens, as a share of the ball's radius."""
     one_sided_step: float = 1e-7
     """Step of a one-sided difference along a direction of typical effect, as a share of the radius."""
     central_step: float = 1e-3

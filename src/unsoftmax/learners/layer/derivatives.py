@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.base import Array, Probes
@@ -48,8 +49,8 @@ def clusters(
     sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
     radius = at.ball.radius
     # Ranges do not depend on the query token: a long one spreads the eigenvalues.
-    at = replace(at, q=of_length(LAYER.edge * radius, at.ball, rng))
-    x = of_length((LAYER.edge if exact else 0.75) * radius, at.ball, rng)
+    at = replace(at, q=of_length(CORE.edge * radius, at.ball, rng))
+    x = of_length((CORE.edge if exact else 0.75) * radius, at.ball, rng)
     steps = LAYER.one_sided_step * radius * np.sqrt(np.median(sizes) / sizes).clip(0.1, 100)
     base = (yield from at.ask(x[None, None], phase)) if exact and not fine else None
     J = np.zeros((n, 0))

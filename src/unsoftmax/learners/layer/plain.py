@@ -18,7 +18,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking, Program
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
 from unsoftmax.learners.layer.ball import Ball
@@ -211,7 +211,7 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
     off = seen - fresh @ M.T - y[0]
     gap = float(np.abs(off).max())
     scale = float(np.sqrt(np.mean(y**2))) or 1.0
-    loud = gap > LOUD * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
+    loud = gap > CORE.loud * max(spec.eps, rounding_unit(y)) * scale and gap > 2 * spec.tolerance
     if loud:
         step = on_grid(LAYER.step_to_neighbour * fresh[::-1], 2 * size, spec.dtype)
         beside = yield one_row(np.vstack([fresh + step, fresh - step]), phase="pilot")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import directions_at
 from unsoftmax.learners.layer.picks import Picks
@@ -46,5 +47,5 @@ def _duals(u: Array, margin: float) -> tuple[Array, float]:
     """
     lengths = np.linalg.norm(u, axis=1)
     duals = np.linalg.pinv(u / lengths[:, None]).T
-    reach = LAYER.winner_score_lead / (0.5 * margin * float(lengths.min()))
+    reach = CORE.no_digit / (0.5 * margin * float(lengths.min()))
     return np.asarray(duals * (margin * reach)), reach

@@ -12,6 +12,7 @@ import numpy as np
 
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
@@ -108,7 +109,7 @@ def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Arra
     """Orthonormal basis (outputs, n) of what all heads write into together."""
     span = column_range(ball.M, ball.noise, spare=0)
     whole = np.eye(len(ball.M))
-    x = np.stack([of_length(LAYER.edge * ball.radius, ball, rng) for _ in range(LAYER.shown_pairs)])
+    x = np.stack([of_length(CORE.edge * ball.radius, ball, rng) for _ in range(LAYER.shown_pairs)])
     y = yield from At(q, ball, whole).ask(x[:, None], "pilot")
     missed = np.linalg.norm(y - (y @ span.basis) @ span.basis.T, axis=1)
     if span.rank == ball.M.shape[1]:
@@ -192,7 +193,7 @@ def _exact_probes(
             return None
         x, t = chosen
         used.append(t)
-        r = np.sqrt((LAYER.edge * at.ball.radius) ** 2 - x @ x)
+        r = np.sqrt((CORE.edge * at.ball.radius) ** 2 - x @ x)
         extra = rng.standard_normal((LAYER.spare_moves, D - H)) @ N
         extra *= r / np.linalg.norm(extra, axis=1, keepdims=True)
         k = min(LAYER.opposite_moves, D - H)

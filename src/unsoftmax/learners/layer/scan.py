@@ -11,7 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.picks import PLAIN, UNKNOWN, Picks, Readout, measured
 from unsoftmax.probes.base import Array, LazyProbes, Probes
@@ -156,7 +156,7 @@ def _refuse_bounded_scores(X: Array, base: Array, noise: float) -> Asking[None]:
     """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
     y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
     far, near = base - y[0], y[0] - y[1]
-    if np.linalg.norm(far - 4 * near) < max(LAYER.same_answer, LOUD * noise) * np.linalg.norm(far):
+    if np.linalg.norm(far - 4 * near) < max(LAYER.same_answer, CORE.loud * noise) * np.linalg.norm(far):
         raise ModelMismatch(
             "answers grow in proportion to long tokens and yet no head settles on single ones: scores do not grow with "
             "the tokens (a soft cap, QK-norm), or a head has none (W = 0 and c = 0, as in mean pooling). Heads cannot "

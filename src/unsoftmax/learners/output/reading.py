@@ -16,7 +16,7 @@ import numpy as np
 
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.output.constants import OUTPUT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
@@ -99,7 +99,7 @@ def are_log_probabilities(rows: Array) -> bool:
     """Whether the exponentials of every row (n, V) add up to 1, to rounding."""
     top = rows.max(axis=1, keepdims=True)
     total = top[:, 0] + np.log(np.exp(rows - top).sum(axis=1))
-    return bool(np.abs(total).max() <= LOUD * rounding_unit(rows) * max(1.0, float(np.abs(rows).max())))
+    return bool(np.abs(total).max() <= CORE.loud * rounding_unit(rows) * max(1.0, float(np.abs(rows).max())))
 
 
 def random_prompts(spec: OracleSpec, count: int, rng: np.random.Generator) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.output.constants import OUTPUT
 from unsoftmax.learners.output.reading import Table, are_log_probabilities, centre, random_prompts
 from unsoftmax.probes.base import Array, Probes
@@ -135,10 +135,10 @@ def _explained(width: Width, table: Table) -> bool:
     unit = max(table.spec.eps, rounding_unit(table.rows))
     largest = float(np.abs(table.rows).max())
     if width.softcap is None:
-        return entry <= OUTPUT.noise_over_declared * (said + LOUD * unit * largest)
+        return entry <= OUTPUT.noise_over_declared * (said + CORE.loud * unit * largest)
     # Undoing a cap enlarges the errors of the largest answers, and the cap itself is known to some digits only.
     steep = 1 / (1 - (largest / width.softcap) ** 2)
-    return entry <= OUTPUT.noise_over_declared * steep * (said + (LOUD * unit + OUTPUT.left_by_a_cap) * largest)
+    return entry <= OUTPUT.noise_over_declared * steep * (said + (CORE.loud * unit + OUTPUT.left_by_a_cap) * largest)
 
 
 def _no_width(table: Table) -> NotIdentifiable:

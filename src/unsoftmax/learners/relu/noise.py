@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, OracleError
-from unsoftmax.learners.core.base import SMALLEST, Asking
-from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
 
@@ -87,7 +87,7 @@ def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Gen
         # The median: a kink inside one of the steps must not count as noise.
         gap = float(np.median(np.abs(second))) / 1.65
         floor, eps = rounding()
-        if gap > max(AUDIBLE * eps * float(np.abs(values).max()), floor):
+        if gap > max(CORE.audible * eps * float(np.abs(values).max()), floor):
             yield from _look_for_curvature(x, step, values, second, rng)
     else:
         half = directions(DIRECTIONS // 2, dim, upper, rng)
@@ -137,10 +137,12 @@ def _level_steps(x: Array, rng: np.random.Generator) -> Array:
 
 def _require_size(values: Array) -> None:
     size = float(np.abs(values).max())
-    if size and not SMALLEST <= size <= 1 / SMALLEST:
+    if size and not CORE.smallest_answer <= size <= 1 / CORE.smallest_answer:
         raise OracleError(
-            f"the target answers unit vectors with numbers of size {size:.1g}; sizes between {SMALLEST:g} and "
-            f"{1 / SMALLEST:g} are required, for their squares must be float64. Multiply the answers by a constant."
+            f"the target answers unit vectors with numbers of size {size:.1g}; sizes between {CORE.smallest_answer:g} "
+            "and "
+            f"{1 / CORE.smallest_answer:g} are required, for their squares must be float64. Multiply the answers by a "
+            "constant."
         )
 
 

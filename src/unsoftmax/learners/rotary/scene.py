@@ -21,7 +21,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import LOUD
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.limits import EXACT, ROUNDED, Limits
 from unsoftmax.models.attention_layer import Norm
@@ -208,7 +208,7 @@ def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, 
 
 
 def _rank(M: Array, noise: float) -> int:
-    return int((np.linalg.svd(M, compute_uv=False) > LOUD * noise * np.linalg.norm(M, 2)).sum())
+    return int((np.linalg.svd(M, compute_uv=False) > CORE.loud * noise * np.linalg.norm(M, 2)).sum())
 
 
 def _scene(

@@ -18,8 +18,9 @@ from scipy.special import expit
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
-from unsoftmax.learners.core.readable import PILOT, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.single.measure import FRESH, READABLE, TYPICAL_LOGIT, random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
@@ -133,10 +134,10 @@ def _length_for_offset(
 
     def look(scale: float) -> Asking[float]:
         length = power_of_two(scale)
-        a = on_grid(random_rows(PILOT, v, rng) * (0.99 * length), 2 * length, spec.dtype)
+        a = on_grid(random_rows(CORE.pilot_entries, v, rng) * (0.99 * length), 2 * length, spec.dtype)
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
         seen.append(y)
-        t = logits(y - constant, a @ v, np.zeros(PILOT)).t
+        t = logits(y - constant, a @ v, np.zeros(CORE.pilot_entries)).t
         if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
             return SATURATED
         # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.

@@ -13,8 +13,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import grown
-from unsoftmax.learners.core.noise import OTHER_CLASS, ROUNDINGS
 from unsoftmax.learners.single.measure import (
     NOTHING,
     TYPICAL_LOGIT,
@@ -73,7 +73,9 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     # Half of each vector's length carries the generic part of a and b: see `spread` and `next_column`.
     setting = _Setting(spec, v, size, *lengths_for(2 * TYPICAL_LOGIT * d / size, spec.domain), rng)
 
-    scheme = _Exact(setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), ROUNDINGS * spec.eps)
+    scheme = _Exact(
+        setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), CORE.roundings_granted * spec.eps
+    )
     columns, fresh = yield from grown(scheme, Columns.none(rng.permutation(d)), d, rank)
     noise, left = scheme.noise, max((t for t, _ in fresh), default=0.0)
     if rank is not None and scheme.leaves(columns, fresh):
@@ -115,12 +117,12 @@ def _noise(columns: Columns, setting: _Setting) -> Asking[float]:
     error = float(np.sqrt(np.mean((t - a @ columns.C[:, 0]) ** 2)))
     typical = _typical(columns, setting)
     exact = spec.kind == "value" and spec.tolerance == 0
-    if exact and not error <= max(OTHER_CLASS * typical, 100 * spec.eps):
+    if exact and not error <= max(CORE.misfit_of_another_class * typical, 100 * spec.eps):
         raise ModelMismatch(
             f"scores of a single head are linear in the first token; {_NOISE_CHECKS} fresh directions missed that by "
             f"{error:.2g} where a typical score is {typical:.2g}. Choose a wider class, or diagnose the target."
         )
-    return max(error, ROUNDINGS * spec.eps)
+    return max(error, CORE.roundings_granted * spec.eps)
 
 
 def _typical(columns: Columns, setting: _Setting) -> float:
@@ -235,5 +237,5 @@ def _allowed(level: float, M: Array, setting: _Setting) -> Allowance:
     if spec.tolerance == 0:
         return Allowance(claim)
     error_v = math.sqrt(spec.dim) * spec.tolerance / unit_length(spec)
-    noise = Noise(spec.tolerance, ROUNDINGS * spec.eps)
+    noise = Noise(spec.tolerance, CORE.roundings_granted * spec.eps)
     return Allowance(claim, precision=Precision(level * float(np.linalg.norm(M)), error_v, noise, "measured"))

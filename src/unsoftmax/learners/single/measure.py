@@ -12,7 +12,8 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking, Precision
-from unsoftmax.learners.core.readable import PILOT, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Matched, Pairs, paired
@@ -39,13 +40,13 @@ _ANYTHING = 1.0
 nothing. A smaller one says that attention is uniform at such tokens, as far as it is."""
 
 REPAIR = Repair(READABLE, telling=12.0)
-"""Entries beyond READABLE are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
+"""Entries beyond what is readable are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
 
 _REFINED = 16
 """Random pairs in the last look, whose root mean square is the size that tokens are scaled by: so many tell it to about
 a fifth, 1 / sqrt(2 * 16)."""
 
-PILOT_QUERIES = PILOT + _REFINED
+PILOT_QUERIES = CORE.pilot_entries + _REFINED
 """Fewest queries of `size_of_scores` where token norms are not limited."""
 
 _MOST_REPAIRS = 256
@@ -107,7 +108,7 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
     # What shows too little may be rounding alone: a step is at most what a float32 answer would justify.
     steps = Steps(least=_VISIBLE, longer=1e6, limit=longest, floor=1 / _LONGEST)
     product = float(d)
-    for pairs in (PILOT, _REFINED):
+    for pairs in (CORE.pilot_entries, _REFINED):
         found = yield from find_scale(partial(look, pairs=pairs), product, steps)
         if found.size == SATURATED:
             raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")

@@ -13,9 +13,10 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Allowance, Asking, Outcome, Precision, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import grown
 from unsoftmax.learners.core.links import asking_both_signs
-from unsoftmax.learners.core.noise import SIGMAS, known_noise, noise_beside
+from unsoftmax.learners.core.noise import known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import Reading, Values, read_some
 from unsoftmax.learners.single.measure import refuse_unknown
 from unsoftmax.learners.single.token_pairs import read_values, scale_of_scores, working_lengths
@@ -154,7 +155,9 @@ def _assembled(space: ColumnSpace, setting: _Setting, rank: int | None, left: li
             by_value.append(column.by_value)
     right = np.linalg.solve(X2, M.T)
     hidden = overlooked(space, X2[:k], left, setting.rng) if left else 0.0
-    bound = SIGMAS * float(np.linalg.norm(errors)) + norm_by_value(by_value) * setting.values.radius
+    bound = (
+        CORE.deviations_of_a_radius * float(np.linalg.norm(errors)) + norm_by_value(by_value) * setting.values.radius
+    )
     bound *= float(np.linalg.norm(np.linalg.inv(X2), 2))
     precision = Precision(bound + hidden, setting.values.radius, setting.noise, "measured")
     given = f"at this noise, if the rank is {k} and errors of different answers are independent"

@@ -44,7 +44,7 @@ _MEASURABLE = 0.2
 def random_pairs(
     spec: OracleSpec, seed: int, method: Literal["nuclear", "altmin"], rank: int | None, measurements: int
 ) -> Program:
-    """Ask `measurements` random pairs and FRESH more, solve by `method`, and judge the result on the latter."""
+    """Ask `measurements` random pairs and fresh ones, solve by `method`, and judge the result on the latter."""
     rng = np.random.default_rng(seed)
     v = yield from read_values(spec)
     size = yield from size_of_scores(v, spec, rng)

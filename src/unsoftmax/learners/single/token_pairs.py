@@ -13,8 +13,9 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Asking, Precision
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.pair_logits import Pairs, Values, refuse_blurred
-from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, SCALING, Steps, find_scale
+from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
 from unsoftmax.learners.single.measure import FRESH
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
@@ -119,13 +120,13 @@ def scale_of_scores(
             # What noise makes unreadable at every length is not saturated.
             refuse_blurred(blurred)
             raise
-        pick = rng.integers(d, size=(2, SCALING))
-        plain = np.ones((SCALING, 2), dtype=np.int64)
-        y = yield design.at(pick[0], pick[1], np.ones(SCALING), plain, "pilot")
+        pick = rng.integers(d, size=(2, CORE.entries_for_scale))
+        plain = np.ones((CORE.entries_for_scale, 2), dtype=np.int64)
+        y = yield design.at(pick[0], pick[1], np.ones(CORE.entries_for_scale), plain, "pilot")
         pairs = Pairs(design, values, noise)
-        seen = pairs.shares(y, pick[0], pick[1], np.ones(SCALING))
+        seen = pairs.shares(y, pick[0], pick[1], np.ones(CORE.entries_for_scale))
         readable = np.isfinite(seen.radius)
-        if 2 * readable.sum() <= SCALING:
+        if 2 * readable.sum() <= CORE.entries_for_scale:
             # Where shorter tokens showed no score, an error of v that drowns longer ones is an end, not a failure.
             if not faint:
                 pairs.refuse_drowned()

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unsoftmax.learners.core.base import RELATIVE_ERROR, SLACK, Allowance, Outcome
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.polish import Polished, cut_heads
@@ -52,7 +53,9 @@ def outcome(
         start += size
     model = AttentionStack(tuple(parts), far.frame.norm, eps, causal, networks, **_on_top(far.frame))
     model = model.astype(spec.dtype)
-    return Outcome(model, (_found(model, heads, far),), (_order(order),), _allowed(SLACK * polished.error))
+    return Outcome(
+        model, (_found(model, heads, far),), (_order(order),), _allowed(CORE.stated_over_rounding * polished.error)
+    )
 
 
 def plain_outcome(found: Plain, error: float) -> Outcome:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.noise import AUDIBLE
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.probes.base import Array, Probes
@@ -190,4 +190,4 @@ def may_change_places(far: Far) -> Asking[bool]:
     a, b, q = far.frame.radius * sphere(far.rng, (3, far.frame.D))
     others = np.stack([np.stack([a, b]), np.stack([b, a])])
     y = yield from far.ask(np.stack([q, q]), others, np.ones((2, 2), np.int64), far.lengths[0], "pilot")
-    return float(np.abs(y[0] - y[1]).max()) <= STACK.nothing_written * float(np.abs(y).max()) + AUDIBLE * far.noise
+    return float(np.abs(y[0] - y[1]).max()) <= STACK.nothing_written * float(np.abs(y).max()) + CORE.audible * far.noise

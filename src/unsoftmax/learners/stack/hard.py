@@ -14,7 +14,7 @@ import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
@@ -48,7 +48,7 @@ def find_paths(spec: OracleSpec, one: tuple[Array, Array], rng: np.random.Genera
     scans: list[Scan] = []
     read: list[tuple[Array, Array]] = []
     reads, crowded, width, most = 0, False, 6, 0
-    for number in range(REPAIRS):
+    for number in range(CORE.repairs):
         shortest = 0.99 if number < STACK.equal_scans and not reads else 0.2
         scan, full = yield from _scan(_draw(n, d, shortest, rng), r, width, rng, "main" if number < 2 else "repair")
         crowded = crowded or full

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.readable import REPAIRS, SCALING
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.polish import Polished, ask_deep, parameter_error, settle_deep, unknown_numbers
@@ -41,7 +41,7 @@ def learn_networks(far: Far, heads: Heads, layers: list[list[int]], seed: int) -
     unknown = unknown_numbers(ordered, frame.d) + sum(net.flat.size for net in networks)
     data = yield from ask_deep(far, heads, STACK.numbers_asked * (unknown + constants.size + 1), "polish")
     model = settle_deep(start, data, start.flat.size - constants.size)
-    fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
+    fit = gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=CORE.entries_for_scale, seed=seed)
     if fit.residual > frame.exact:
         return None
     return Polished(fit.model.heads, fit, parameter_error(fit))
@@ -60,7 +60,7 @@ def _neurons(far: Far, heads: Heads, sizes: tuple[int, ...]) -> Asking[tuple[tup
     points: list[Array] = []
     tangents: list[Array] = []
     jacobians: list[Array] = []
-    for _ in range(min(REPAIRS, -(-(most + 2) // STACK.points_at_once))):
+    for _ in range(min(CORE.repairs, -(-(most + 2) // STACK.points_at_once))):
         for _ in range(STACK.points_at_once):
             q = far.frame.radius * rest @ sphere(rng, (rest.shape[1],))
             E = np.linalg.qr(np.column_stack([q, U, rest]))[0][:, 1:D]

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
-from unsoftmax.learners.core.base import SLACK, Asking
-from unsoftmax.learners.core.readable import PILOT, SATURATED, SCALING, Steps, find_scale
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.hard import find_paths
@@ -77,7 +78,7 @@ def ask_soft(weights: Weights, rng: np.random.Generator) -> Asking[Sequences]:
         return np.asarray(length * rng.standard_normal((m, weights.others + 1, d)) / np.sqrt(d))
 
     def look(length: float) -> Asking[float]:
-        X = draw(PILOT, length)
+        X = draw(CORE.pilot_entries, length)
         alpha = weights.read(X, (yield Probes(X, phase="pilot")))
         readable = _readable(alpha)
         return float(np.sqrt(_typical(alpha, readable))) if readable.mean() >= 0.7 else SATURATED
@@ -161,10 +162,10 @@ def learn_plain(
             "something else than attention stands between the layers."
         )
     model = start if fit is None else fit.model
-    error = SLACK * (parameter_error(fit) if fit is not None else misfit * spec.dim)
+    error = CORE.stated_over_rounding * (parameter_error(fit) if fit is not None else misfit * spec.dim)
     return model, error
 
 
 def _polished(start: Plain, data: Sequences, seed: int) -> Fit[Plain]:
     noise = EPS * float(np.abs(data.tokens).max() + np.abs(data.y).max())
-    return gauss_newton(start, [data], noise=noise, draws=SCALING, seed=seed)
+    return gauss_newton(start, [data], noise=noise, draws=CORE.entries_for_scale, seed=seed)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.core.base import SLACK, Asking
-from unsoftmax.learners.core.readable import PILOT, SCALING
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.star import Star
@@ -68,7 +68,7 @@ def wide(far: Far, heads: Heads) -> Wide:
 def polish_wide(far: Far, heads: Heads, seed: int) -> tuple[Polished, float]:
     """Gauss-Newton over all frozen contexts asked so far: no query. Misfit absolute, per number, of those kept."""
     data = far.data
-    last: dict[str, Any] = {"draws": SCALING, "seed": seed}
+    last: dict[str, Any] = {"draws": CORE.entries_for_scale, "seed": seed}
     if not far.networks:
         # A start only, and nobody asks how good it is; of extrapolated answers the noise is a bound that few reach.
         last = {"enough": far.noise if len(far.lengths) == 1 else 0.0}
@@ -99,11 +99,11 @@ def unpolished(far: Far, tries: list[Heads]) -> Asking[tuple[Polished, float]]:
 
     The error of the worst head over the misfit of the contexts: ten was seen.
     """
-    y = yield from far.written(far.directions(SCALING), *far.contexts(SCALING))
+    y = yield from far.written(far.directions(CORE.entries_for_scale), *far.contexts(CORE.entries_for_scale))
     misfits = [float(np.sqrt(np.mean((y - wide(far, heads).answers(far.data[-1])) ** 2))) for heads in tries]
     misfit, heads = min(misfits), tries[int(np.argmin(misfits))]
     relative = misfit / max(float(np.sqrt(np.mean(y**2))), 1e-300)
-    return Polished(heads, Fit(wide(far, heads), relative), SLACK * relative), misfit
+    return Polished(heads, Fit(wide(far, heads), relative), CORE.stated_over_rounding * relative), misfit
 
 
 def ask_wide(far: Far, heads: Heads) -> Asking[None]:
@@ -151,15 +151,15 @@ def _fit_deep(far: Far, heads: Heads, layers: list[list[int]], seed: int, phase:
         ordered, tuple(len(layer) for layer in layers), np.zeros((L, out)), STACK.first_guess_of_eps, T, behind
     )
     model = _cut_again(settle_deep(model, data, 1 + ordered.flat.size))
-    return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=SCALING, seed=seed)
+    return gauss_newton(model, [data], steps=25, noise=2 * frame.unit, draws=CORE.entries_for_scale, seed=seed)
 
 
 def ask_deep(far: Far, heads: Heads, numbers: float, phase: str) -> Asking[Contexts]:
     """Random contexts that tell so many numbers, the last token of ordinary length, and some with a short one."""
     m = int(np.ceil(numbers / told_per_query(heads, far.outputs)))
-    q = far.directions(m + PILOT)
+    q = far.directions(m + CORE.pilot_entries)
     others, counts = far.contexts(len(q))
-    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(PILOT, STACK.length_that_shows_eps))
+    scale = np.append(np.exp2(far.rng.uniform(0, 3, m)), np.full(CORE.pilot_entries, STACK.length_that_shows_eps))
     y, last = yield from far.answers(q, others, counts, scale, phase)
     y = y - last if far.frame.final is None else far.frame.normalised(y)
     return Contexts(q, others, np.log(counts), y, scale)
@@ -174,7 +174,7 @@ def settle_deep(model: Deep, data: Contexts, constants: int) -> Deep:
         model = gauss_newton(model, [data.take(rows)], held=constants).model
     # Ordinary tokens hardly show eps: free, it would follow the heads' errors.
     enough = STACK.polish_start * float(np.sqrt(np.mean(data.y**2)))
-    model = gauss_newton(model, [data.take(slice(0, -PILOT))], steps=25, enough=enough, held=1).model
+    model = gauss_newton(model, [data.take(slice(0, -CORE.pilot_entries))], steps=25, enough=enough, held=1).model
     misfits = [np.linalg.norm(data.y - replace(model, eps=eps).answers(data)) for eps in _EPS_TRIED]
     return replace(model, eps=_EPS_TRIED[int(np.argmin(misfits))])
 
@@ -195,6 +195,6 @@ def parameter_error(fit: Fit[Any]) -> float:
             gap = np.linalg.norm((getattr(heads, name) - getattr(other.heads, name)).reshape(len(size), -1), axis=1)
             if name == "c":
                 # What is no larger than its own error is 0, and stands beside W.
-                size = np.where(size > SLACK * fit.magnified * gap, size, sizes["W"])
+                size = np.where(size > CORE.stated_over_rounding * fit.magnified * gap, size, sizes["W"])
             worst = max(worst, float((gap / np.maximum(size, 1e-300)).max()))
     return worst * fit.magnified
