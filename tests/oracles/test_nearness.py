@@ -165,6 +165,41 @@ def test_answers_that_contradict_each_other_are_asked_again(tmp_path):
     assert us.models.distance(recovery.model, HEAD) <= 1e-11
 
 
+def test_a_run_that_was_refused_with_its_own_answers_is_refused_for_nothing(tmp_path):
+    """A target outside the class: it is not to be paid twice to hear so."""
+    outside = us.models.MultiHead(HEAD.W, HEAD.v, c=np.ones((2, 6)))
+    learner, target = us.learners.MultiHead(), Counting(outside)
+    with Ledger(tmp_path / "l.db") as ledger:
+        with pytest.raises(us.errors.ModelMismatch):
+            us.recover(us.oracle(outside), Shaken(learner, EPS), ledger=ledger)
+        with pytest.raises(us.errors.ModelMismatch):
+            us.recover(us.oracle(target), learner, ledger=ledger)
+    assert target.received == 0
+
+
+def test_labels_do_not_show_last_digits_of_tokens(tmp_path):
+    outside = us.models.MultiHead.random(4, 2, norm=2.0, seed=5)
+    learner = us.learners.Membership(accuracy=1e-3)
+
+    class Gone(Counting):
+        def __call__(self, tokens, counts=None):
+            if self.received > 200:
+                raise KeyboardInterrupt
+            return super().__call__(tokens, counts)
+
+    def paid(target, learner, ledger):
+        oracle = us.oracle(target, kind="membership")
+        with suppress(us.errors.ModelMismatch, KeyboardInterrupt):
+            us.recover(oracle, learner, ledger=ledger)
+        return target.received
+
+    whole = paid(Counting(outside), learner, None)
+    with Ledger(tmp_path / "l.db") as ledger:
+        first = paid(Gone(outside), Shaken(learner, EPS), ledger)
+        assert 0 < first < whole
+        assert first + paid(Counting(outside), learner, ledger) <= 1.01 * whole
+
+
 def test_damaged_tokens_are_named(tmp_path):
     with Ledger(tmp_path / "l.db") as ledger:
         ask(ledger, TOKENS)

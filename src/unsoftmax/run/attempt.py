@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, TypeVar
 
+import numpy as np
+
 from unsoftmax import verify as verification
 from unsoftmax.diagnosis.choice import in_noise
 from unsoftmax.errors import (
@@ -24,6 +26,7 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.oracles.rechecking import WIDER, Unrepeatable
 from unsoftmax.oracles.stack import Stack
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Request, parts
 from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, asked, plain
 from unsoftmax.results.scope import Scope
@@ -40,6 +43,9 @@ the last, for it is granted `WIDER` times the change."""
 _EXPLAINING = 8
 """Sequences asked again when a model is refused, to tell a random target from one outside the class."""
 
+
+_REFUSED = "refused"
+"""Name under which a run that ends in a contradiction settles whether every answer was its own."""
 
 _CONTRADICTIONS = (ArithmeticError, ValueError, ModelMismatch, NotIdentifiable)
 """How a program ends whose answers do not fit each other."""
@@ -104,7 +110,10 @@ class Attempt:
         try:
             first = self._once(learner, spec, verify)
         except _CONTRADICTIONS:
-            if near is None or not near.used:
+            # Labels and short formats do not show last digits of tokens, and what a run before refused with answers of
+            # its own alone stays refused.
+            own = near is None or not near.used or spec.kind == "membership" or spec.eps > HALF_DIGITS
+            if self.stack.settle(_REFUSED, np.array([float(own)]))[0]:
                 raise
         if near is None or (first is not None and not near.used):
             assert first is not None
@@ -119,7 +128,11 @@ class Attempt:
         # Not the target's fault, perhaps: what is not known for these very tokens is paid.
         near.limit = 0.0
         self.notes = (*notes, f"{near}, until they contradicted each other: then they were asked again.")
-        return self._once(learner, spec, verify)
+        try:
+            return self._once(learner, spec, verify)
+        except _CONTRADICTIONS:
+            self.stack.settle(_REFUSED, np.ones(1))
+            raise
 
     def _once(self, learner: Learner, spec: OracleSpec, verify: bool) -> Recovery:
         self.stack.rewind()
