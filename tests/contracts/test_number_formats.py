@@ -48,6 +48,11 @@ def test_what_is_stated_holds_in_all_number_formats(subject):
     check(subject, None, range(2))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_network_behind_attention_states_what_six_digits_hide():
+    check(next(s for s in SUBJECTS if s.name == "Transformer, limit"), ("6 digits",), range(12))
+
+
 def test_every_learner_is_tried():
     learned = {type(subject.learner).__name__ for subject in SUBJECTS}
     named = {name for name in us.learners.__all__ if hasattr(getattr(us.learners, name), "accepts")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -172,3 +173,16 @@ def test_query_tokens_far_shorter_than_the_limit_keep_their_digits(max_norm, see
     target = us.models.Transformer.random(6, 6, seed=seed)
     recovery = us.recover(us.oracle(target, max_norm=max_norm), us.learners.Transformer(), seed=seed)
     assert us.models.distance(recovery.model, target) < 1e-8
+
+
+@pytest.mark.parametrize("digits", [7, 9])
+def test_rounding_is_no_bias(digits) -> None:
+    """Answers of so many digits, not declared: nearly all such targets had been refused as networks with biases."""
+    learned = 0
+    for seed in range(10):
+        target = us.models.Transformer.random(4, 6, norm=2.0, seed=seed)
+        oracle = us.oracle(lambda X, f=target: np.array([float(f"{y:.{digits - 1}e}") for y in f(X)]), 4, max_norm=3.0)
+        with contextlib.suppress(us.errors.ModelMismatch, us.errors.NotIdentifiable):
+            us.recover(oracle, us.learners.Transformer(), seed=seed)
+            learned += 1
+    assert learned >= 8

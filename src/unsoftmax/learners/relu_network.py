@@ -15,7 +15,6 @@ from unsoftmax.errors import DomainError
 from unsoftmax.inversion import shown_rounding
 from unsoftmax.learners.core.acceptance import SCALARS, check
 from unsoftmax.learners.core.base import NETWORK_RESIDUAL, Allowance, Asking, Forecast, Outcome, Program
-from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.costs import WIDE, network_range
 from unsoftmax.learners.core.reductions import homogenised, overheard, representable, rescaled
 from unsoftmax.learners.relu import noise
@@ -84,15 +83,10 @@ def found_network(spec: OracleSpec, seed: int, bias: bool) -> Asking[Peeled]:
 
 
 def residual_claim(found: Peeled) -> Claim:
-    """What the fresh answers say about the error anywhere, relative to the function's root mean square.
-
-    The largest error over ten thousand inputs was up to 25 times the root mean square over a dozen.
-    """
-    typical = float(np.sqrt(np.mean(found.gaps**2)))
-    bound = max(CORE.stated_over_rounding * max(typical, found.expected, found.sigma / found.scale), 2 * found.residual)
+    """What the fresh answers say about the error anywhere."""
     return Claim(
         NETWORK_RESIDUAL,
-        bound,
+        found.bound,
         found.residual,
         statement=f"relative to the function's root mean square, from {len(found.gaps)} fresh vectors",
     )

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import shown_rounding
 from unsoftmax.learners.attention_behind import require_rays, require_several, score_claim
 from unsoftmax.learners.behind.bounded import read_bounded
 from unsoftmax.learners.behind.constants import BEHIND
@@ -195,7 +196,10 @@ def read_wiring(spec: OracleSpec, rng: np.random.Generator) -> Asking[Wiring]:
     y = yield Probes(np.stack([rows, np.zeros_like(rows)], axis=1), phase="pilot")
     once, twice, origin = y[: BEHIND.vectors_of_wirings], y[BEHIND.vectors_of_wirings : -1], float(y[-1])
     size = float(np.sqrt(np.mean(y**2)))
-    noise = CORE.felt * spec.eps * size + 4 * spec.tolerance
+    # Rounding that nobody declared is no bias: [4x ; 0] beside twice [2x ; 0] is off by that of three answers.
+    absolute, relative = shown_rounding(np.concatenate([alone, y]))
+    rounding = max(spec.tolerance, absolute) + relative * float(np.abs(y).max())
+    noise = CORE.felt * spec.eps * size + 4 * rounding
 
     def same(a: Array, b: Array) -> bool:
         return bool(np.abs(a - b).max() <= noise)

@@ -134,6 +134,11 @@ class Rechecker:
             f"by up to {self.gap:.2g} (mean change {self.shift / self.repeated:+.2g})"
         )
 
+    @property
+    def answers(self) -> Array:
+        """All numbers (n,) of the remembered answers."""
+        return np.concatenate([np.zeros(0), *(answer.ravel() for _, answer in self._asked)])
+
     def _remember(self, probes: Probes, answer: Array) -> None:
         self._seen += 1
         if len(self._asked) < _REMEMBERED:

@@ -31,6 +31,7 @@ from unsoftmax.probes.base import Array, Request, parts
 from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, asked, plain
 from unsoftmax.results.scope import Scope
 from unsoftmax.run.engine import ProgressCallback, run
+from unsoftmax.run.formats import Written, written
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -155,7 +156,12 @@ class Attempt:
         chosen = str((outcome.chosen or configuration(learner))["learner"])
         exact = spec.dtype == "float64" and spec.tolerance == 0
         own = None if exact else outcome.allows.parameters
-        raise _refusal(self.certificate, type(outcome.model).__name__, chosen, own)
+        raise _refusal(self.certificate, type(outcome.model).__name__, chosen, own, self.written)
+
+    @property
+    def written(self) -> Written | None:
+        """How answers are written, where that is coarser than declared."""
+        return written(self.stack.rechecker.answers, self.stack.spec, in_noise(self.learner))
 
     def _scoped(self, program: Asking[T]) -> Asking[T]:
         """The program as it is, while the inputs it asks become part of the scope."""
@@ -185,6 +191,8 @@ class Attempt:
             pass  # the first error is the one to tell; what was measured is in the note
         if checker.changed:
             error.add_note(f"The target is not deterministic: {checker}.")
+        elif error.code is not Code.CONTRADICTED and self.written is not None and "eclare" not in str(error):
+            error.add_note(f"Note that {self.written.reason}; {self.written.advice}.")
 
     def _offer(self, error: UnsoftmaxError) -> None:
         """Parts of the target that may be of a class where the whole is of none."""
@@ -208,11 +216,14 @@ class Attempt:
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
 
-def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | None) -> UnsoftmaxError:
+def _refusal(
+    certificate: Certificate, model: str, learner: str, own: Claim | None, form: Written | None
+) -> UnsoftmaxError:
     """Why a certificate does not hold: fresh answers contradict the model, or leave its weights unknown.
 
     own     what the learner itself states of the weights where answers are coarse: where that is nothing, a model that
             is off speaks of the coarseness, not against the class.
+    form    how answers are written, where that is coarser than declared
     """
     failed = [claim for claim in certificate.claims if not claim.holds]
     seen = [f"{c.name}: {c.observed:.2g} where {c.bound:.2g} was allowed" for c in failed if isfinite(c.bound)]
@@ -231,6 +242,14 @@ def _refusal(certificate: Certificate, model: str, learner: str, own: Claim | No
             "Give answers with more digits.",
             advice="the rejected model is in .recovery.",
             code=Code.UNDETERMINED,
+        )
+    gaps = [claim.observed for claim in failed if claim.observed is not None]
+    if form is not None and max(gaps, default=0.0) < CORE.loud * form.error:
+        return ModelMismatch(
+            f"{form.reason}: fresh queries contradict the recovered {model} as exact answers must not "
+            f"({'; '.join(seen)}), for the rounding alone or because the target is outside the class {learner} learns.",
+            advice=f"{form.advice}; the rejected model is in .recovery.",
+            code=Code.CONTRADICTED,
         )
     return ModelMismatch(
         f"the target is outside the class {learner} learns, or noisier than declared: fresh queries contradict the "

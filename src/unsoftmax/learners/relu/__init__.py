@@ -4,5 +4,6 @@ noise      size and noise of the answers on the unit sphere, and whether they ar
 search     which angles to ask next
 chain      the state of that search
 gradients  gradients of the cells that a great circle passes
-peel       all kinks along a half great circle; circles until nothing is left, then least squares over all cells
+kinks      all kinks along a half great circle
+peel       circles until nothing is left, then least squares over all cells
 """
