@@ -489,6 +489,20 @@ def test_heads_that_leave_the_query_out_determine_what_many_records_show(dim: in
         assert off_undetermined(r, W, v) <= max(1e-8, stated(r)) * np.linalg.norm(r.model.W)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("noise", [1e-4, 1e-6])
+def test_within_noise_bars_that_do_not_bound_a_hot_head_are_not_stated(noise: float, seed: int) -> None:
+    """Hotter by all that its bars allow, and more, such a head answers the same within the noise."""
+    W, v, X, y = leaving_the_query_out(2, seed)
+    size = noise * float(y.std())
+    y = y + size * np.random.default_rng(seed).standard_normal(80)
+    r = us.fit(us.Log(X, y, tolerance=size), starts=20)
+    assert r.status in (CONSISTENT, SURROGATE)
+    if r.status is CONSISTENT:
+        assert r.undetermined is not None
+        assert off_undetermined(r, W, v) <= stated(r) * np.linalg.norm(r.model.W)
+
+
 def test_held_out_records_that_are_apart_are_counted() -> None:
     """Those that show what the fit leaves open may be: 'all agree' had been said of them too."""
     fit = SimpleNamespace(held=np.zeros(20), shape=SimpleNamespace(outputs=1))

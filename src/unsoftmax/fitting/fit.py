@@ -22,7 +22,7 @@ from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
 from unsoftmax.fitting.copies import distinct, groups
-from unsoftmax.fitting.directions import Seen
+from unsoftmax.fitting.directions import Seen, bounded
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.narrowing import narrowed
@@ -32,7 +32,7 @@ from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch, found
 from unsoftmax.fitting.settle import confirmed, settled
 from unsoftmax.fitting.spans import Spans, spans
-from unsoftmax.fitting.verdict import FEWEST, FINEST, Judged, checked, exact, judge_exact, judge_noisy
+from unsoftmax.fitting.verdict import BARS, FEWEST, FINEST, Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Recovery, Usage, plain
 
@@ -215,7 +215,7 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
     x, seen = settled(search, x, rows[0], span, seed)
     fitted = checked(problem, rest, x, seen, (rows[0], rows[1]), 1.0)
     judged = judge_noisy(problem, fitted, noise, rows[0], seed)
-    return judged, x, seen.confirmed(judged.limit)
+    return judged, x, bounded(problem, x, seen.confirmed(judged.limit), rows[0], BARS * fitted.spread)
 
 
 @cache

@@ -134,7 +134,7 @@ def _spare(
     sizes = np.repeat([units[0] ** root, units[1]], [shape.scores, shape.values])
     scores = np.arange(len(sizes)) < shape.scores
 
-    def shown(part: Array) -> Array:
+    def responses(part: Array) -> Array:
         steps = part * rng.standard_normal((_CHANGES, len(sizes)))
         rows = [np.stack([at.response(s) / d for s in steps], axis=1) for at, d in zip(both, deviations, strict=True)]
         return np.concatenate([each.reshape(-1, shape.outputs * _CHANGES) for each in rows])
@@ -142,13 +142,13 @@ def _spare(
     def left(places: Array, most: int) -> int:
         return (int(cells(places, rng).max()) + 1) * shape.outputs - max(most, 0)
 
-    F = shown(sizes)
+    F = responses(sizes)
     noise = 1 / limit + ROUNDINGS * EPS * float(np.median(np.abs(F)))
-    spare = min(left(F / noise, rank), left(shown(sizes * scores) / noise, rank - shape.values))
+    spare = min(left(F / noise, rank), left(responses(sizes * scores) / noise, rank - shape.values))
     warmer = [np.abs(at.response(x * scores) / d).max() for at, d in zip(both, deviations, strict=True)]
     if max(warmer) > noise:
         return spare
-    F = shown(sizes * ~scores)
+    F = responses(sizes * ~scores)
     lengths = np.linalg.norm(F, axis=1, keepdims=True) + 1e-300
     return min(spare, left(F / lengths * (float(np.median(lengths)) / noise), min(rank, shape.values)))
 
