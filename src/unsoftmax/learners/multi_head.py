@@ -22,6 +22,7 @@ from unsoftmax.learners.explained.heads import Unparted, heads
 from unsoftmax.learners.explained.served import gradient_heads_forecast, heads_forecast
 from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
 from unsoftmax.learners.heads.circle import Entangled
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground, Silent, read_ground, require_no_order
 from unsoftmax.learners.heads.lifted import Lift, with_offsets
 from unsoftmax.learners.heads.polish import polished
@@ -39,25 +40,6 @@ T = TypeVar("T")
 _VERDICT = (
     "heads up to order; equal W show only the sum of their values and v = 0 nothing, so the model has each W once."
 )
-
-_VANISHING = 1e-10
-"""Largest score that tokens inside a norm limit give a fitted W which is taken for 0; noise beside the head's values
-raises it."""
-
-_LINE = 16.0
-"""Largest token used in one dimension, whatever the norm limit: there every score is w x b, and tokens much longer
-would saturate all of them."""
-
-_SPARE = 2.5
-"""Queries of the polish per pair of heads and dimension: what isolated readings leave uncertain is how the heads share
-an answer, H (H - 1) d numbers."""
-
-_SPARE_NOISY = 1.6
-"""Queries of the polish per unknown where a tolerance is declared: more than one each, so that noise is averaged."""
-
-_RESERVE = 80
-"""Queries kept back from the polish for the verification, beside 6 for every head: single tokens, random sequences of
-all lengths, 32 ties and silence are 68."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +150,9 @@ class MultiHead:
         room = Room(np.inf, int(min(spec.domain.length_limit, 64)), spec.tolerance)
         if bounded:
             # Rounding must not carry a token over the norm limit.
-            radius = (1 - 64 * spec.eps) * min(spec.domain.norm_limit, _LINE if spec.dim == 1 else np.inf)
+            radius = (1 - 64 * spec.eps) * min(
+                spec.domain.norm_limit, HEADS.longest_on_a_line if spec.dim == 1 else np.inf
+            )
             room = replace(room, radius=radius, noise=max(spec.tolerance, _rounding(ground, radius)))
             yield from keep(require_no_order(ground, 0.99 * radius, rng))
             W, v = yield from fit_heads(Fitting(ground, room, self.heads, records, rng))
@@ -214,9 +198,9 @@ def _spare(H: int, spec: OracleSpec, asked: int) -> int:
     """Queries for the polish; exact targets stay below the published count, verification included."""
     d = spec.dim
     if spec.tolerance > 0:
-        return int(_SPARE_NOISY * theory.multi_head_unknowns(d, H))
-    room = theory.rational_queries(d, H) - asked - (_RESERVE + 6 * H)
-    wanted = int(_SPARE * H * (H - 1) * d) + d
+        return int(HEADS.polish_per_unknown * theory.multi_head_unknowns(d, H))
+    room = theory.rational_queries(d, H) - asked - (HEADS.verification_reserve + 6 * H)
+    wanted = int(HEADS.polish_per_pair * H * (H - 1) * d) + d
     # What a search in several planes cost beyond the usual is saved here, up to half.
     late = max(asked - theory.multi_head_queries(d, H) - 2 * H * (d + 20), 0)
     return max(min(max(wanted - late, wanted // 2), room), d)
@@ -227,7 +211,7 @@ def canonical(W: Array, v: Array, room: Room) -> Heads:
     if np.isfinite(room.radius):
         sizes = np.linalg.norm(W, axis=(1, 2)) * room.radius**2
         seen = room.noise / np.maximum(room.radius * np.linalg.norm(v, axis=1), 1e-300)
-        W = np.where((sizes <= np.maximum(_VANISHING, seen))[:, None, None], 0.0, W)
+        W = np.where((sizes <= np.maximum(HEADS.vanishing_score, seen))[:, None, None], 0.0, W)
     return Heads(W, v).canonical(HALF_DIGITS)
 
 

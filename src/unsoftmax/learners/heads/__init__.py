@@ -14,4 +14,6 @@ bounded       heads without saturation: a fit, for short tokens and for heads th
 polish        spare queries where they say most, and the last digits
 records       everything asked, for fits that use all of it
 rational      poles in the repetition ratio, for few heads
+constants     what was measured or chosen, side by side
+constants_fits  the same for fits
 """

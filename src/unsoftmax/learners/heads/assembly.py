@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.cross import Cross
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Entries, Isolated
 from unsoftmax.learners.heads.three_tokens import (
@@ -20,13 +21,6 @@ from unsoftmax.learners.heads.three_tokens import (
 )
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
-
-_SWEEPS = 40
-"""Most sweeps in which all heads are solved again with each other's leaks taken off; leaks that have not settled by
-then do not."""
-
-_LEAK = 4.0
-"""Products z.v_g beyond this many rounding units of z.v_h count as leaks of head g into an isolated answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +63,7 @@ def fixed_point(
     H, d = v.shape
     W = np.zeros((H, d, d))
     change = before = np.inf
-    for sweep in range(_SWEEPS):
+    for sweep in range(HEADS.most_sweeps):
         free = [m.entries.logits(_leaks(v, W, m, h) if sweep else 0.0) for h, m in enumerate(measured)]
         columns, stuck = _solve_columns(ground, v, W, measured, free, columns)
         new = np.array([m.matrix(f, U) for m, f, U in zip(measured, free, columns, strict=True)]).reshape(H, d, d)
@@ -117,7 +111,7 @@ def _solve_columns(
 def _leaks(v: Array, W: Array, m: Measured, h: int) -> Array | float:
     """What the other heads add to the isolated answers because z.v_g is not exactly 0 (rounded tokens), (p, d)."""
     entries = m.entries
-    limit = _LEAK * np.finfo(float).eps * np.abs(entries.head.rows @ v[h]).min()
+    limit = HEADS.leak * np.finfo(float).eps * np.abs(entries.head.rows @ v[h]).min()
     total: Array | float = 0.0
     for g in range(len(v)):
         product = entries.head.rows @ v[g]

@@ -19,47 +19,19 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.heads.circle import Entangled
+from unsoftmax.learners.heads.constants import HEADS
+from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import require_no_order
-from unsoftmax.learners.heads.isolation import DEPENDENT, independence, isolate
-from unsoftmax.learners.heads.units import ATTEMPTS, Fitting, Room, closest, fit_values, read_units
+from unsoftmax.learners.heads.isolation import independence, isolate
+from unsoftmax.learners.heads.units import Fitting, Room, closest, fit_values, read_units
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import levenberg
 from unsoftmax.solvers.sigmoid_units import Units
 
-_ISOLATED_LOGIT = 1.0
-"""Root mean square of the logits aimed at when one head is read alone: near 1 a step in the logit still moves the
-answer most, and few entries saturate."""
-
 _REPAIR = Repair(readable=4.0, far=0.4, tries=8)
 """Entries beyond |t| = 4, a share of 2 %, are asked again with a shorter query token: 0.4^7 = 1/600 in the end, and
 what saturates even then is left to the fit of everything."""
-
-_ROUNDS = 2
-"""Rounds of random three-token queries, each half as many again as the entries that isolation did not see; the second
-is for a fit that the first left ambiguous."""
-
-_COMPLETIONS = 30
-"""Most random completions of the unseen entries that a fit is started from: each costs time, none a query."""
-
-_WORK = 3000
-"""Entries of W in all completions together: heads of many entries get fewer starts."""
-
-_ALIKE = 1e-3
-"""Heads whose W b differ by less than this share of their size are not parted by a fit."""
-
-LARGEST_FIT = 2200
-"""Unknowns up to which all heads are fitted together where nothing else parts them: a matter of time, which grows with
-their cube."""
-
-_FEW = 6
-"""Starts of a fit that is a last resort."""
-
-
-_FAINT = 1e-6
-"""Typical score of the longest tokens allowed, below which a fit that does not arrive is not begun again with shorter
-query tokens, which are for saturated heads, nor from many starts: only squares of scores tell heads apart, 1e-12 beside
-a rounding of 2e-16 that a fit of all entries amplifies a thousandfold."""
 
 
 def fit_heads(fitting: Fitting) -> Asking[tuple[Array, Array]]:
@@ -73,29 +45,31 @@ def fit_entangled(fitting: Fitting, error: Entangled) -> Asking[tuple[Array, Arr
     ground = fitting.ground
     yield from require_no_order(ground, 2 * fitting.room.radius, fitting.rng)
     b0, units = yield from fit_values(fitting, None if error.heads is None else error.heads + 1)
-    if (apart := closest(units.w)) < _ALIKE:
+    if (apart := closest(units.w)) < FITS.alike:
         raise ModelMismatch(
             f"two heads score alike (their W b differ by {apart:.1g} of their size): W closer to each other than "
-            f"about {_ALIKE:g} are told apart neither by saturation nor by a fit."
+            f"about {FITS.alike:g} are told apart neither by saturation nor by a fit."
         ) from error
-    if theory.multi_head_unknowns(ground.dim, len(units.v)) > LARGEST_FIT:
+    if theory.multi_head_unknowns(ground.dim, len(units.v)) > FITS.largest_fit:
         raise ModelMismatch(
             f"{error}, and {len(units.v)} heads in {ground.dim} dimensions have too many unknowns to be fitted "
-            f"together (more than {LARGEST_FIT})."
+            f"together (more than {FITS.largest_fit})."
         ) from error
     return (yield from fit_scores(fitting, b0, units, patient=not error.tried))
 
 
 def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) -> Asking[tuple[Array, Array]]:
     """W (H, d, d), v (H, d) from what is seen at b0; a fit that does not arrive starts again at a shorter b0."""
-    attempts = ATTEMPTS if patient else 1
+    attempts = FITS.query_tokens if patient else 1
     for attempt in range(attempts):
         if len(units.v) == 0:
             break
         faint = _is_faint(fitting, b0, units)
         try:
             W, unseen = yield from _isolated(fitting, b0, units)
-            return (yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not faint else _FEW))
+            return (
+                yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not faint else FITS.last_starts)
+            )
         except ModelMismatch as error:
             if faint:
                 raise NotIdentifiable(
@@ -113,13 +87,13 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
 
 
 def _is_faint(fitting: Fitting, b0: Array, units: Units) -> bool:
-    """Whether even the longest tokens below a norm limit have scores of less than `_FAINT`, by what b0 shows."""
+    """Whether even the longest tokens below a norm limit have scores of less than `FITS.faint`, by what b0 shows."""
     limit = fitting.ground.spec.domain.norm_limit
     if np.isinf(limit):
         return False
     sizes, scores = (np.linalg.norm(part, axis=1) for part in (units.v, units.w))
     typical = float(sizes @ scores) / max(float(sizes.sum()), 1e-300)
-    return limit**2 * typical / (float(np.linalg.norm(b0)) * np.sqrt(len(b0))) < _FAINT
+    return limit**2 * typical / (float(np.linalg.norm(b0)) * np.sqrt(len(b0))) < FITS.faint
 
 
 def _isolated(fitting: Fitting, b0: Array, units: Units) -> Asking[tuple[Array, Array]]:
@@ -131,12 +105,14 @@ def _isolated(fitting: Fitting, b0: Array, units: Units) -> Asking[tuple[Array, 
     unseen = np.tile(np.eye(d), (len(units.v), 1, 1))
     for h, (w, v) in enumerate(zip(units.w, units.v, strict=True)):
         others = np.delete(units.v, h, axis=0)
-        if len(others) >= d or independence(np.vstack([v, others])) < DEPENDENT:
+        if len(others) >= d or independence(np.vstack([v, others])) < HEADS.dependent:
             W[h] = np.outer(w, b0) / longest**2
             continue
         head = isolate(v, others)
         reach = fitting.room.radius / np.sqrt(2)
-        length = min(reach, _ISOLATED_LOGIT * np.sqrt(d) * longest / (reach * max(float(np.linalg.norm(w)), 1e-300)))
+        length = min(
+            reach, FITS.isolated_logit * np.sqrt(d) * longest / (reach * max(float(np.linalg.norm(w)), 1e-300))
+        )
         T = yield from _entries(fitting, head.free, v, base, length)
         bound = np.outer(head.bound @ w, b0) / longest**2
         basis = np.vstack([head.bound, head.free])
@@ -174,7 +150,7 @@ def _joint(
     entries = round(float(np.trace(unseen, axis1=1, axis2=2).sum())) * d
     # Rounding of rough models is overstated a little, so that the fit is not led by its own last digits.
     noise = max(0.6 * room.noise, 1e-12 * room.radius * float(np.linalg.norm(v, axis=1).max()))
-    for _ in range(_ROUNDS):
+    for _ in range(FITS.rounds):
         number = int(1.5 * entries) + 20
         tokens = three_tokens(room, float(np.linalg.norm(b0)), number, d, rng)
         copies = rng.integers(1, 3, (number, 3)) if room.longest >= 6 else None
@@ -198,7 +174,7 @@ def _starts(W: Array, b0: Array, unseen: Array, rng: np.random.Generator) -> Ite
     length = float(np.linalg.norm(b0))
     across = np.eye(len(b0)) - np.outer(b0, b0) / length**2
     size = np.linalg.norm(W @ b0, axis=1)[:, None, None] / (length * np.sqrt(len(b0)))
-    for _ in range(min(_COMPLETIONS, _WORK // W.size)):
+    for _ in range(min(FITS.completions, FITS.completion_entries // W.size)):
         yield W + unseen @ (size * rng.standard_normal(W.shape)) @ across
 
 

@@ -14,36 +14,9 @@ import numpy as np
 from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array
-
-_LINE = 5e3
-"""Answers within this many units of noise of a line lie on it; further off they are part of a jump."""
-
-_GROW = 8.0
-"""Factor by which z grows per round until all heads are saturated: a power of two, which rounds nothing."""
-
-_DEEP = 2.0**40
-"""Factor of z at which what doubling the copies shows must still be the same before it is a head with W = 0: a weak
-head saturates on the way."""
-
-_SHORTER = 2.0**-12
-"""Factor by which query tokens are shortened where copies show nothing, since all heads may be saturated from the
-start."""
-
-_SHORTENINGS = 8
-"""Most such shortenings, 2^-96 in all, before there is no head that scores."""
-
-_SIZES = 12
-"""Most orthogonal directions that show the size of the answers where the values cancel on single tokens."""
-
-SHARPEN = 32.0
-"""Factor by which z grows once the heads are saturated, and each time that several turn together: jumps are narrower by
-it."""
-
-DEEPER = 2.0**10
-"""Arcs, and the head with W = 0, are read at a z longer than the circle's by this factor: the tails of the jumps fall
-exponentially with it, so that other heads are saturated in almost every direction; a power of two rounds nothing."""
 
 
 class Unresolved(Exception):
@@ -80,11 +53,11 @@ class Circle:
     @property
     def typical(self) -> float:
         """Length of z at which the weakest head's score is about 1."""
-        return self.radius / (SHARPEN * 27.0)
+        return self.radius / (HEADS.sharpened * 27.0)
 
     @property
     def tolerance(self) -> float:
-        return _LINE * self.ground.noise * self.scale
+        return HEADS.on_a_line * self.ground.noise * self.scale
 
     def point(self, angle: float | Array) -> Array:
         """Unit vectors (..., d) at the angles."""
@@ -111,25 +84,25 @@ def saturated_circle(ground: Ground, rng: np.random.Generator) -> Asking[tuple[C
     start = Circle(ground, b0, basis, 8.0, float(np.linalg.norm(ground.V)) / np.sqrt(d))
     if not ground.V.any():
         # Values that cancel show their size only where some heads are on and others off.
-        z = start.radius * np.linalg.qr(rng.standard_normal((d, d)))[0][:_SIZES]
+        z = start.radius * np.linalg.qr(rng.standard_normal((d, d)))[0][: HEADS.size_directions]
         F = yield from ground.pairs(z, b0, phase="discovery")
         start = replace(start, scale=float(np.abs(F).max()) / start.radius)
     circle, gap = yield from _shown_by_copies(start)
-    for _ in range(_SHORTENINGS if ground.axis is None else 1):
+    for _ in range(HEADS.most_shortenings if ground.axis is None else 1):
         if abs(gap) > circle.tolerance:
             break
         # Saturated from the start: strong heads, or none.
-        shorter = replace(circle.ground, unit=circle.ground.unit * _SHORTER)
+        shorter = replace(circle.ground, unit=circle.ground.unit * HEADS.query_shortened)
         circle, gap = yield from _shown_by_copies(replace(circle, ground=shorter))
     else:
-        return replace(start, radius=start.radius * SHARPEN, scale=circle.scale), False
+        return replace(start, radius=start.radius * HEADS.sharpened, scale=circle.scale), False
     for _ in range(45):
         before = gap
-        circle, gap = yield from _shown_by_copies(replace(circle, radius=circle.radius * _GROW))
+        circle, gap = yield from _shown_by_copies(replace(circle, radius=circle.radius * HEADS.growth))
         if abs(gap) <= circle.tolerance:
-            return replace(circle, radius=circle.radius * SHARPEN), False
+            return replace(circle, radius=circle.radius * HEADS.sharpened), False
         if abs(gap - before) <= circle.tolerance:
-            deep, last = yield from _shown_by_copies(replace(circle, radius=circle.radius * _DEEP))
+            deep, last = yield from _shown_by_copies(replace(circle, radius=circle.radius * HEADS.deepest))
             if abs(last - gap) <= deep.tolerance:
                 return circle, True
     raise ModelMismatch(
@@ -148,7 +121,7 @@ def _shown_by_copies(circle: Circle) -> Asking[tuple[Circle, float]]:
 def read_flat_value(circle: Circle, rng: np.random.Generator) -> Asking[Array]:
     """v (d,) of the head with W = 0: F(k = 1/2) - F(k = 2) = z.v / 3 once every other head is saturated."""
     d = circle.ground.dim
-    radius = circle.radius * DEEPER
+    radius = circle.radius * HEADS.deeper
     z = np.linalg.qr(rng.standard_normal((d, d)))[0] * radius
     value = np.full(d, np.nan)
     for _ in range(CORE.repairs):

@@ -15,29 +15,11 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import together
-from unsoftmax.learners.heads.circle import SHARPEN, Circle, Unresolved, compass
+from unsoftmax.learners.heads.circle import Circle, Unresolved, compass
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.probes.base import Array
 
 LOG2 = float(np.log(2.0))
-_PIECES = 200
-"""Linear pieces on the half circle beyond which the answers are those of no sum of heads: every head adds one piece."""
-
-_SHARPENINGS = 3
-"""How often a jump of several heads is sharpened, 3e4 times in all, before it is one that does not come apart."""
-
-_MIXED = 4
-"""Points in the middle of a jump that are not one head's before it is sharpened: one or two may lie in the tail of
-another jump."""
-
-_SHIFT = 1e-7
-"""Gap between the shift of the logit when the copies double and log 2 that is none, beside what the answers' error
-makes of it: half the digits of float64."""
-
-_TAIL = 0.02
-"""A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
-
-_TAIL_END = 4.0
-"""Tolerances from a line within which doubling the copies may not show."""
 
 
 @dataclass(eq=False)
@@ -152,11 +134,11 @@ def _between(
             low, high = (middle, high) if side < 0 else (low, middle)
             continue
         mixed += 1
-        if mixed == _MIXED:
-            if sharpened == _SHARPENINGS:
+        if mixed == HEADS.mixed_points:
+            if sharpened == HEADS.most_sharpenings:
                 return [Jump(middle, 0, radius, several=True)]
             # Heads that are not parallel come apart when z grows; the lines at both ends stay.
-            mixed, sharpened, radius = 0, sharpened + 1, radius * SHARPEN
+            mixed, sharpened, radius = 0, sharpened + 1, radius * HEADS.sharpened
             low, high = left.last, right.first
     raise Unresolved("a jump could not be bracketed")
 
@@ -166,7 +148,7 @@ def _side(circle: Circle, left: Piece, right: Piece, angle: float, y: float) -> 
 
     So is the last of a jump's tail: copies change it by less than the tolerance, and it is no arc of its own.
     """
-    for factor in (1.0, _TAIL_END):
+    for factor in (1.0, HEADS.tail_end):
         for side, piece in ((-1, left), (1, right)):
             if abs(y - piece.value(angle)) <= factor * circle.tolerance:
                 if factor == 1.0:
@@ -180,7 +162,7 @@ def _around(
 ) -> Asking[list[Piece | Jump]]:
     """What lies between two pieces with a new one in the middle."""
     known.append(new)
-    if len(known) > _PIECES:
+    if len(known) > HEADS.most_pieces:
         raise ModelMismatch("the answers bend everywhere where a sum of softmax heads is linear in pieces.")
     sides = [_between(circle, a, b, radius, rng, known) for a, b in ((left, new), (new, right))]
     before, after = yield from together(sides)
@@ -195,15 +177,15 @@ def _turned(circle: Circle, left: Piece, right: Piece, angle: float, y: float, d
     if abs(jump) <= circle.tolerance:
         return 0, 0
     share, shifted = (y - left.value(angle)) / jump, (doubled - left.value(angle)) / jump
-    side = -1 if abs(share) < _TAIL else 1 if abs(1 - share) < _TAIL else 0
+    side = -1 if abs(share) < HEADS.tail else 1 if abs(1 - share) < HEADS.tail else 0
     return side, _turn(share, shifted, circle.tolerance / abs(jump))
 
 
 def _turn(share: float, shifted: float, error: float) -> int:
     """+1 or -1 if doubling k moved the logit by -log 2 or +log 2, 0 if this is not one head's jump."""
     ends = (share, 1 - share, shifted, 1 - shifted)
-    if min(ends) < max(_TAIL, 20 * error):
+    if min(ends) < max(HEADS.tail, 20 * error):
         return 0
     shift = np.log(shifted / (1 - shifted)) - np.log(share / (1 - share))
-    allowed = _SHIFT + 4 * error / min(ends)
+    allowed = HEADS.shift_gap + 4 * error / min(ends)
     return -1 if abs(shift - LOG2) < allowed else (1 if abs(shift + LOG2) < allowed else 0)

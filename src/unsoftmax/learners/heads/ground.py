@@ -15,24 +15,11 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable, OracleError
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, power_of_two
 from unsoftmax.spec import OracleSpec
-
-CHECKS = 2
-"""Random single tokens at which answers must be linear; their gap is also the noise that is worked with."""
-
-_STRETCH = 16.0
-"""Least factor by which z is sent longer and b shorter: b is then 256 times smaller beside z at the same scores. A
-declared tolerance raises it, since longer z outscale additive noise."""
-
-_LINEAR = 1e-3
-"""Gap of a single token's answer to x.V, relative to its size, beyond which it is not linear, or values cancel: above
-the rounding of float16, 5e-4, and of finer formats."""
-
-_QUERIES = (1.0, 0.1, 0.01)
-"""Lengths of query tokens beside the others' at which the order of tokens is tried: scores of many sizes."""
 
 
 class Silent(NotIdentifiable):
@@ -53,7 +40,7 @@ class Ground:
     spec: OracleSpec
     V: Array
     noise: float
-    stretch: float = _STRETCH
+    stretch: float = HEADS.least_stretch
     unit: float = 1.0
     zero: Array | None = None
     axis: Array | None = None
@@ -103,13 +90,13 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
             f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
         )
-    x = rng.standard_normal((CHECKS, d))
+    x = rng.standard_normal((HEADS.linear_checks, d))
     x = held(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = np.abs(x) @ np.abs(V)
     gap = np.abs(y - x @ V)
     relative = float((gap / np.where(size > 0, size, 1.0)).max())
-    if relative > _LINEAR or not size.any():
+    if relative > HEADS.linear_gap or not size.any():
         # Values that add up to 0 leave rounding alone on single tokens; pairs tell how large answers are.
         pairs = yield Probes(np.stack([x, x[::-1]], axis=1), phase="pilot")
         size = np.maximum(size, np.abs(pairs).max())
@@ -121,23 +108,23 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
             f"no answer at tokens of length {length:g} is beyond the tolerance of {spec.tolerance:g}: whether there "
             "are heads at all cannot be told. Raise max_norm, or lower the tolerance."
         )
-    if (relative > _LINEAR or not V.any()) and 0 < answers < ARITHMETIC * length:
+    if (relative > HEADS.linear_gap or not V.any()) and 0 < answers < ARITHMETIC * length:
         raise Silent(
             f"all answers are rounding alone, {answers:.1g} at tokens of length {length:g}: f = 0, as of heads whose "
             "values cancel, and no query shows a W."
         )
-    if relative > _LINEAR * (1.0 if size.any() else 0.0) and gap.max() > 4 * spec.tolerance:
+    if relative > HEADS.linear_gap * (1.0 if size.any() else 0.0) and gap.max() > 4 * spec.tolerance:
         raise ModelMismatch(
             f"one-token answers are not linear in the token (a random one is off by {relative:.2g} of its size); "
             "every sum of heads answers x.V there. There is a constant, a bias or a network: choose a wider class."
         )
-    stretch = power_of_two(max(_STRETCH, spec.tolerance / spec.eps))
+    stretch = power_of_two(max(HEADS.least_stretch, spec.tolerance / spec.eps))
     return Ground(spec, V, max(spec.eps, relative), stretch)
 
 
 def require_no_order(ground: Ground, length: float, rng: np.random.Generator) -> Asking[None]:
     """[x1, x2, q] and [x2, x1, q] must answer alike, for x1 and x2 of this length and some shorter q."""
-    lengths = length * np.array([[1.0, 1.0, q] for q in _QUERIES])
+    lengths = length * np.array([[1.0, 1.0, q] for q in HEADS.query_lengths])
     x = rng.standard_normal((*lengths.shape, ground.dim))
     tokens = held(np.asarray(x * (lengths / np.linalg.norm(x, axis=2))[:, :, None]), ground.spec.dtype)
     y = yield Probes(np.concatenate([tokens, tokens[:, [1, 0, 2]]]), phase="pilot")

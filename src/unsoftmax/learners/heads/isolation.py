@@ -16,28 +16,13 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 
-READABLE = 6.0
-"""Largest |t| taken as it comes, a share of 0.25 %: beyond, z is shortened and the entry asked again."""
-
-_REPAIR = Repair(READABLE, telling=12.0, tries=31)
+_REPAIR = Repair(HEADS.readable, telling=12.0, tries=31)
 """How entries are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
-
-_PILOT = 5
-"""Entries asked for each trial length of z: an odd number, most of which must be readable."""
-
-_LONGEST = 2.0**200
-"""Length of z at which what shows is taken for scores, however little: its square is still a number of float64."""
-
-DEPENDENT = 1e-4
-"""Smallest singular value of the normalised values below which heads are not read one by one but fitted: isolating
-would lose four digits."""
-
-_DROWNING = 2.0**-5
-"""Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,17 +76,17 @@ def scaled(ground: Ground, head: Isolated, B: Array, rng: np.random.Generator) -
     """Find the length of z: a few random entries, grown or shrunk until their logits are readable."""
 
     def look(size: float) -> Asking[float]:
-        rows = rng.integers(len(head.free), size=_PILOT)
-        z = head.free[rows] * (size * rng.choice([-1.0, 1.0], size=_PILOT))[:, None]
-        F = yield from ground.pairs(z, B[rng.integers(len(B), size=_PILOT)], phase="pilot")
-        t = logits(F, z @ head.v, np.zeros(_PILOT)).t
+        rows = rng.integers(len(head.free), size=HEADS.pilot_entries)
+        z = head.free[rows] * (size * rng.choice([-1.0, 1.0], size=HEADS.pilot_entries))[:, None]
+        F = yield from ground.pairs(z, B[rng.integers(len(B), size=HEADS.pilot_entries)], phase="pilot")
+        t = logits(F, z @ head.v, np.zeros(HEADS.pilot_entries)).t
         readable = np.abs(np.nan_to_num(t, nan=np.inf)) < 9.0
-        if readable.sum() <= _PILOT // 2:
+        if readable.sum() <= HEADS.pilot_entries // 2:
             return SATURATED
         typical = float(np.sqrt(np.mean(np.where(readable, np.nan_to_num(t), 9.0) ** 2)))
-        return INVISIBLE if typical < 1e-3 and size < _LONGEST else typical / CORE.typical_logit
+        return INVISIBLE if typical < 1e-3 and size < HEADS.longest else typical / CORE.typical_logit
 
-    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 64, longer=2.0**10, limit=_LONGEST, looks=80))
+    found = yield from find_scale(look, 1.0, Steps(shorter=1 / 64, longer=2.0**10, limit=HEADS.longest, looks=80))
     if found.size == SATURATED:
         raise ModelMismatch(
             "no size of the tokens makes a head's attention readable; its values may be wrong or the target is no head "
@@ -114,7 +99,7 @@ def balanced(ground: Ground, heads: list[Isolated]) -> tuple[Ground, list[Isolat
     """Shorter query tokens where the strongest head would need a z so short that it drowns in them; all z grow."""
     smallest = min((head.size for head in heads), default=1.0)
     # With an axis a query token's share of it is what reads: it must not get short.
-    if smallest >= _DROWNING or ground.axis is not None:
+    if smallest >= HEADS.drowning or ground.axis is not None:
         return ground, heads
     factor = power_of_two(smallest)
     return replace(ground, unit=ground.unit * factor), [replace(head, size=head.size / factor) for head in heads]

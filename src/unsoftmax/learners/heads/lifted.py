@@ -17,26 +17,12 @@ from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
-from unsoftmax.learners.heads.ground import CHECKS
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
-
-_FOREIGN = 1e-5
-"""Share of the largest entry of W, or of v, that may stand where the lift has none: well above what turning back leaves
-of rounding, far below another class."""
-
-_BASES = 200
-"""Random bases tried until the first query token has a fair share of the key offset; they cost no query."""
-
-_FLAT = 1e-12
-"""Share of the offset below which a W is what rounding leaves of 0."""
-
-_SHARE = 0.7, 2.0
-"""Least and largest size of the lifted coordinate of a query token beside the others: neither the offset nor W then
-drowns in the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +51,20 @@ def with_offsets(program: Callable[[OracleSpec, Lift], Program], spec: OracleSpe
     W = inverse.T @ lifted.W @ inverse
     v = lifted.v @ inverse
     foreign = np.abs(W[:, d]).max(initial=0.0) / max(float(np.abs(W).max(initial=0.0)), 1e-300)
-    if foreign > _FOREIGN or np.abs(v[:, d]).max(initial=0.0) > _FOREIGN * np.abs(v).max(initial=1e-300):
+    if foreign > HEADS.foreign_entry or np.abs(v[:, d]).max(initial=0.0) > HEADS.foreign_entry * np.abs(v).max(
+        initial=1e-300
+    ):
         raise ModelMismatch("heads with key offsets do not explain the answers: the lifted heads leave their class.")
     scores, c = W[:, :d, :d], W[:, :d, d]
     # What turning back leaves of a W that is 0 beside its offset is rounding.
-    flat = np.linalg.norm(scores, axis=(1, 2)) <= _FLAT * np.linalg.norm(c, axis=1)
+    flat = np.linalg.norm(scores, axis=(1, 2)) <= HEADS.flat_share * np.linalg.norm(c, axis=1)
     model = MultiHead(np.where(flat[:, None, None], 0.0, scores), v[:, :d], c, constant)
     return replace(outcome, model=model)
 
 
 def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[float]:
     """Relative gap of single tokens' answers to constant + x.V."""
-    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (CHECKS, len(V))), spec.dtype)
+    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (HEADS.linear_checks, len(V))), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = abs(constant) + np.abs(x) @ np.abs(V)
     return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())
@@ -96,12 +84,12 @@ def _well_placed(start: Callable[[Array], Program], V: Array, rng: np.random.Gen
     One-token answers are known, so trying bases costs nothing until the first longer sequence.
     """
     d = len(V)
-    for _ in range(_BASES):
+    for _ in range(HEADS.bases_tried):
         A = np.linalg.qr(rng.standard_normal((d + 1, d + 1)))[0] * np.append(np.ones(d), np.sqrt(d))[:, None]
         primed = _primed(start(A[-1]), A, V)
         last = A @ primed.request[:1].tokens[0, -1]
         share = abs(last[-1]) / max(float(np.linalg.norm(last[:-1])), 1e-300)
-        if _SHARE[0] < share < _SHARE[1]:
+        if HEADS.lifted_share[0] < share < HEADS.lifted_share[1]:
             break
     return A, primed
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.learners.heads.units import Room
 from unsoftmax.probes.base import Array
@@ -20,15 +21,6 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import gauss_newton, linearised
 from unsoftmax.solvers.placement import choose, covariance, gains
 from unsoftmax.spec import OracleSpec
-
-_POOL = 2000
-"""Candidate sequences kept per generation, of three times as many drawn: time for the placement, not queries."""
-
-_GENERATIONS = 5
-"""Rounds in which the better half of the candidates is varied and the best of all are kept."""
-
-_COPIES = 12
-"""Most copies of a token in a new candidate; varied ones may have twice as many tokens in all."""
 
 
 def polished(
@@ -59,13 +51,13 @@ def _placed(
         return np.asarray(J / np.hypot(rounding, 0.6 * room.noise)[:, None] * units)
 
     P = covariance(rows(data.tokens, data.copies))
-    tokens, copies = _inside(*candidates(W, v, 3 * _POOL, room, rng), room, spec)
+    tokens, copies = _inside(*candidates(W, v, 3 * FITS.candidates, room, rng), room, spec)
     A = rows(tokens, copies)
-    for _ in range(_GENERATIONS):
+    for _ in range(FITS.generations):
         gain = np.where(np.isfinite(A).all(axis=1), gains(A, P), -1.0)
-        best = np.argsort(-gain, kind="stable")[:_POOL]
+        best = np.argsort(-gain, kind="stable")[: FITS.candidates]
         tokens, copies, A = tokens[best], copies[best], A[best]
-        new = _inside(*_varied(tokens[: _POOL // 2], copies[: _POOL // 2], room, rng), room, spec)
+        new = _inside(*_varied(tokens[: FITS.candidates // 2], copies[: FITS.candidates // 2], room, rng), room, spec)
         tokens, copies = np.concatenate([tokens, new[0]]), np.concatenate([copies, new[1]])
         A = np.concatenate([A, rows(*new)])
     good = np.isfinite(A).all(axis=1)
@@ -86,7 +78,7 @@ def candidates(W: Array, v: Array, number: int, room: Room, rng: np.random.Gener
     H, d = v.shape
     tokens, copies = np.empty((number, 3, d)), np.ones((number, 3), dtype=np.int64)
     free = [_free(v, h) for h in range(H)]
-    most = min(_COPIES, room.longest - 2)
+    most = min(FITS.most_copies, room.longest - 2)
     for n in range(number):
         h = int(rng.integers(H))
         b = sphere(rng, (d,))
@@ -141,7 +133,7 @@ def _varied(tokens: Array, copies: Array, room: Room, rng: np.random.Generator) 
     b = np.where(kind > 0.7, b + rng.standard_normal(b.shape) * np.linalg.norm(b, axis=2, keepdims=True) * size, b)
     changed = np.where((rng.random((n, 3)) < 0.2) & (copies > 0), copies + rng.integers(-2, 3, (n, 3)), copies)
     changed = np.where(copies > 0, np.maximum(changed, 1), 0)
-    changed = np.where(changed.sum(axis=1, keepdims=True) <= min(room.longest, 2 * _COPIES), changed, copies)
+    changed = np.where(changed.sum(axis=1, keepdims=True) <= min(room.longest, 2 * FITS.most_copies), changed, copies)
     new = np.where((changed > 0)[:, :, None], z + b, b)
     new[:, -1:] = b
     return new, changed

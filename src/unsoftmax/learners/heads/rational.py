@@ -13,29 +13,16 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
-from unsoftmax.learners.heads.bounded import LARGEST_FIT
+from unsoftmax.learners.heads.constants import HEADS
+from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.heads_fit import gauss_newton, levenberg
 from unsoftmax.solvers.rational import Poles, poles, ratios, shortest
 
-MOST_HEADS = 4
-"""Most heads that are counted: the poles of more are lost in float64, where every head takes two more ratios of one
-ill-posed interpolation."""
-
-_COUNTING = 2 * MOST_HEADS + 3
+_COUNTING = 2 * HEADS.rational_heads + 3
 """Ratios at which heads are counted: some more than their unknowns."""
-
-_TRIALS = 4
-"""Pairs at which heads are counted; all but one of them must agree, since two poles may nearly coincide at one."""
-
-_FIT = 1e-10
-"""Gap of the interpolation at the ratios to spare, relative to the answers, that is none: ill-posed sums of poles lose
-some digits of float64; coarser answers have 1e3 units of their noise."""
-
-_FLAT = 1e-11
-"""Largest scores, at the length of z that was used, that are taken for 0."""
 
 
 def tokens_needed(heads: int | None) -> int:
@@ -63,13 +50,13 @@ def rational_heads(
     t, q = np.array([t[i][:, order[i]] for i in range(d)]), np.array([q[i][order[i]] for i in range(d)])
     v = np.linalg.solve(Z, q).T
     W = np.array([np.linalg.solve(B, np.linalg.solve(Z, t[:, :, h]).T).T for h in range(H)])
-    if W.size <= LARGEST_FIT:
+    if W.size <= FITS.largest_fit:
         # Nearly equal poles spoil single pairs; all answers at once do not.
         data = records.data()
         W, v, _ = levenberg(W, v, data, 1e-12 * size * float(np.abs(q).max()))
         W, v = gauss_newton(W, v, data, 0.6 * ground.spec.tolerance, 3)
     # Scores within rounding of 0 are those of a head with W = 0; verification asks it far out.
-    flat = np.linalg.norm(W, axis=(1, 2)) * size <= max(_FLAT, 1e3 * ground.noise)
+    flat = np.linalg.norm(W, axis=(1, 2)) * size <= max(HEADS.rational_flat, 1e3 * ground.noise)
     return np.where(flat[:, None, None], 0.0, W), v
 
 
@@ -96,18 +83,25 @@ def _size(ground: Ground, records: Records, rng: np.random.Generator) -> Asking[
 
 def _count(ground: Ground, records: Records, size: float, longest: int, rng: np.random.Generator) -> Asking[int]:
     """The smallest H whose poles explain more ratios than they have unknowns, at several pairs."""
-    z, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.standard_normal((2, _TRIALS, ground.dim)))
+    z, b = (
+        x / np.linalg.norm(x, axis=1, keepdims=True)
+        for x in rng.standard_normal((2, HEADS.rational_trials, ground.dim))
+    )
     copies = ratios(_COUNTING, min(longest, 64))
     F = yield from _answers(ground, records, z * size, b, copies, "pilot")
     if np.abs(F).max() == 0:
         return 0
     k = copies[:, 1] / copies[:, 0]
-    for H in range(1, MOST_HEADS + 1):
+    for H in range(1, HEADS.rational_heads + 1):
         fits = [poles(k, f, H) for f in F]
-        if sum(fit is not None and fit.gap <= max(_FIT, 1e3 * ground.noise) for fit in fits) >= _TRIALS - 1:
+        if (
+            sum(fit is not None and fit.gap <= max(HEADS.explained, 1e3 * ground.noise) for fit in fits)
+            >= HEADS.rational_trials - 1
+        ):
             return H
     raise ModelMismatch(
-        f"up to {MOST_HEADS} poles do not explain the dependence on the number of copies; there are more heads than "
+        f"up to {HEADS.rational_heads} poles do not explain the dependence on the number of copies; there are more "
+        "heads than "
         'rational interpolation can separate in this precision, or none at all. Use method="saturation".'
     )
 

@@ -20,6 +20,7 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import read_cross
 from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.heads.assembly import Measured, fixed_point
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Entries, Isolated, balanced, isolate, scaled
 from unsoftmax.learners.heads.three_tokens import (
@@ -37,13 +38,6 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.scales import held, on_grid
 
-EXPLAINED = 1e-10
-"""Gap, relative to the size of the answers, up to which a check is passed once the values are known to the last
-digits, however small the others are."""
-
-_APART = 1e3
-"""A gap above this many times the median of all columns is in doubt: they share the values' errors."""
-
 
 @dataclass(eq=False)
 class Doubts:
@@ -55,7 +49,7 @@ class Doubts:
 
     def wrong(self, gaps: Array, shares: list[Shares], columns: list[Array]) -> tuple[list[int], bool]:
         """Columns to be asked with longer tokens, and whether any went back to earlier answers (in place)."""
-        stands_out = max(EXPLAINED, _APART * float(np.median(gaps)))
+        stands_out = max(HEADS.explained, HEADS.column_apart * float(np.median(gaps)))
         again, restored = [], False
         for j in map(int, np.flatnonzero(gaps > min(self.explained, stands_out))):
             gap, before = float(gaps[j]), self.best.get(j)
@@ -95,11 +89,6 @@ class _Before:
         for part, s, U in zip(self.parts, shares, columns, strict=True):
             if part is not None:
                 s.tokens[:, j], s.y[:, j], s.size[:, j], s.second[j], U[j] = part
-
-
-_AMPLIFIED = 1e4
-"""What a check may be off in units of the values' error, while they are as the arcs show them: long tokens and leaks
-amplify it."""
 
 
 @dataclass(eq=False)
@@ -172,10 +161,10 @@ def read_heads(
     yield from check.ask(ground)
     yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
     reading = Reading(ground, measured, check, B, None, np.zeros((len(v), d, d)))
-    return (yield from settled(v, reading, max(HALF_DIGITS, _AMPLIFIED * error_of_v)))
+    return (yield from settled(v, reading, max(HALF_DIGITS, HEADS.amplified * error_of_v)))
 
 
-def settled(v: Array, reading: Reading, explained: float = EXPLAINED) -> Asking[Reading]:
+def settled(v: Array, reading: Reading, explained: float = HEADS.explained) -> Asking[Reading]:
     """Solve, check every column, and ask again those that saturated or came out wrong."""
     ground, shares = reading.ground, [m.shares for m in reading.measured]
     doubts, grown = Doubts(max(explained, 1e4 * ground.noise)), False

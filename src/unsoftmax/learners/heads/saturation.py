@@ -20,63 +20,18 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import together
 from unsoftmax.learners.core.settling import settle
-from unsoftmax.learners.heads.circle import (
-    DEEPER,
-    Circle,
-    Entangled,
-    Unresolved,
-    compass,
-    read_flat_value,
-    saturated_circle,
-)
+from unsoftmax.learners.heads.circle import Circle, Entangled, Unresolved, compass, read_flat_value, saturated_circle
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.discovery import Jump, Piece, find_jumps
 from unsoftmax.learners.heads.ground import Ground
-from unsoftmax.learners.heads.isolation import DEPENDENT, independence
+from unsoftmax.learners.heads.isolation import independence
 from unsoftmax.learners.heads.reading import read_heads, settled
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import power_of_two
-
-_PLANES = 6
-"""Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
-angle."""
-
-_CONFIRMED = 1e-4
-"""Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken for
-wrong scores."""
-
-_READ = 10.0
-"""The same in errors of those values, where these are larger: of 29 targets in float32 values were off by up to 4."""
-
-_SMALL_FIT = 450
-"""Unknowns up to which a fit is tried where isolation did not come out: a last resort, which should not take long."""
-
-_SATURATED = 40.0
-"""Score, beyond the log of the values' ratio, at which a head is on or off: e^-40 = 4e-18 is below float64 rounding."""
-
-_PARALLEL = 1e-6
-"""Smallest singular value of the normalised key directions at which they can still be switched one by one: below, z
-would be a million times longer."""
-
-_STEP = 0.04
-"""Length of a step out of the plane next to the distance of the nearest jump: long steps may cross a hyperplane."""
-
-_SILENT = 3
-"""Pairs asked where z is orthogonal to all values found: one at the typical length, one 4 and one 16 times as long, for
-heads that are weaker."""
-
-_ERRORS = 1e3
-"""What may answer there, per length of z, in units of the values' largest error or of rounding, whichever is larger:
-the errors of all heads add up. A louder answer is taken for a missing head."""
-
-_WIDE = 0.7
-"""Place of the two points that read the arc's line in the plane, in halves of the arc from its middle: far apart for a
-well-posed line, and off the tails of the jumps at its ends."""
-
-_CLEAR = 4e3
-"""Score by which an arc's middle is away from its ends, however narrow it is: tails of a jump are no part of a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +47,7 @@ def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) 
     circle, v, error_of_v = yield from discover(ground, rng)
     ground = circle.ground
     values = v if ground.zero is None else np.vstack([v, ground.zero])
-    if independence(values) < DEPENDENT or 1 < len(values) == ground.dim:
+    if independence(values) < HEADS.dependent or 1 < len(values) == ground.dim:
         raise Entangled("the heads' values are (nearly) dependent or fill the space", circle, len(values))
     try:
         reading = yield from read_heads(ground, v, rank, rng, error_of_v)
@@ -102,7 +57,7 @@ def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) 
             v = _confirmed(v, (yield from read_values_alone(ground, circle.b0, w, v)), error_of_v)
             reading = yield from settled(v, reading.with_values(v))
     except ModelMismatch as error:
-        if ground.noise > ARITHMETIC or theory.multi_head_unknowns(ground.dim, len(values)) > _SMALL_FIT:
+        if ground.noise > ARITHMETIC or theory.multi_head_unknowns(ground.dim, len(values)) > HEADS.small_fit:
             raise
         raise Entangled(str(error).rstrip("."), circle, len(values), tried=True) from error
     return _with_zero(ground, reading.W, v)
@@ -111,7 +66,7 @@ def saturated_heads(ground: Ground, rank: int | None, rng: np.random.Generator) 
 def _confirmed(v: Array, again: Array, error: float) -> Array:
     """Values (H, d) read again with the scores found: what is far from the first reading, a wrong score read."""
     change = float((np.linalg.norm(again - v, axis=1) / np.linalg.norm(v, axis=1)).max(initial=0.0))
-    if not change <= max(_CONFIRMED, _READ * error):
+    if not change <= max(HEADS.confirmed, HEADS.confirmed_errors * error):
         raise ModelMismatch(
             f"values read again where one head alone should answer differ by {change:.2g} from those the jumps showed: "
             "the scores found are wrong. The target is outside the class, or some heads have nearly equal W."
@@ -130,7 +85,7 @@ def _with_zero(ground: Ground, W: Array, v: Array) -> tuple[Array, Array]:
 def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array, float]]:
     """The values v (H, d) of all heads, in a plane that separates them, and their largest relative error."""
     reason = ""
-    for _ in range(_PLANES):
+    for _ in range(HEADS.planes):
         circle, flat = yield from saturated_circle(ground, rng)
         ground = circle.ground
         try:
@@ -155,7 +110,8 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
             return circle, values, max((turn.error for turn in turns), default=0.0)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
-        f"{_PLANES} random planes did not separate the heads ({reason}); the target may not be a sum of softmax heads, "
+        f"{HEADS.planes} random planes did not separate the heads ({reason}); the target may not be a sum of softmax "
+        "heads, "
         "or two of its heads have opposite W and one and the same v, which saturation does not part."
     )
 
@@ -165,7 +121,7 @@ def separable(w: Array) -> bool:
     if not 0 < len(w) <= w.shape[1]:
         return False
     units = w / np.linalg.norm(w, axis=1, keepdims=True)
-    return bool(np.linalg.svd(units, compute_uv=False)[-1] > _PARALLEL)
+    return bool(np.linalg.svd(units, compute_uv=False)[-1] > HEADS.parallel)
 
 
 def read_values_alone(ground: Ground, b0: Array, w: Array, v: Array) -> Asking[Array]:
@@ -176,7 +132,7 @@ def read_values_alone(ground: Ground, b0: Array, w: Array, v: Array) -> Asking[A
     sizes = np.linalg.norm(v, axis=1)
     order = np.argsort(sizes, kind="stable")
     # What a head that is off still answers must vanish beside the weakest.
-    off = _SATURATED + float(np.log(sizes.max() / sizes.min()))
+    off = HEADS.saturated + float(np.log(sizes.max() / sizes.min()))
     Z = [_only(w, h, off) for h in order[:-1]]
     new = np.empty_like(v)
     if Z:
@@ -234,14 +190,14 @@ def complete(circle: Circle, turns: list[Turn], rng: np.random.Generator) -> Ask
     ground = circle.ground
     v = np.array([turn.v for turn in turns]).reshape(-1, ground.dim)
     error = max((turn.error * float(np.linalg.norm(turn.v)) for turn in turns), default=0.0)
-    allowed = _ERRORS * max(error, ground.noise * circle.scale * np.sqrt(ground.dim))
+    allowed = CORE.loud * max(error, ground.noise * circle.scale * np.sqrt(ground.dim))
     rank = len(v)
     if rank >= ground.dim:
         return True
     null = np.linalg.qr(v.T, mode="complete")[0][:, rank:] if rank else np.eye(ground.dim)
-    z = rng.standard_normal((_SILENT, null.shape[1])) @ null.T
+    z = rng.standard_normal((HEADS.silent_pairs, null.shape[1])) @ null.T
     z *= circle.typical / np.linalg.norm(z, axis=1, keepdims=True) * np.array([[1.0], [4.0], [16.0]])
-    b = rng.standard_normal((_SILENT, ground.dim)) / np.sqrt(ground.dim)
+    b = rng.standard_normal((HEADS.silent_pairs, ground.dim)) / np.sqrt(ground.dim)
     F = yield from ground.pairs(z, b, phase="discovery")
     return bool((np.abs(F) <= allowed * np.linalg.norm(z, axis=1)).all())
 
@@ -255,14 +211,14 @@ def _linear_part(
     """
     d = circle.ground.dim
     plane, out = circle.basis[:, :2], circle.basis[:, 2:]
-    radius = max(circle.radius * DEEPER, power_of_two(_CLEAR * circle.typical / half))
+    radius = max(circle.radius * HEADS.deeper, power_of_two(HEADS.arc_clear * circle.typical / half))
     z0 = radius * circle.point(middle)
-    sides = [middle - _WIDE * half, middle + _WIDE * half]
+    sides = [middle - HEADS.arc_points * half, middle + HEADS.arc_points * half]
     y = yield from circle.at(sides, radius)
     known = plane @ np.linalg.solve(compass(np.array(sides)), y)
     if np.abs(known - plane @ piece.c).max() > 1e3 * circle.tolerance:
         raise Unresolved("an arc is too narrow")
-    step = _STEP * half * radius
+    step = HEADS.step_off_plane * half * radius
     for _ in range(8):
         signs = rng.choice([-1.0, 1.0], size=d - 2) * (1.5 / np.sqrt(max(d - 2, 1)))
         z = np.vstack([z0 + step * out.T, z0 + step * (out @ signs)])

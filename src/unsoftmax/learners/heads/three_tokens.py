@@ -15,46 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Isolated
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
-
-_LONGER = 32.0
-"""Length of the second token's z beside the first's: the head's answer is then mostly its share of the second, which
-the first takes away."""
-
-_LENGTHEN = 4.0
-"""Factor by which the second z is lengthened, and turned, where a column did not come out: a second solution has less
-room."""
-
-_COARSE = 1e-11
-"""Relative noise from which on answers lose in a long second z what it gains."""
-
-_SHORTEN = 0.6
-"""Factor by which the second z is then shortened, and turned, instead."""
-
-_SHORT = 0.5
-"""Length of the first z in units of the isolated head's: bound directions may score more than the free ones it was set
-by."""
-
-_READABLE = 3.5
-"""Largest |score| of the first token that is read as it is, a share of 3 % between two; beyond, it is shortened."""
-
-_TIMID = 0.4
-"""|score| of a shortened first token below which it is lengthened again: an error of the answer counts 1 / |z1|
-times."""
-
-_NO_STEP = 1e100
-"""Entries of a step beyond which it says only that the equations are singular; products of it would overflow."""
-
-_SOLVED = 1e-9
-"""Residual per equation, relative to the tokens' length and all values, at which Newton's method has arrived; coarser
-answers have 1e4 units of their noise."""
-
-_STEP = 3.0
-"""Most that a Newton step may change a score: beyond, shares saturate and their slopes say nothing about where to
-go."""
 
 
 @dataclass(eq=False)
@@ -92,11 +57,11 @@ def design_shares(ground: Ground, head: Isolated, B: Array, free: Array) -> Shar
         # Along v as seen from the free directions, without what head h scores.
         away = away - U * (np.einsum("nd,nd->n", U, away) / np.maximum(np.einsum("nd,nd->n", U, U), 1e-300))[:, None]
     away /= np.linalg.norm(away, axis=1, keepdims=True)
-    longer = np.full(n, _LONGER)
+    longer = np.full(n, HEADS.second_over_first)
     if len(head.free) == 1:
         longer = np.minimum(longer, 2 / np.maximum(np.abs(free[0]) * head.size, 1e-300))
     z2 = away * (longer * head.size)[:, None]
-    return Shares(head, np.empty((m, n, 3, d)), np.empty((m, n)), np.full((m, n), head.size * _SHORT), z2)
+    return Shares(head, np.empty((m, n, 3, d)), np.empty((m, n)), np.full((m, n), head.size * HEADS.first_length), z2)
 
 
 def ask_shares(
@@ -121,7 +86,7 @@ def everywhere(share: Shares) -> tuple[Array, Array]:
 def saturated(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
     """Directions and columns whose first token scores too far from the others; their z1 is shortened in place."""
     t = share.scores(ground, U)
-    i, j = np.nonzero(~(np.abs(t) <= _READABLE))
+    i, j = np.nonzero(~(np.abs(t) <= HEADS.first_readable))
     share.size[i, j] /= np.clip(np.abs(np.nan_to_num(t[i, j], nan=64.0)), 2.0, 64.0)
     return i, j
 
@@ -132,8 +97,8 @@ def regrown(ground: Ground, share: Shares, U: Array) -> tuple[Array, Array]:
     An error of the answer counts 1 / |z1| times.
     """
     t = np.abs(share.scores(ground, U))
-    full = share.head.size * _SHORT
-    i, j = np.nonzero((share.size < full / 2) & (t < _TIMID))
+    full = share.head.size * HEADS.first_length
+    i, j = np.nonzero((share.size < full / 2) & (t < HEADS.first_timid))
     share.size[i, j] = np.minimum(full, share.size[i, j] * (1 / np.maximum(t[i, j], 1e-300)))
     return i, j
 
@@ -144,7 +109,7 @@ def lengthened(ground: Ground, share: Shares, columns: Array) -> tuple[Array, Ar
     Coarse answers lose in a long z2 what it gains: there it is turned and shortened.
     """
     columns = columns[columns < share.y.shape[1]]
-    share.second[columns] *= -_LENGTHEN if ground.noise < _COARSE else -_SHORTEN
+    share.second[columns] *= -HEADS.second_lengthened if ground.noise < HEADS.coarse_noise else -HEADS.second_shortened
     i, j = np.indices((len(share.y), len(columns))).reshape(2, -1)
     return i, columns[j]
 
@@ -178,7 +143,7 @@ def solve_column(
         step = _newton_step(J, residual)
         if step is None:
             break
-        step *= min(1.0, _STEP / max(float((np.abs(step) * sizes).max()), 1e-300))
+        step *= min(1.0, HEADS.longest_step / max(float((np.abs(step) * sizes).max()), 1e-300))
         for halving in range(12):
             trial = U.copy()
             parts = np.split(step * 0.5**halving, np.cumsum([len(s.y) for s in members])[:-1])
@@ -192,7 +157,7 @@ def solve_column(
         U, residual, J = trial, r, K
         if np.linalg.norm(residual) > best / 4 and best < 1e3 * ground.noise * len(residual):
             break
-    return U, bool(np.linalg.norm(residual) < max(_SOLVED, 1e4 * ground.noise) * len(residual))
+    return U, bool(np.linalg.norm(residual) < max(HEADS.solved, 1e4 * ground.noise) * len(residual))
 
 
 def _newton_step(J: Array, residual: Array) -> Array | None:
@@ -203,10 +168,10 @@ def _newton_step(J: Array, residual: Array) -> Array | None:
         step = np.linalg.solve(J, residual)
     except np.linalg.LinAlgError:
         step = np.full(J.shape[1], np.inf)
-    if not (np.abs(step) <= _NO_STEP).all():
+    if not (np.abs(step) <= HEADS.singular_step).all():
         # J is singular to the last bit: of its many solutions the shortest is meant.
         step = np.linalg.lstsq(J, residual, rcond=None)[0]
-    return np.asarray(step) if (np.abs(step) <= _NO_STEP).all() else None
+    return np.asarray(step) if (np.abs(step) <= HEADS.singular_step).all() else None
 
 
 def _shown(z: Array, values: Array, U: Array) -> tuple[Array, Array]:

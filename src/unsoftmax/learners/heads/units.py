@@ -15,49 +15,12 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
-
-ATTEMPTS = 3
-"""Query tokens tried for a fit, each a quarter as long as the one before: heads that are saturated at the first are not
-at the third."""
-
-_MOST_HEADS = 12
-"""Most heads that a fit begins with: it bounds the time of a search that tries every number of heads up to it."""
-
-_MORE = 2
-"""Heads beyond those counted that a fit may begin with."""
-
-_STARTS = 10
-"""Random starts of a fit of two heads or more; one head takes three."""
-
-_FLOOR = 3
-"""Heads added without an effect after which a search ends: what is left then is noise, or another class."""
-
-_NO_LESS = 0.95
-"""What a search leaves, relative to what `_FLOOR` heads fewer left, that shows a floor: of 11 equal heads still missing
-three take at least 1 - sqrt(8 / 11) = 0.15 off, and noise stays within a few hundredths."""
-
-_EXPLAINED = 2e-13
-"""Root mean square that a fit may leave, relative to the largest answer: about 1000 units of float64 rounding. Declared
-noise raises it."""
-
-_LAST = 1e-3
-"""The last fit aims at this share of what it may leave: it has a good start, and goes on until rounding ends it."""
-
-_FEW = 8
-"""Dimensions the fit begins with where there are more than `_SMALL`; the others are added one by one."""
-
-_SMALL = 12
-"""Dimensions up to which the fit is done in all of them at once."""
-
-
-_ROUNDED = 64.0
-"""Rounding units of an answer, below which what eight of them show of attention is their own rounding: sums of a few
-dozen terms round to a dozen units."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +49,11 @@ def fit_values(fitting: Fitting, counted: int | None = None) -> Asking[tuple[Arr
     if np.isinf(fitting.ground.spec.domain.norm_limit):
         # Only bounded tokens need it as long as can be.
         b0 = b0 / 4
-    for attempt in range(ATTEMPTS):
+    for attempt in range(FITS.query_tokens):
         try:
             return b0, (yield from read_units(fitting, b0, counted))
         except ModelMismatch:
-            if attempt == ATTEMPTS - 1:
+            if attempt == FITS.query_tokens - 1:
                 raise
             b0 = b0 / 4
     raise AssertionError
@@ -102,7 +65,9 @@ def _query_token(fitting: Fitting) -> Asking[Array]:
     direction = sphere(rng, (1, ground.dim))[0]
     x = sphere(rng, (CORE.entries_for_scale, ground.dim)) * room.radius
     length, before, falling = room.radius, np.inf, False
-    nothing = max(1e2 * room.noise, _ROUNDED * ground.spec.eps * room.radius * float(np.linalg.norm(ground.V)))
+    nothing = max(
+        1e2 * room.noise, FITS.rounded_attention * ground.spec.eps * room.radius * float(np.linalg.norm(ground.V))
+    )
     for _ in range(60):
         b = np.broadcast_to(direction * length, x.shape)
         y = yield from fitting.records.ask(np.stack([x, b], axis=1), None, "pilot")
@@ -122,13 +87,13 @@ def _query_token(fitting: Fitting) -> Asking[Array]:
 def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Asking[Units]:
     """w = W b0 and v of all heads: H = 1, 2, ... until the answers at b0 are explained."""
     d, heads, rng = fitting.ground.dim, fitting.heads, fitting.rng
-    few = d if d <= _SMALL else _FEW
+    few = d if d <= FITS.small_dimensions else FITS.first_dimensions
     # The query token lies in the first dimensions, so that z = x - b0 does too.
     Q = np.linalg.qr(np.column_stack([b0, rng.standard_normal((d, d - 1))]))[0]
     seen = _Seen(fitting, b0)
     first = 1 if heads is None else max(heads, 1)
     # Some more than there are find their way where as many do not, and are pruned.
-    most = _MOST_HEADS if counted is None else max(min(counted + _MORE, _MOST_HEADS), first)
+    most = FITS.most_heads if counted is None else max(min(counted + FITS.more_heads, FITS.most_heads), first)
     left: list[float] = []
     for H in range(first, most + 1):
         number = 5 * H * few + 20 - len(seen.F)
@@ -136,7 +101,7 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
         tolerance = seen.tolerance
         if np.sqrt(np.mean(seen.F**2)) <= tolerance:
             return Units(np.zeros((0, d)), np.zeros((0, d)), 0.0)
-        starts = 3 if H == 1 else _STARTS
+        starts = 3 if H == 1 else FITS.starts
         found = fit_units(seen.z @ Q[:, :few], seen.shift, seen.F, H, tolerance, rng, starts=starts)
         if found.rms <= tolerance:
             found = _pruned(seen.z @ Q[:, :few], seen.shift, seen.F, found, tolerance, rng)
@@ -147,7 +112,7 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
                 )
             return (yield from _extended(seen, Q, found))
         left.append(found.rms)
-        if len(left) > _FLOOR and found.rms > _NO_LESS * left[-1 - _FLOOR]:
+        if len(left) > FITS.floor_heads and found.rms > FITS.no_less * left[-1 - FITS.floor_heads]:
             break
     raise ModelMismatch(
         f"up to {H} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
@@ -168,7 +133,7 @@ class _Seen:
     @property
     def tolerance(self) -> float:
         """What a fit may leave, root mean square."""
-        return max(2 * self.fitting.room.noise, _EXPLAINED * float(np.abs(self.F).max()))
+        return max(2 * self.fitting.room.noise, FITS.explained * float(np.abs(self.F).max()))
 
     def ask(self, directions: Array) -> Asking[None]:
         """x along the unit vectors (n, d), up to the radius long, with random numbers of copies."""
@@ -199,7 +164,7 @@ def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
             rows = slice(first + (j - few) * number, first + (j - few + 1) * number)
             z = seen.z[rows] @ Q
             w[:, j], v[:, j] = extend_units(z[:, :few], z[:, j], seen.shift[rows], seen.F[rows], units, rng)
-        units = fit_units(seen.z @ Q, seen.shift, seen.F, H, _LAST * seen.tolerance, rng, starts=1, first=w)
+        units = fit_units(seen.z @ Q, seen.shift, seen.F, H, FITS.last_share * seen.tolerance, rng, starts=1, first=w)
         if units.rms > seen.tolerance:
             raise ModelMismatch(
                 f"{H} heads explain the answers in {few} dimensions but not in all (left: {units.rms:.1g}, allowed "
