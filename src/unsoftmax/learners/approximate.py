@@ -21,16 +21,13 @@ from unsoftmax.learners.core.pair_logits import read_pairs
 from unsoftmax.learners.single import approximate_paper
 from unsoftmax.learners.single.averaging import Averaging
 from unsoftmax.learners.single.averaging_cost import averageable, most_queries, planned_blocks
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.learners.single.measure import refuse_unknown
 from unsoftmax.learners.single.token_pairs import ask_pairs, confirmed, read_values, working_lengths
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.solvers.token_pairs import TokenPairSystem
 from unsoftmax.spec import OracleSpec
-
-_TYPICAL_BLOCKS = 64
-"""How many times the blocks of a small W the upper end of averaging supposes; the cost grows with the sixth power of
-scores that saturate."""
 
 _TYPICAL = "a W whose scores the longest tokens do not saturate; pass W_bound= for a bound that holds"
 """What the upper end of averaging supposes, in words."""
@@ -78,7 +75,7 @@ class Approximate:
             return Forecast(phases, most - sum(phases.values()), least_extra=least)
         if self.accuracy is not None and averageable(spec):
             # How often is decided by the size of W, which is the target's.
-            again = _TYPICAL_BLOCKS * sum(phases.values()) + 1000
+            again = SINGLE.typical_blocks * sum(phases.values()) + 1000
             return Forecast(phases, ranges={"pilot and repair": (least, again)}, supposing=_TYPICAL)
         return Forecast(phases, ranges={"pilot and repair": (least, 2 * (d + d * d) + CORE.most_pilots)})
 

@@ -18,18 +18,12 @@ from unsoftmax.learners.core.costs import SCORES, scores_range
 from unsoftmax.learners.core.noise import undeclared_noise
 from unsoftmax.learners.explained.served import low_rank_forecast, low_rank_program
 from unsoftmax.learners.single.affine import with_affine_terms
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.learners.single.cross import cross
-from unsoftmax.learners.single.measure import FRESH
 from unsoftmax.learners.single.noisy_cross import noisy_cross
 from unsoftmax.learners.single.random_pairs import random_pairs
 from unsoftmax.probes.scales import require_pairs
 from unsoftmax.spec import EXPLAINED, OracleSpec
-
-_LARGEST_GRAM = 20_000
-"""Measurements that the nuclear-norm program takes at most: it keeps their m x m Gram matrix, 3.2 GB at 20 000."""
-
-_HARMLESS = 1e-6
-"""Noise, as a share of the answers, below which held-out measurements and verification judge the result."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class LowRank:
         d = spec.dim
         if self.method != "cross":
             main = self._count(d)
-            return Forecast({"values": d, "main": main, "held-out": FRESH}, extra=64 + main // 100)
+            return Forecast({"values": d, "main": main, "held-out": SINGLE.fresh_pairs}, extra=64 + main // 100)
         if self.measurements is not None:
             raise InvalidArgument(
                 f'`measurements` is for method="nuclear" and "altmin" (got {self.measurements}); the cross scheme '
@@ -104,9 +98,9 @@ class LowRank:
                 f'"nuclear" needs about {theory.NUCLEAR_NORM_CONSTANT:g} per unknown, and beyond d^2 SingleHead needs '
                 "no low rank."
             )
-        if self.method == "nuclear" and m > _LARGEST_GRAM:
+        if self.method == "nuclear" and m > SINGLE.largest_gram:
             raise InvalidArgument(
-                f"the nuclear-norm program keeps m^2 numbers and m = {m} exceeds {_LARGEST_GRAM}; "
+                f"the nuclear-norm program keeps m^2 numbers and m = {m} exceeds {SINGLE.largest_gram}; "
                 'use method="altmin", or "cross", which needs no program.'
             )
         return m
@@ -130,7 +124,7 @@ class LowRank:
 def _if_exact(program: Program, spec: OracleSpec, seed: int, what: str, constant: bool) -> Program:
     """A program for answers as exact as declared, unless three or four queries show that they are not."""
     rng = np.random.default_rng([seed, 3])
-    if (yield from undeclared_noise(spec, rng, above=_HARMLESS, constant=constant)):
+    if (yield from undeclared_noise(spec, rng, above=SINGLE.harmless_noise, constant=constant)):
         raise ModelMismatch(
             f"one-token answers do not add up: they carry noise that was not declared, and {what} takes answers to be "
             'as exact as declared. Declare tolerance=, or use LowRank(method="cross") without affine terms, which '

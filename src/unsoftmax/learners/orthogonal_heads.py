@@ -21,6 +21,7 @@ from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_s
 from unsoftmax.learners.core.reductions import in_subspace, subspace_spec
 from unsoftmax.learners.core.settling import begun, settle, settle_list
 from unsoftmax.learners.heads.ground import Ground, read_ground
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.learners.single.measure import faintest
 from unsoftmax.learners.single_head import SingleHead
 from unsoftmax.models.base import Model
@@ -33,9 +34,6 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.block_diagonal import Blocks, finest_blocks
 from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.spec import OracleSpec
-
-_SMALL = 0.001
-"""Size of half a logit in the second differences: its sixth power is what three step lengths leave."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +191,7 @@ def find_subspaces(ground: Ground, rng: np.random.Generator) -> Asking[Blocks]:
 
 def _small(ground: Ground) -> float:
     """Size of half a logit: where answers are coarse it grows until their noise is what the sixth power leaves."""
-    return max(_SMALL, 0.2 * ground.noise ** (1 / 7)) if ground.noise > ARITHMETIC else _SMALL
+    return max(SINGLE.half_logit, 0.2 * ground.noise ** (1 / 7)) if ground.noise > ARITHMETIC else SINGLE.half_logit
 
 
 def _small_size(ground: Ground, rng: np.random.Generator) -> Asking[float]:

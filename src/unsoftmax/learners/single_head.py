@@ -19,14 +19,8 @@ from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Ou
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.explained.served import single_forecast, single_program
 from unsoftmax.learners.single.affine import with_affine_terms
-from unsoftmax.learners.single.measure import (
-    NOTHING,
-    PILOT_QUERIES,
-    TYPICAL_LOGIT,
-    read_logits,
-    read_values,
-    size_of_scores,
-)
+from unsoftmax.learners.single.constants import SINGLE
+from unsoftmax.learners.single.measure import PILOT_QUERIES, read_logits, read_values, size_of_scores
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.bases import coordinate_basis, householder_basis
@@ -36,7 +30,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
 
 _LONGEST_COORDINATE = 5**0.5
-"""|e_l + e_p + e_j|, where j is one of the two."""
+"""Derived: |e_l + e_p + e_j|, where j is one of the two."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class SingleHead:
         d = spec.dim
         v = yield from read_values(spec)
         size = self.W_bound or (yield from size_of_scores(v, spec, np.random.default_rng(seed)))
-        length_a, length_b = lengths_for(TYPICAL_LOGIT * d / size, spec.domain)
+        length_a, length_b = lengths_for(SINGLE.typical_logit * d / size, spec.domain)
         A = on_grid(householder_basis(v) * length_a, length_a + length_b, spec.dtype)
         try:
             T = yield from read_logits(Pairs(A, np.eye(d) * length_b), v)
@@ -133,9 +127,9 @@ def _rounding_claim(T: Array, product: float, spec: OracleSpec) -> Claim:
     """
     typical = float(np.sqrt(np.mean(T**2)))
     lost = CORE.stated_over_rounding * math.sqrt(spec.dim) * spec.eps
-    bound = lost * max(1.0, TYPICAL_LOGIT / typical) if typical > 0 else math.inf
+    bound = lost * max(1.0, SINGLE.typical_logit / typical) if typical > 0 else math.inf
     smallest = lost * spec.dim / product
-    if spec.domain.max_norm is not None and bound >= CORE.unknown_error and smallest > NOTHING:
+    if spec.domain.max_norm is not None and bound >= CORE.unknown_error and smallest > SINGLE.nothing:
         raise NotIdentifiable(
             f"with tokens of norm at most {spec.domain.max_norm:g} the scores move the answers no more than rounding "
             f"does: of W only ||W||_F < {max(smallest, typical * spec.dim / product):.1g} is known. Raise max_norm."

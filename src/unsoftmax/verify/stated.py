@@ -17,7 +17,7 @@ import numpy as np
 
 from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, Outcome
 from unsoftmax.learners.core.constants import CORE
-from unsoftmax.learners.single.measure import NOTHING
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
 from unsoftmax.precision import UNIT
@@ -117,7 +117,7 @@ def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
     nothing: dict[str, float] = {}
     for name, size in _sizes(model).items():
         absolute = allowed.get(name, math.inf) * (size or 1.0)
-        if (size == 0 or allowed.get(name, math.inf) >= CORE.unknown_error) and absolute <= NOTHING:
+        if (size == 0 or allowed.get(name, math.inf) >= CORE.unknown_error) and absolute <= SINGLE.nothing:
             nothing[name] = absolute
     relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
     said = f"{_CONFIDENCE:g} times what would leave the gaps seen on {on}"

@@ -9,4 +9,5 @@ token_pairs        the same three measurements under answer noise, with radii
 noisy_cross        the cross scheme under noise
 averaging          noise that differs from sequence to sequence, averaged
 averaging_cost     what averaging costs, as far as it can be said before the first query
+constants          what was measured or chosen, side by side
 """

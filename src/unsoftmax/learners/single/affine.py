@@ -21,7 +21,8 @@ from unsoftmax.learners.core.base import RELATIVE_ERROR, Asking, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
-from unsoftmax.learners.single.measure import FRESH, READABLE, TYPICAL_LOGIT, random_rows
+from unsoftmax.learners.single.constants import SINGLE
+from unsoftmax.learners.single.measure import random_rows
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.bases import householder_basis
@@ -29,16 +30,6 @@ from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import Domain, OracleSpec
-
-_TYPICAL_OFFSET = 1.5
-"""Logit that c makes in the readings of c, as a root mean square: far above noise, far from saturation."""
-
-_LONGEST = 2.0**40
-"""Tokens are lengthened up to this where c does not show; products of two stay far from overflow."""
-
-_SLACK = 300.0
-"""Stated error of W over eps sqrt(d), at tokens as long as wished: two to three digits for the solves in between and
-for c, which is read before W and enters every logit."""
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
@@ -51,7 +42,7 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     c = yield from _offset(v, constant, length, spec)
     # Tokens so short that the offset alone takes at most half of what is readable in any logit.
     largest = float(np.abs(householder_basis(v) @ c).max())
-    limit = min(spec.domain.norm_limit, 2 * length, power_of_two(READABLE / largest) if largest else math.inf)
+    limit = min(spec.domain.norm_limit, 2 * length, power_of_two(SINGLE.readable / largest) if largest else math.inf)
     small = replace(spec, domain=Domain(limit if math.isfinite(limit) else None, spec.domain.max_length))
     outcome = yield from _corrected(program(small), v, c, constant)
     head = outcome.model
@@ -62,7 +53,7 @@ def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec
     )
     if spec.tolerance > 0:
         bound = max(claim.bound, (yield from _left_by_tolerance(whole, limit, spec, rng)))
-        claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {FRESH} fresh pairs show")
+        claim = Claim(RELATIVE_ERROR, bound, statement=f"of W, four times what {SINGLE.fresh_pairs} fresh pairs show")
     made = outcome.allows.parameters
     larger = claim if made is None or made.bound <= claim.bound else made
     return replace(outcome, model=whole, allows=replace(outcome.allows, parameters=larger))
@@ -73,11 +64,13 @@ def _left_by_tolerance(
 ) -> Asking[float]:
     """Relative error of W from fresh random pairs, whose own noise counts in: E (a'dW b)^2 = ||dW||^2 / d^2."""
     size = float(np.linalg.norm(head.W))
-    product = min(TYPICAL_LOGIT * spec.dim / size if size else math.inf, min(limit, _LONGEST) ** 2 / 4)
+    product = min(
+        SINGLE.typical_logit * spec.dim / size if size else math.inf, min(limit, SINGLE.longest_offset) ** 2 / 4
+    )
     length = math.sqrt(product)
-    b = rng.standard_normal((FRESH, spec.dim))
+    b = rng.standard_normal((SINGLE.fresh_pairs, spec.dim))
     b *= 0.99 * length / np.linalg.norm(b, axis=1, keepdims=True)
-    a = random_rows(FRESH, head.v, rng) * (0.99 * length)
+    a = random_rows(SINGLE.fresh_pairs, head.v, rng) * (0.99 * length)
     a, b = (on_grid(x, 2 * length, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
     assert head.c is not None
@@ -98,11 +91,11 @@ def _rounding(head: SingleHead | LowRankHead, limit: float, spec: OracleSpec) ->
 
     Answers are rounded at the size of the constant, and only their changes, as small as the tokens, tell anything.
     """
-    size, longest = float(np.linalg.norm(head.W)), min(limit, _LONGEST) / 2
-    wished = TYPICAL_LOGIT * spec.dim / size if size else 0.0
+    size, longest = float(np.linalg.norm(head.W)), min(limit, SINGLE.longest_offset) / 2
+    wished = SINGLE.typical_logit * spec.dim / size if size else 0.0
     changes = min(longest, math.sqrt(wished) if wished else 1.0) * float(np.linalg.norm(head.v)) / math.sqrt(spec.dim)
     coarser = max(1.0, abs(head.constant) / changes)
-    return _SLACK * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / longest**2) * coarser
+    return SINGLE.stated_over_rounding * spec.eps * math.sqrt(spec.dim) * max(1.0, wished / longest**2) * coarser
 
 
 def _refuse_decimals(y: Array, spec: OracleSpec) -> None:
@@ -130,7 +123,11 @@ def _length_for_offset(
     v: Array, constant: float, spec: OracleSpec, rng: np.random.Generator, seen: list[Array]
 ) -> Asking[float]:
     """|a| at which a.c is of order one over a basis; the longest allowed if c is invisible."""
-    longest = min(power_of_two(spec.domain.norm_limit), _LONGEST) if spec.domain.max_norm else _LONGEST
+    longest = (
+        min(power_of_two(spec.domain.norm_limit), SINGLE.longest_offset)
+        if spec.domain.max_norm
+        else SINGLE.longest_offset
+    )
 
     def look(scale: float) -> Asking[float]:
         length = power_of_two(scale)
@@ -138,12 +135,14 @@ def _length_for_offset(
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
         seen.append(y)
         t = logits(y - constant, a @ v, np.zeros(CORE.pilot_entries)).t
-        if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * READABLE:
+        if np.isnan(t).mean() > 0.5 or np.nanmax(np.abs(t)) > 2 * SINGLE.readable:
             return SATURATED
         # For random unit a, (a.c)^2 is |c|^2 / d on average, as over an orthonormal basis.
-        return float(np.sqrt(np.nanmean(t**2))) / _TYPICAL_OFFSET * (scale / length)
+        return float(np.sqrt(np.nanmean(t**2))) / SINGLE.typical_offset * (scale / length)
 
-    steps = Steps(1e-2 / _TYPICAL_OFFSET, shorter=2.0**-6, longer=1e6, limit=longest, floor=1 / _LONGEST)
+    steps = Steps(
+        1e-2 / SINGLE.typical_offset, shorter=2.0**-6, longer=1e6, limit=longest, floor=1 / SINGLE.longest_offset
+    )
     found = yield from find_scale(look, 1.0, steps)
     if found.size == SATURATED:
         raise ModelMismatch("the answers to [a ; 0] stay saturated however short a is; no softmax head does so.")
@@ -160,7 +159,7 @@ def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Askin
         return logits(y - constant, a @ v, np.zeros(len(a))).t
 
     shrink = np.ones(spec.dim)
-    t, left = yield from until_readable(ask, shrink, Repair(READABLE, far=1 / 8, tries=20))
+    t, left = yield from until_readable(ask, shrink, Repair(SINGLE.readable, far=1 / 8, tries=20))
     if len(left):
         raise ModelMismatch(
             "answers to [a ; 0] stay outside the interval a softmax head answers in, however short a is."
@@ -190,7 +189,7 @@ def _without_offset(request: Request, y: Array, v: Array, c: Array, constant: fl
         gap, low = (x1 - x2) @ v, x2 @ v
         t = logits(y[done : done + len(part)] - constant, gap, low).t
         # What W and c saturate together stays saturated, also where W alone would not: the learner asks it again.
-        t = np.where(np.abs(t) <= READABLE, t - (x1 - x2) @ c, np.inf)
+        t = np.where(np.abs(t) <= SINGLE.readable, t - (x1 - x2) @ c, np.inf)
         corrected[done : done + len(part)] = low + gap * expit(t)
         done += len(part)
     return corrected

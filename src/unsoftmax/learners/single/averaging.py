@@ -22,6 +22,7 @@ from unsoftmax.learners.core.base import Allowance, Asking, Outcome, Precision
 from unsoftmax.learners.core.noise import FREEDOM, common_step, sigmas
 from unsoftmax.learners.core.pair_logits import Values
 from unsoftmax.learners.single.averaging_cost import affordable, least_blocks
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.learners.single.token_pairs import distinguishable
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import Array, one_row
@@ -30,26 +31,6 @@ from unsoftmax.solvers.blocks import Blocks, Fit, Singles, Spread, deviation_at_
 from unsoftmax.spec import OracleSpec
 
 SUPPOSING = ", if errors of different sequences are independent but for a constant and one with the answer's sign"
-_SATURATED = 0.06
-"""Mean of (alpha - 1/2)^2 above which logits are too large on the whole (their root mean square is then about 1.3)."""
-
-_LOOK = 8
-"""A first look takes this part of what is planned."""
-
-_ROUGH = 0.7
-"""Errors of the logits below which a plan is held against the budget as a whole: it is right to some ten percent."""
-
-_STAGES = 24
-"""Most plans: one doubles what was seen or is asked whole, so only errors that do not average out come this far."""
-
-_SOUGHT = 256
-"""One-token queries, over those planned, after which v is not looked for any more: W would take far more."""
-
-_TRIED = 400
-"""Answers of a design whose information is computed before it is asked."""
-
-_AHEAD = 1.04
-"""Blocks are planned for this share of the wanted error, so that they mostly suffice."""
 
 
 @dataclass
@@ -80,12 +61,12 @@ class Averaging:
     def learn(self) -> Asking[Outcome]:
         """A first look, then as many blocks as it says are needed; solve; state what is left."""
         self.shorter = self.length
-        start = max(least_blocks(self.spec.dim), self.planned // _LOOK)
+        start = max(least_blocks(self.spec.dim), self.planned // SINGLE.look_share)
         values = yield from self._first_values(start)
         yield from self._settle(values, start)
         found = fit(self._values, self.batches[-1:], values.v, np.zeros((self.spec.dim, self.spec.dim)))
         looked = self.spent
-        for _ in range(_STAGES):
+        for _ in range(SINGLE.stages):
             self.step = common_step(max(self.batches, key=lambda batch: batch.y.size).y)
             found = fit(self._values, self.batches, found.v, found.W)
             wrong = spread(self._values, self.batches, found.v, found.W)
@@ -146,7 +127,7 @@ class Averaging:
                     f"|v| is at most {values.norm + radius:.2g} and margin={self.margin:g} was declared: lower it; "
                     "where v = 0 no query shows W."
                 )
-            if values.norm > 4 * radius or len(rows) > _SOUGHT * d * self.planned:
+            if values.norm > 4 * radius or len(rows) > SINGLE.sought * d * self.planned:
                 self.rough, self.step = deviation, common_step(part.y)
                 return distinguishable(values, self.length)
             count = 3 * len(rows) // d
@@ -162,7 +143,7 @@ class Averaging:
         for _ in range(60):
             self._refuse_beyond(count * d * d)
             yield from self._ask_blocks(count, values.v, count)
-            if saturation(self.batches[-1:], values.v, self.rough) <= _SATURATED:
+            if saturation(self.batches[-1:], values.v, self.rough) <= SINGLE.saturated:
                 return
             self.shorter /= 4
 
@@ -173,7 +154,7 @@ class Averaging:
         best = math.inf
         lengths = sorted({min(self.length, self.shorter * 2.0 ** (k / 2)) for k in range(-2, 6)}, reverse=True)
         for length in lengths:
-            count = max(3, math.ceil(_TRIED / (d * d + d)))
+            count = max(3, math.ceil(SINGLE.tried / (d * d + d)))
             X1, X2 = turned_pairs(found.v, self.length, length, self.spec.dtype, count, rng, wide=self.step > 0)
             K = len(X1)
             one = self.length * _orthogonal(K, d, rng)
@@ -204,7 +185,7 @@ class Averaging:
         blocks = float(self.blocks)
         for _ in range(8):
             deviation = self._deviation(found, blocks * theory.approximate_queries(self.spec.dim))
-            blocks = (_AHEAD * best * deviation / self.accuracy) ** 2
+            blocks = (SINGLE.ahead * best * deviation / self.accuracy) ** 2
         # With the part that does not fall: best^2 deviation^2 (1 / K + lean^2 per block) is what must be reached.
         left = 1 - blocks * theory.approximate_queries(self.spec.dim) * self._lean**2
         if left < 0.1:
@@ -254,7 +235,7 @@ class Averaging:
             return more, more
         off = bound * self.length * self.shorter
         stage = max(self.blocks, int(more * math.exp(-off)))
-        return stage, more if off < _ROUGH else stage
+        return stage, more if off < SINGLE.rough else stage
 
     def _ask(self, count: int, ahead: int, v: Array) -> Asking[None]:
         """`count` blocks, values and pairs; `ahead` blocks are what is still to come, these included."""

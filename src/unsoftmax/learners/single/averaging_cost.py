@@ -9,10 +9,8 @@ import math
 
 from unsoftmax import theory
 from unsoftmax.errors import InvalidArgument
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.spec import OracleSpec
-
-MOST_QUERIES = 10**8
-"""Beyond this a run would take days, and gigabytes to hold its answers."""
 
 
 def least_blocks(d: int) -> int:
@@ -44,7 +42,7 @@ def most_queries(spec: OracleSpec, accuracy: float, value_norm: float, W_bound: 
 
 def affordable(blocks: float, d: int, accuracy: float) -> int:
     """The number of blocks as an integer, or a refusal that says what it would cost."""
-    if not blocks * theory.approximate_queries(d) <= MOST_QUERIES:
+    if not blocks * theory.approximate_queries(d) <= SINGLE.most_queries:
         how_many = f"{blocks:.2g}" if math.isfinite(blocks) else "more than can be counted"
         raise InvalidArgument(
             f"accuracy={accuracy:g} would take blocks of {d + d * d} queries, {how_many} of them, at this noise and "

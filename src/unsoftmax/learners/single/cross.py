@@ -15,14 +15,8 @@ from unsoftmax.inversion import Noise, logits
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.cross import grown
-from unsoftmax.learners.single.measure import (
-    NOTHING,
-    TYPICAL_LOGIT,
-    read_logits,
-    read_values,
-    size_of_scores,
-    unit_length,
-)
+from unsoftmax.learners.single.constants import SINGLE
+from unsoftmax.learners.single.measure import read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.pairs import Pairs, paired
@@ -31,23 +25,6 @@ from unsoftmax.probes.scales import held, lengths_for, on_grid
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.cross import SPURIOUS, Columns, assemble, factors, mixing, negligible, next_column, outside
 from unsoftmax.spec import OracleSpec
-
-_CANDIDATES = 2
-"""Columns tested at once before one is added: the second guards against a direction that happens to lie in the span of
-those before, at the price of its test."""
-
-_CONFIRMATIONS = 6
-"""Fresh columns more that must add nothing before the rank is believed; a direction of W is overlooked only if it is
-orthogonal to all of them, up to noise."""
-
-_NOISE_CHECKS = 4
-"""Fresh directions of the first token that tell noise from a target that is not linear in it."""
-
-_DECIDABLE = 0.3
-"""Noise above this share of the scores leaves the rank undecided."""
-
-_VISIBLE_V = 0.2
-"""Part of the unit v outside the span of the columns for which a.v is large enough to read scores there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +48,12 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     v = yield from read_values(spec)
     size = yield from size_of_scores(v, spec, rng)
     # Half of each vector's length carries the generic part of a and b: see `spread` and `next_column`.
-    setting = _Setting(spec, v, size, *lengths_for(2 * TYPICAL_LOGIT * d / size, spec.domain), rng)
+    setting = _Setting(spec, v, size, *lengths_for(2 * SINGLE.typical_logit * d / size, spec.domain), rng)
 
     scheme = _Exact(
-        setting, (_CANDIDATES, _CONFIRMATIONS) if rank is None else (_CONFIRMATIONS,), CORE.roundings_granted * spec.eps
+        setting,
+        (SINGLE.candidates, SINGLE.confirmations) if rank is None else (SINGLE.confirmations,),
+        CORE.roundings_granted * spec.eps,
     )
     columns, fresh = yield from grown(scheme, Columns.none(rng.permutation(d)), d, rank)
     noise, left = scheme.noise, max((t for t, _ in fresh), default=0.0)
@@ -86,7 +65,7 @@ def cross(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     if columns.rank == 0:
         empty = np.zeros((d, 0))
         hidden = 4 * d * negligible(noise, 0) / (setting.length_a * setting.length_b)
-        if spec.domain.max_norm is not None and hidden > NOTHING:
+        if spec.domain.max_norm is not None and hidden > SINGLE.nothing:
             raise NotIdentifiable(
                 f"with tokens of norm at most {spec.domain.max_norm:g} no score is visible: of W only "
                 f"||W|| < {hidden:.1g} is known. Raise max_norm."
@@ -112,14 +91,15 @@ def _column(columns: Columns, b: Array, setting: _Setting) -> Asking[Columns]:
 def _noise(columns: Columns, setting: _Setting) -> Asking[float]:
     """Error of a logit as the answers show it: fresh directions a against the first column, a'(W b)."""
     d, spec = setting.spec.dim, setting.spec
-    g = setting.rng.standard_normal((_NOISE_CHECKS, d))
-    t, a = yield from _ask_along(g, np.tile(columns.B[0], (_NOISE_CHECKS, 1)), setting.v, setting)
+    g = setting.rng.standard_normal((SINGLE.noise_checks, d))
+    t, a = yield from _ask_along(g, np.tile(columns.B[0], (SINGLE.noise_checks, 1)), setting.v, setting)
     error = float(np.sqrt(np.mean((t - a @ columns.C[:, 0]) ** 2)))
     typical = _typical(columns, setting)
     exact = spec.kind == "value" and spec.tolerance == 0
     if exact and not error <= max(CORE.misfit_of_another_class * typical, 100 * spec.eps):
         raise ModelMismatch(
-            f"scores of a single head are linear in the first token; {_NOISE_CHECKS} fresh directions missed that by "
+            f"scores of a single head are linear in the first token; {SINGLE.noise_checks} fresh directions missed "
+            "that by "
             f"{error:.2g} where a typical score is {typical:.2g}. Choose a wider class, or diagnose the target."
         )
     return max(error, CORE.roundings_granted * spec.eps)
@@ -162,7 +142,7 @@ class _Exact:
 
 
 def _require_decidable(noise: float, typical: float) -> None:
-    if negligible(noise, 1) > _DECIDABLE * typical:
+    if negligible(noise, 1) > SINGLE.decidable * typical:
         raise NotIdentifiable(
             f"the rank cannot be told: a typical score is {typical:.2g} and the answers' own error moves scores by "
             f"{noise:.2g}, which hides all but the largest directions of W. Pass rank=, or allow longer tokens."
@@ -174,7 +154,7 @@ def _residuals(columns: Columns, bs: Array, setting: _Setting) -> Asking[Array]:
     d, n = setting.spec.dim, len(bs)
     g = np.array([outside(columns.U, setting.rng.standard_normal(d)) for _ in range(n)])
     w = outside(columns.U, setting.v / np.linalg.norm(setting.v))
-    if np.linalg.norm(w) >= _VISIBLE_V:
+    if np.linalg.norm(w) >= SINGLE.visible_value:
         t, _ = yield from _ask_along(g, bs, w, setting)
     else:
         # v lies in the span: a.v must come from there, and what that adds to the score cancels in a difference.
@@ -204,7 +184,7 @@ def _rows(columns: Columns, setting: _Setting) -> Asking[Array]:
     if k < 4:
         # Too few columns to tell the size of the rest of W: the pilot's estimate as well.
         seen = max(seen, setting.size / math.sqrt(k * d))
-    length_a, length_b = lengths_for(2 * TYPICAL_LOGIT / seen, setting.spec.domain)
+    length_a, length_b = lengths_for(2 * SINGLE.typical_logit / seen, setting.spec.domain)
     A = on_grid(A * (length_a / 2), length_a + length_b, setting.spec.dtype)
     T = yield from read_logits(Pairs(A, Units(columns.rest, length_b, d)), setting.v)
     return assemble(columns, A, T / length_b)

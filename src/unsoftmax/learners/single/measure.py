@@ -14,6 +14,7 @@ from unsoftmax.inversion import logits
 from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array, LazyProbes, one_row
 from unsoftmax.probes.pairs import Matched, Pairs, paired
@@ -22,41 +23,11 @@ from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere, unit
 from unsoftmax.spec import OracleSpec
 
-FRESH = 24
-"""Fresh pairs whose gaps judge what was learned: so many tell a root mean square to a seventh, 1 / sqrt(2 * 24)."""
-
-READABLE = 7.0
-"""Largest |t| taken as it comes: sigma' there is 1e-3, so three digits are lost on the largest entries at most."""
-
-TYPICAL_LOGIT = 0.4
-"""Root mean square of the main logits. At most (0.4/7)^2 = 0.33 % of them can then exceed 7 and need repair,
-whatever W is: their mean square is fixed by ||W||_F."""
-
-NOTHING = 1e-6
-"""A bound on ||W||_F that says W is nothing: below it uniform attention is the answer."""
-
-_ANYTHING = 1.0
-"""A bound on ||W^ - W||_F from which on scores of tokens of norm 1 may be off by 1; beside a W no larger it says
-nothing. A smaller one says that attention is uniform at such tokens, as far as it is."""
-
-REPAIR = Repair(READABLE, telling=12.0)
+REPAIR = Repair(SINGLE.readable, telling=12.0)
 """Entries beyond what is readable are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
 
-_REFINED = 16
-"""Random pairs in the last look, whose root mean square is the size that tokens are scaled by: so many tell it to about
-a fifth, 1 / sqrt(2 * 16)."""
-
-PILOT_QUERIES = CORE.pilot_entries + _REFINED
+PILOT_QUERIES = CORE.pilot_entries + SINGLE.refined_pairs
 """Fewest queries of `size_of_scores` where token norms are not limited."""
-
-_MOST_REPAIRS = 256
-"""Repairs allowed beside half of all entries: a head with few entries may need each of them several times."""
-
-_VISIBLE = 1e-2
-"""Typical |t| that is told from rounding also in float32."""
-
-_LONGEST = 2.0**80
-"""Largest |a| |b| tried where nothing shows: far from overflow, and W below 2^-80 is no W."""
 
 
 def unit_length(spec: OracleSpec) -> float:
@@ -80,7 +51,7 @@ def read_values(spec: OracleSpec) -> Asking[Array]:
 def refuse_unknown(head: SingleHead | LowRankHead, precision: Precision, spec: OracleSpec) -> None:
     """Raise where W may be off by as much as it is large, as far as the noise lets anyone state it."""
     size = float(np.linalg.norm(head.W))
-    if max(size, _ANYTHING) > precision.W:
+    if max(size, SINGLE.anything) > precision.W:
         return
     norm = spec.domain.max_norm
     tokens = "" if norm is None else f"with tokens of norm at most {norm:g} "
@@ -97,7 +68,7 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
     If no score is visible in the longest tokens allowed, the smallest size that would have been is returned.
     """
     d, realised = spec.dim, 1.0
-    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    longest = min(spec.domain.norm_limit**2 / 4, SINGLE.longest_pair)
 
     def look(product: float, pairs: int) -> Asking[float]:
         nonlocal realised
@@ -106,9 +77,9 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
         return SATURATED if np.mean(readable) <= 0.5 else float(np.sqrt(np.mean(t[readable] ** 2)))
 
     # What shows too little may be rounding alone: a step is at most what a float32 answer would justify.
-    steps = Steps(least=_VISIBLE, longer=1e6, limit=longest, floor=1 / _LONGEST)
+    steps = Steps(least=SINGLE.visible, longer=1e6, limit=longest, floor=1 / SINGLE.longest_pair)
     product = float(d)
-    for pairs in (CORE.pilot_entries, _REFINED):
+    for pairs in (CORE.pilot_entries, SINGLE.refined_pairs):
         found = yield from find_scale(partial(look, pairs=pairs), product, steps)
         if found.size == SATURATED:
             raise ModelMismatch("the answers stay saturated however small the tokens are; no softmax head does so.")
@@ -120,7 +91,7 @@ def size_of_scores(v: Array, spec: OracleSpec, rng: np.random.Generator) -> Aski
 
 def faintest(spec: OracleSpec) -> float:
     """||W||_F below which the scores of the longest tokens allowed are rounding: such a W is read as 0."""
-    longest = min(spec.domain.norm_limit**2 / 4, _LONGEST)
+    longest = min(spec.domain.norm_limit**2 / 4, SINGLE.longest_pair)
     return 1e3 * spec.dim * spec.eps / longest
 
 
@@ -161,7 +132,7 @@ def read_logits(design: Pairs | Matched, v: Array, *, phase: str = "main") -> As
 
     # Both vectors shrink by a power of two, so the sums stay exact and t falls by its square.
     shrink = np.ones(m * n)
-    t, left = yield from until_readable(ask, shrink, REPAIR, phase, _MOST_REPAIRS + m * n // 2)
+    t, left = yield from until_readable(ask, shrink, REPAIR, phase, SINGLE.most_repairs + m * n // 2)
     if len(left):
         raise ModelMismatch(
             f"{len(left)} of {m * n} answers stay outside the open interval between b.v and (a+b).v however small the "

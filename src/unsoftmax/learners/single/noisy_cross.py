@@ -18,6 +18,7 @@ from unsoftmax.learners.core.cross import grown
 from unsoftmax.learners.core.links import asking_both_signs
 from unsoftmax.learners.core.noise import known_noise, noise_beside
 from unsoftmax.learners.core.pair_logits import Reading, Values, read_some
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.learners.single.measure import refuse_unknown
 from unsoftmax.learners.single.token_pairs import read_values, scale_of_scores, working_lengths
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -35,13 +36,6 @@ from unsoftmax.solvers.noisy_cross import (
     unexplained,
 )
 from unsoftmax.spec import OracleSpec
-
-_CONFIRMATIONS = 10
-"""Columns that the span must explain before the rank is believed. More would lower the size of what they all overlook,
-which is stated, at rank + 1 queries each."""
-
-_SIGNIFICANT = 4.0
-"""Deviations by which a column must leave the span of those before to count as new."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +106,7 @@ class _Noisy:
     """The design's columns, tested by k + 1 logits each, and if the first is explained more columns."""
 
     setting: _Setting
-    tests: tuple[int, ...] = (1, _CONFIRMATIONS - 1)
+    tests: tuple[int, ...] = (1, SINGLE.noisy_confirmations - 1)
 
     def rank(self, span: ColumnSpace) -> int:
         return span.rank
@@ -130,7 +124,7 @@ class _Noisy:
         return [unexplained(span, X1[rows[i]], X2[i], logits, radius) for i, logits in enumerate(read)]
 
     def leaves(self, span: ColumnSpace, left: list[Left]) -> bool:
-        return any(part.size > _SIGNIFICANT * part.deviation for part in left)
+        return any(part.size > SINGLE.significant * part.deviation for part in left)
 
     def column(self, span: ColumnSpace, left: list[Left]) -> Asking[ColumnSpace]:
         X1, x2 = self.setting.design.X1, self.setting.design.X2[span.rank]

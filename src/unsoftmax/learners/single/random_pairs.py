@@ -12,14 +12,8 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Program
-from unsoftmax.learners.single.measure import (
-    FRESH,
-    TYPICAL_LOGIT,
-    read_logits,
-    read_values,
-    size_of_scores,
-    unit_length,
-)
+from unsoftmax.learners.single.constants import SINGLE
+from unsoftmax.learners.single.measure import read_logits, read_values, size_of_scores, unit_length
 from unsoftmax.models.single_head import LowRankHead
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.pairs import Matched
@@ -27,18 +21,6 @@ from unsoftmax.probes.scales import lengths_for, on_grid
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, nuclear_norm, polished, residual
 from unsoftmax.spec import OracleSpec
-
-_SMALL = 0.2
-"""|a.v| below this share of |v| is drawn again: its logit would lose digits."""
-
-_PROGRAM_ACCURACY = 1e-7
-"""First-order methods reach this in bearable time; Gauss-Newton does the rest."""
-
-_EXPLAINED = 1e-6
-"""Gap of held-out measurements that a right solution shows at most without noise."""
-
-_MEASURABLE = 0.2
-"""A gap beyond this is never noise that W would survive."""
 
 
 def random_pairs(
@@ -48,19 +30,20 @@ def random_pairs(
     rng = np.random.default_rng(seed)
     v = yield from read_values(spec)
     size = yield from size_of_scores(v, spec, rng)
-    A, B = _design(measurements + FRESH, v, size, spec, rng)
+    A, B = _design(measurements + SINGLE.fresh_pairs, v, size, spec, rng)
     t = yield from _read(A[:measurements], B[:measurements], v, "main")
     kept = yield from _read(A[measurements:], B[measurements:], v, "held-out")
     # The programs see vectors of unit variance, as the theorem does.
     unit_a, unit_b = float(np.std(A)), float(np.std(B))
     known = RankOne(A[:measurements] / unit_a, B[:measurements] / unit_b)
     rounding = _rounding(v, spec)
-    K, Q, notes = _solved(known, t / (unit_a * unit_b), method, rank, max(_PROGRAM_ACCURACY, 20 * rounding))
+    K, Q, notes = _solved(known, t / (unit_a * unit_b), method, rank, max(SINGLE.program_accuracy, 20 * rounding))
     gap = residual(RankOne(A[measurements:], B[measurements:]), kept, K, Q)
     allowed = _allowed(v, kept, A[measurements:], spec)
     if not gap <= allowed:
         raise ModelMismatch(
-            f"the {method} solution misses {FRESH} held-out measurements by {gap:.2g} of their size, where "
+            f"the {method} solution misses {SINGLE.fresh_pairs} held-out measurements by {gap:.2g} of their size, "
+            "where "
             f"{allowed:.2g} was allowed: {measurements} measurements do not determine W by this program, or the target "
             'is no head of that rank, or noisier than declared. Raise `measurements`, or use method="cross".'
         )
@@ -69,7 +52,7 @@ def random_pairs(
         max(4 * gap, 1e3 * rounding),
         gap,
         theorem="Theorem 5.1",
-        statement=f"of W, from {FRESH} held-out random measurements",
+        statement=f"of W, from {SINGLE.fresh_pairs} held-out random measurements",
     )
     return Outcome(LowRankHead(K, Q, v), notes, allows=Allowance(claim))
 
@@ -82,11 +65,11 @@ def _design(n: int, v: Array, size: float, spec: OracleSpec, rng: np.random.Gene
     d = spec.dim
     A, B = rng.standard_normal((n, d)), rng.standard_normal((n, d))
     unit = v / np.linalg.norm(v)
-    while (weak := np.abs(A @ unit) < _SMALL).any():
+    while (weak := np.abs(A @ unit) < SINGLE.visible_value).any():
         A[weak] = rng.standard_normal((int(weak.sum()), d))
     longest = [float(np.linalg.norm(x, axis=1).max()) for x in (A, B)]
     # E (a'Wb)^2 = |a|^2 |b|^2 ||W||_F^2 / d^2; the longest vector is what the domain limits.
-    product = TYPICAL_LOGIT * longest[0] * longest[1] / size
+    product = SINGLE.typical_logit * longest[0] * longest[1] / size
     length_a, length_b = lengths_for(product, spec.domain)
     A, B = A * (0.99 * length_a / longest[0]), B * (0.99 * length_b / longest[1])
     return on_grid(A, length_a + length_b, spec.dtype), on_grid(B, length_a + length_b, spec.dtype)
@@ -128,7 +111,7 @@ def _allowed(v: Array, kept: Array, A: Array, spec: OracleSpec) -> float:
     # way to W, about tenfold with measurements in hand and far more without; what it left is what was measured.
     through_v = float(np.median(np.linalg.norm(A, axis=1))) / unit_length(spec)
     tolerated = 4 * spec.tolerance * (1 + through_v) / float(np.median(np.abs(A @ v))) / typical
-    return max(_EXPLAINED, 1e4 * _rounding(v, spec), 10 * tolerated, min(_MEASURABLE, 1e3 * tolerated))
+    return max(SINGLE.explained, 1e4 * _rounding(v, spec), 10 * tolerated, min(SINGLE.measurable, 1e3 * tolerated))
 
 
 def _rounding(v: Array, spec: OracleSpec) -> float:

@@ -16,16 +16,13 @@ from unsoftmax.learners.core.base import Asking, Precision
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.pair_logits import Pairs, Values, refuse_blurred
 from unsoftmax.learners.core.readable import INVISIBLE, SATURATED, Steps, find_scale
-from unsoftmax.learners.single.measure import FRESH
+from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.links import READABLE
 from unsoftmax.models.single_head import SingleHead
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.norm_budget import TokenPairs, representable, token_pairs, turned
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import OracleSpec
-
-_DIGITS = 5.0
-"""Rounding to digits depends on the leading one, by a factor of up to ten between answers; half of it is met."""
 
 _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 """How much longer than its part along v a token may be behind a link: its own rounding must not touch that part."""
@@ -34,9 +31,6 @@ _BESIDE = {"float64": 2.0**12, "float32": 2.0**12, "float16": 2.0**3}
 _SHORTEST = {"float64": 2.0**-100, "float32": 2.0**-100, "float16": 2.0**-20}
 """Shortest token: entries 2^-22 of it are still normal numbers of float32, in which tokens are kept; float16 ends at
 2^-24."""
-
-_INSIDE = 8.0
-"""How much worse than single tokens pairs may fare before the class, not the arithmetic inside, is in doubt."""
 
 
 def working_lengths(spec: OracleSpec, noise: Noise, values: Values, farthest: float) -> Lengths:
@@ -61,7 +55,7 @@ def read_values(spec: OracleSpec, noise: Noise, length: float) -> Asking[Values]
     s = float(x[0])
     y = yield one_row(np.eye(spec.dim) * s, phase="values")
     # Rounding to digits depends on the leading one: single answers may fare worse than those measured on.
-    size = np.abs(y) * (_DIGITS if noise.measured else 1.0)
+    size = np.abs(y) * (SINGLE.leading_digit if noise.measured else 1.0)
     radius = float(np.linalg.norm(noise.radius(y, size))) / s
     return distinguishable(Values(y / s, radius), s)
 
@@ -188,7 +182,7 @@ def confirmed(
     d = head.dim
     n = head.v / np.linalg.norm(head.v)
     along = [np.outer(X @ n, n) for X in (design.X1, design.X2)]
-    pick = rng.integers(d, size=FRESH)
+    pick = rng.integers(d, size=SINGLE.fresh_pairs)
     turned_pair = [
         (part + turned(X - part, n, rng))[pick] for X, part in zip((design.X1, design.X2), along, strict=True)
     ]
@@ -203,7 +197,7 @@ def confirmed(
     excess = float(np.sqrt(np.mean(ratio[np.isfinite(ratio)] ** 2)))
     if excess <= 1:
         return precision
-    if excess > _INSIDE:
+    if excess > SINGLE.pairs_over_singles:
         raise ModelMismatch(
             f"fresh pairs differ from the recovered head by {excess:.2g} times what the noise of single tokens "
             "explains. The target is not a single softmax head, or computes its scores far less exactly than the rest."
