@@ -14,7 +14,8 @@ from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
-from unsoftmax.learners.rotary.kind import FAR, Kind, find_kind
+from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.kind import Kind, find_kind
 from unsoftmax.learners.rotary.llama import Heads, read_heads
 from unsoftmax.learners.rotary.presets import PLANS
 from unsoftmax.learners.rotary.turns import Turns, read_turns
@@ -115,7 +116,9 @@ def _kind_findings(norm: str | None, kind: Kind, positions: str) -> tuple[Findin
         "Copies of a token change the answer: sinks take a share." if kind.sinks else "Weights add up to 1: no sinks."
     )
     window = (
-        f"No window shows up to {FAR} tokens." if kind.window is None else f"Tokens {kind.window} away are not seen."
+        f"No window shows up to {ROTARY.farthest_window} tokens."
+        if kind.window is None
+        else f"Tokens {kind.window} away are not seen."
     )
     return (
         Finding("norm", norm or "none", normed),

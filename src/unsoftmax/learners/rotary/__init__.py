@@ -15,4 +15,5 @@ qk_norm   keys and queries behind norms of their own
 queries   Q and its bias
 llama     all of it in order: logits of sinks, the law that scores follow, ALiBi told from rotary positions
 assembly  from what was read to the model, its notes and its claims
+constants  what was measured or chosen, side by side
 """

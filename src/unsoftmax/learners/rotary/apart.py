@@ -11,37 +11,12 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle_list
-from unsoftmax.learners.rotary.scene import EDGE, Scene
+from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
-
-TRIES = 8
-"""Draws of query token and tokens before the target is refused. A draw fails where two heads happen to weigh alike,
-or have one eigenvalue; eight failures are no accident."""
-
-_LENGTH = 0.93
-"""Lengths of the empty tokens as a share of the radius: near the edge for the same reason, with room for their
-steps."""
-
-_SIDE = 4
-"""Empty tokens on either side of the table at first; it grows until the rank shows and four cells are left over."""
-
-_UNEVEN = 0.6
-"""Change of an answer against equal weights, as a share, from which on the query token is shortened: near saturation
-cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better (0.45)."""
-
-_FITS = 300.0
-"""Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that had
-not ended 1e6, whose heads seemed to write twice as many dimensions."""
-
-_STEP = 1e-6
-"""Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
-rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
-
-_WIDE_STEP = 0.08
-"""Step of central differences from rounded answers, as a share of the radius: its square is the error it makes, below
-that of the rounding over it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +44,14 @@ def respond(scene: Scene, cells: Array, x: Array, q: Array, phase: str) -> Askin
 
 def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
     """Draw q, x and a table of empty tokens; about 5 H queries."""
-    for attempt in range(TRIES):
+    for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
         table = yield from _table(scene, rng, phase)
         found = yield from _separated(scene, table, rng, phase)
         if found is not None:
             return found
     raise ModelMismatch(
-        f"in {TRIES} draws the answers did not fall apart into heads whose softmax denominators add up token by "
+        f"in {ROTARY.tries} draws the answers did not fall apart into heads whose softmax denominators add up token by "
         "token: the target is not softmax attention alone (gates, another kernel), two heads have the same scores, or "
         "the answers are noisier than their digits."
     )
@@ -96,8 +71,8 @@ class _Table:
 
 def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]:
     """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
-    q, x = scene.draw(scene.empty, EDGE, rng), scene.draw(scene.written, EDGE, rng)
-    sides = [scene.draw(scene.empty, _LENGTH, rng, _SIDE) for _ in range(2)]
+    q, x = scene.draw(scene.empty, CORE.edge, rng), scene.draw(scene.written, CORE.edge, rng)
+    sides = [scene.draw(scene.empty, ROTARY.empty_length, rng, ROTARY.empty_side) for _ in range(2)]
     even, asked = scene.M @ x / 4, dict[tuple[int, int], Array]()
     last: Array | None = None
     for _ in range(12):
@@ -105,7 +80,7 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]
         for j, i in ((0, 0), (1, 1)):
             cell = np.stack([sides[0][j], sides[1][i]])[None]
             (asked[(j, i)],) = yield from respond(scene, cell, x, q, phase)
-            uneven = np.linalg.norm(asked[(j, i)] - even) >= _UNEVEN * np.linalg.norm(even)
+            uneven = np.linalg.norm(asked[(j, i)] - even) >= ROTARY.uneven * np.linalg.norm(even)
             if uneven and not scene.sinks:
                 break
         settled = last is not None and np.linalg.norm(asked[(0, 0)] - last) < 0.02 * np.linalg.norm(last)
@@ -125,7 +100,7 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]
         if len(asked) > 4 * len(scene.M) + 64:
             raise ModelMismatch("the answers to one writing token have no clear rank: they are noisier than declared.")
         shorter = int(len(sides[0]) > len(sides[1]))
-        sides[shorter] = np.vstack([sides[shorter], scene.draw(scene.empty, _LENGTH, rng)])
+        sides[shorter] = np.vstack([sides[shorter], scene.draw(scene.empty, ROTARY.empty_length, rng)])
 
 
 def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str) -> Asking[Apart | None]:
@@ -164,14 +139,16 @@ def _fitting(
     # Weights are known as well as answers are, times what the split among heads raises; a fit that stops short of it
     # would have heads write a little of each other.
     rise = np.linalg.norm(found.rows, axis=1).max() * np.linalg.norm(Y, axis=1).max()
-    if found.residual > min(max(1e-9, _FITS * scene.noise), _FITS * scene.noise * float(rise)):
+    if found.residual > min(
+        max(1e-9, ROTARY.table_misfit * scene.noise), ROTARY.table_misfit * scene.noise * float(rise)
+    ):
         return []
     return [B @ np.linalg.inv(found.rows), found.sums]
 
 
 def _changes(scene: Scene, table: _Table, cell: Array, answer: Array, steps: Array, phase: str) -> Asking[Array]:
     """Derivatives (n, outputs) of the answer of a cell (2, d) as its second token moves along steps (n, d)."""
-    h, ends = (_STEP, [1.0]) if scene.exact else (_WIDE_STEP, [1.0, -1.0])
+    h, ends = (ROTARY.step, [1.0]) if scene.exact else (ROTARY.wide_step, [1.0, -1.0])
     start = cell[1] if scene.exact else 0.95 * cell[1]
     cells = [np.stack([cell[0], start + sign * h * step]) for sign in ends for step in steps]
     y = yield from respond(scene, np.stack(cells), table.x, table.q, phase)
@@ -185,7 +162,7 @@ def _beside_many(
     """Derivatives (H, n) along two directions each beside n different tokens, one more than heads: where more heads
     share keys than keys have dimensions, H directions show fewer than H."""
     front = table.sides[0]
-    more = scene.draw(scene.empty, _LENGTH, rng, max(B.shape[1] + 1 - len(front), 1))
+    more = scene.draw(scene.empty, ROTARY.empty_length, rng, max(B.shape[1] + 1 - len(front), 1))
     cells = np.stack([np.stack([n, table.sides[1][0]]) for n in np.vstack([front, more])])
     new = yield from respond(scene, cells[len(front) :], table.x, table.q, phase)
     answers = np.vstack([[table.answers[(j, 0)] for j in range(len(front))], new])

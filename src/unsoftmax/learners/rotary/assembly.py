@@ -9,8 +9,9 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Outcome
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.keys import Keys
-from unsoftmax.learners.rotary.kind import FAR, Kind
+from unsoftmax.learners.rotary.kind import Kind
 from unsoftmax.learners.rotary.queries import Queries
 from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader
@@ -21,28 +22,6 @@ from unsoftmax.models.weighing import Weighing
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-
-_SLACK = 100.0
-"""Bound over estimate: relative errors of long sequences are some ten times those of parameters, since averages of many
-tokens are short; ten more cover the spread of the reads."""
-
-
-_OUTSIDE = 30.0
-"""Misfit of the keys over what the answers' noise explains, beyond which scores follow another law: layers of this
-class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
-
-
-_FARTHEST = 0.05
-"""Gap at the longest sequence asked, relative to what attention writes, beyond which far tokens follow another law,
-whatever is stated of exact answers."""
-
-_LONG = 300.0
-"""The same over the stated error: 192 layers of this class were seen with 16 at most, and scores that grow by a tenth
-from 512 tokens on with 1e5."""
-
-
-_BENT = 10.0
-"""Bound of a cap over its estimate: few scores are read for it, and those that bend most count; 6 was seen."""
 
 
 class NearlyError(ModelMismatch):
@@ -95,7 +74,7 @@ def require_far(model: AttentionLayer, kind: Kind, stated: float) -> None:
     tokens, answer = kind.far
     written = answer - (tokens[:, -1] if model.residual else 0.0)
     gap = float(np.abs(model(tokens) - answer).max() / max(np.sqrt((written**2).mean()), 1e-300))
-    if gap > max(stated, min(_FARTHEST, _LONG * stated)):
+    if gap > max(stated, min(ROTARY.farthest_gap, ROTARY.long_gap * stated)):
         raise ModelMismatch(
             f"short sequences are explained, and a sequence of {tokens.shape[1]} tokens is not (off by {gap:.1g}): far "
             "tokens follow another law (distances that are clipped, or frequencies and scores that change with the "
@@ -123,14 +102,14 @@ def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Cla
     # An error of what heads write is the same in all reads, and in proportion to the weights.
     written = reader.values.error * float(weights) * queries.condition
     # What heads write more also reaches the small weights of others, and their logs.
-    known = max(_OUTSIDE * max(noise, written), reader.values.error * float(logs))
+    known = max(ROTARY.outside_law * max(noise, written), reader.values.error * float(logs))
     if reader.scene.exact and keys.form is None and keys.misfit > known:
         raise NearlyError(
             f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave {known:.1g} at "
             f"most: scores are nearly, and not quite, those of tokens and their distance (a small "
             "bias per distance, frequencies that differ by head, a soft cap far beyond the scores, or another law)."
         )
-    bound = max(_SLACK, _BENT * bend) * max(noise, written, keys.misfit)
+    bound = max(ROTARY.stated_over_estimate, ROTARY.cap_bound * bend) * max(noise, written, keys.misfit)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 
 
@@ -138,7 +117,7 @@ def _found(model: AttentionLayer) -> str:
     kept = "with" if model.residual else "without"
     name = "LayerNorm" if model.norm == "pre" else "RMSNorm"
     norm = "no norm" if model.norm is None else f"{name} before (eps {model.eps:.3g})"
-    window = f"no window up to {FAR} tokens" if model.window is None else f"window {model.window}"
+    window = f"no window up to {ROTARY.farthest_window} tokens" if model.window is None else f"window {model.window}"
     return (
         f"{model.heads} heads in {model.kv_groups} groups of shared keys and values, {model.head_dim} dimensions each, "
         f"{_order(model)}{_extras(model)}, {window}, {kept} a residual, {norm}."

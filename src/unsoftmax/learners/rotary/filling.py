@@ -16,22 +16,13 @@ import numpy as np
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
-from unsoftmax.learners.rotary.apart import TRIES
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import refine
 from unsoftmax.solvers.pencil import Clusters, annihilators, equal_groups
-
-_STEP = 1e-7
-"""Step of differences as a share of the radius: the square root of rounding, at exact answers."""
-
-_CLEAR = 20.0
-"""Gaps between groups of eigenvalues over their widths."""
-
-_SPARE = 20
-"""Random tokens beyond the unknowns of key directions, for a Newton iteration that does not stall."""
 
 
 def require_filling(scene: Scene, turning: bool) -> None:
@@ -54,21 +45,22 @@ def require_filling(scene: Scene, turning: bool) -> None:
 def fill(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
     """2 d + H + 20 queries: a Jacobian, and random tokens for a Newton iteration. A residual without norm is found."""
     d = scene.dim
-    for attempt in range(TRIES):
+    for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
         q = scene.draw(np.eye(d), 0.95, rng)
-        steps = orthonormal(rng, d) * (_STEP * scene.radius)
+        steps = orthonormal(rng, d) * (ROTARY.filling_step * scene.radius)
         y, z = yield from scene.ask(np.stack([q + steps, np.broadcast_to(q, steps.shape)], axis=1), phase)
         J = np.linalg.solve(z[:, 0] - z[:, 1], y - z[:, 1] @ scene.M.T).T
         for candidate in _candidates(scene):
             groups = equal_groups(np.linalg.eigvals(np.linalg.solve(candidate.M.T, J.T)))
-            if groups is None or groups.contrast < _CLEAR:
+            if groups is None or groups.contrast < ROTARY.clear_gap:
                 continue
             values = yield from _refined(candidate, J, groups, q, rng, phase)
             if values is not None:
                 return candidate, values
     raise ModelMismatch(
-        f"in {TRIES} draws heads that leave no token that writes nothing did not fall apart into equal groups of "
+        f"in {ROTARY.tries} draws heads that leave no token that writes nothing did not fall apart into equal groups "
+        "of "
         "eigenvalues: heads that share values and fill the space, heads of unequal rank, or more than attention. Heads "
         "that share values are told apart where fewer groups leave dimensions free."
     )
@@ -89,7 +81,7 @@ def _refined(
     d, s, M = scene.dim, groups.rank, scene.M
     H = d // s
     left = annihilators(J, M, groups, s)
-    x = scene.draw(np.eye(d), 0.95, rng, d + H + _SPARE)
+    x = scene.draw(np.eye(d), 0.95, rng, d + H + ROTARY.spare_tokens)
     y, z = yield from scene.ask(np.stack([x, np.broadcast_to(q, x.shape)], axis=1), phase)
     E, Y = z[:, 0] - z[:, 1], y - z[:, 1] @ M.T
     # A displacement's score at another distance has a part of its own: one coordinate more.

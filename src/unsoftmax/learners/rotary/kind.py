@@ -17,23 +17,10 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
-
-_SAME = 1e6
-"""Answers that differ by fewer roundings than this are equal: what is looked for changes them by a thousandth."""
-
-FAR = 1024
-"""Distance up to which windows are looked for."""
-
-_ABRUPT = 1e3
-"""Change of the answer by the last token that is seen, over what is no change, from which on a window ends there: where
-slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
-
-_FACTOR = 4
-"""Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up to
-1024 tokens, and 15 by ratios alone."""
 
 Order = Literal["none", "rotary", "bias"]
 
@@ -95,7 +82,7 @@ def _window(
     One sequence of copies of two tokens, the first one far away and the second near, and for every distance tried one
     in which those that far away are another token. Where slopes may fade them out, an end must be abrupt.
     """
-    far = int(min(spec.domain.length_limit, FAR + 1)) - 1
+    far = int(min(spec.domain.length_limit, ROTARY.farthest_window + 1)) - 1
     tokens = np.repeat(abq, [far - far // 2, far // 2, 1], axis=0)
     base = yield Probes(tokens[None], phase="pilot")
     low, high, distance, change = 0, far, far, np.inf
@@ -109,13 +96,13 @@ def _window(
             return None, (tokens[None], base)
         else:
             low, change = distance, float(np.abs(y - base).max())
-            if fading and change <= _ABRUPT * _limit(answers, spec):
+            if fading and change <= ROTARY.abrupt * _limit(answers, spec):
                 return None, (tokens[None], base)
         if high - low <= 1:
-            ends = not fading or change > _ABRUPT * _limit(answers, spec)
+            ends = not fading or change > ROTARY.abrupt * _limit(answers, spec)
             return high if ends else None, (tokens[None], base)
         # Windows are found by their size; the last steps, within a factor, by halves.
-        middle = np.sqrt(max(low, 1) * high) if high > _FACTOR * low else (low + high) / 2
+        middle = np.sqrt(max(low, 1) * high) if high > ROTARY.halved_ratio * low else (low + high) / 2
         distance = min(max(int(middle), low + 1), high - 1)
 
 
@@ -133,4 +120,4 @@ def _limit(answers: Array, spec: OracleSpec) -> float:
     size = float(np.abs(answers).max())
     # Answers that fit into a narrower format than the declared one are rounded to it.
     noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(size, 1e-300))
-    return min(_SAME * noise if noise < 1e-12 else 100 * noise, 1e-2) * size
+    return min(ROTARY.same_roundings * noise if noise < 1e-12 else 100 * noise, 1e-2) * size

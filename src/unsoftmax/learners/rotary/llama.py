@@ -22,6 +22,7 @@ from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import Apart, tell_apart
 from unsoftmax.learners.rotary.assembly import NearlyError, outcome, require_far
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind
@@ -38,32 +39,6 @@ from unsoftmax.spec import OracleSpec
 
 Written = tuple[Scene, Values, Array | None]
 
-SHORTEST = 5
-"""Least window: a block of two tokens, an empty one on either side, and the last."""
-
-_FEWEST = 3
-"""Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
-
-DRAWS = 4
-"""Draws of query token and tables, at most, from rounded answers: every second one is a good one."""
-
-_WELL_WRITTEN = 2e-5
-"""Relative error of what heads write, from rounded answers, that is good enough: float32 leaves 1e-5 in a good draw and
-3e-3 in a bad one, and scores are known fifty times worse."""
-
-_WEIGHT = 1e-8
-"""Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left 2e-9."""
-
-_SHRINKS = 4
-"""Times that a block before x = 0 is asked at most, halved each time: an eighth of the scores is left in the end."""
-
-_SMALL = 0.1
-"""Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
-5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
-
-_NORMED = 0.05
-"""Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
-
 Law = Literal["linear", "normed", "capped"]
 
 
@@ -79,7 +54,7 @@ class Heads:
 
 
 def read_heads(
-    spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = DRAWS
+    spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.draws
 ) -> Asking[Heads]:
     """All that is known before keys and queries; about d + 110 queries, more where rounded answers are drawn again."""
     require_readable(kind)
@@ -89,10 +64,10 @@ def read_heads(
 
 def require_readable(kind: Kind) -> None:
     """Refuse, before anything else is asked, what hides the logits of sinks or leaves no room for a block."""
-    if kind.window is not None and kind.window < SHORTEST:
+    if kind.window is not None and kind.window < ROTARY.shortest_window:
         raise NotIdentifiable(
             f"heads see {kind.window} tokens, the last one included: keys are read from two tokens at least, with room "
-            f"to move them, which takes a window of {SHORTEST}."
+            f"to move them, which takes a window of {ROTARY.shortest_window}."
         )
     if kind.sinks and kind.order == "bias":
         raise NotIdentifiable(
@@ -101,7 +76,9 @@ def require_readable(kind: Kind) -> None:
         )
 
 
-def heads_in(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = DRAWS) -> Asking[Heads]:
+def heads_in(
+    scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.draws
+) -> Asking[Heads]:
     """The same once single tokens have been asked."""
     scene = replace(scene, longest=min(scene.longest, kind.reach))
     scene, values, logits = yield from _heads(scene, kind, plan, rng, 1 if scene.exact else draws)
@@ -136,7 +113,7 @@ def needs_ball(scene: Scene, kind: Kind) -> bool:
     """Whether nothing here tells the heads apart: they leave no token that writes nothing, and no positions. Behind an
     RMSNorm alone tokens still fill a ball, in which small differences of answers do."""
     alone = kind.order == "none" and not kind.sinks and kind.window is None and scene.eps is not None
-    return alone and len(scene.empty) < _FEWEST
+    return alone and len(scene.empty) < ROTARY.fewest_quiet
 
 
 def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:
@@ -182,7 +159,7 @@ def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws
 
     Of rounded answers a draw may lose a digit or two, and its own misfit shows it: then another one is made.
     """
-    if len(scene.empty) < _FEWEST:
+    if len(scene.empty) < ROTARY.fewest_quiet:
         require_filling(scene, kind.order != "none")
         scene, values = yield from fill(scene, rng)
         return scene, values, None
@@ -196,7 +173,7 @@ def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws
                 raise
             continue
         best = found if best is None or found[1].error < best[1].error else best
-        if best[1].error <= _WELL_WRITTEN:
+        if best[1].error <= ROTARY.well_written:
             break
     assert best is not None
     return best
@@ -252,10 +229,10 @@ def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Arra
     None if it is no slope.
     """
     block, phase = reader.block(m, rng), "pilot"
-    for _ in range(_SHRINKS):
+    for _ in range(ROTARY.shrinks):
         there, back, away = yield from _turned_around(reader, block, phase)
         least = min(there.min(), back.min(), away.min())
-        if least > _SMALL * reader.scene.limits.readable:
+        if least > ROTARY.small_weight * reader.scene.limits.readable:
             break
         block, phase = block / 2, "repair"
     if least <= 0:
@@ -291,8 +268,8 @@ def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     spread = max(float(np.abs(whole - quarter).max()), 1e-300)
     bend = np.abs(whole - 3 * half + 2 * quarter)
     size = float(np.abs(whole).max())
-    lost = _WEIGHT / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
+    lost = ROTARY.weight_error / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
     allowed = reader.scene.limits.bend * max(spread, size) + (lost if reader.scene.exact else 0.0)
     if np.all(bend <= allowed):
-        return "linear" if spread > _NORMED * size or size == 0 else "normed"
-    return "normed" if float(np.abs(whole - half).max()) <= _NORMED * size else "capped"
+        return "linear" if spread > ROTARY.normed * size or size == 0 else "normed"
+    return "normed" if float(np.abs(whole - half).max()) <= ROTARY.normed * size else "capped"

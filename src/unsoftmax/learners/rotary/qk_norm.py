@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.absolute import read_absolute, read_features, require_quiet
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.limits import Limits
 from unsoftmax.learners.rotary.presets import Plan
@@ -23,16 +24,6 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.normed_features import Normed, fit_normed
 
-_EQUATIONS = 1.08
-"""Equations over unknowns of a fit, s - 1 a token and s d: fewer raise errors, more cost queries."""
-
-_BLOCKS = 200
-"""Random blocks of which the best conditioned one at each query token stands before it: one block before all of them
-left conditions of 40 at most and 600 at some, which were the error of the whole fit."""
-
-_LARGEST = 6000
-"""Entries of one map up to which its null vector is computed: the equations are a square of that side."""
-
 
 def read_normed(
     reader: Reader, begun: Start, plan: Plan, turning: bool, rng: np.random.Generator
@@ -40,10 +31,10 @@ def read_normed(
     """Everything about scores behind norms of keys and queries."""
     s, d = reader.values.width, reader.scene.dim
     require_quiet(reader, "norms of keys and queries")
-    if s * d > _LARGEST:
-        raise DomainError(f"QK-norm is learned for maps of up to {_LARGEST} entries (got {s} x {d}).")
+    if s * d > ROTARY.largest_map:
+        raise DomainError(f"QK-norm is learned for maps of up to {ROTARY.largest_map} entries (got {s} x {d}).")
     turns = yield from read_absolute(reader, begun, turning, None)
-    n = int(np.ceil(_EQUATIONS * s * d / (s - 1)))
+    n = int(np.ceil(ROTARY.equations * s * d / (s - 1)))
     tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
     blocks = _blocks(turns)
     keys = [fit_normed(tokens, F, blocks) for F in features]
@@ -76,7 +67,7 @@ def _blocks(turns: Turns) -> list[Array]:
 
 def _blocks_before(design: Design, rng: np.random.Generator) -> Callable[[Array], Array]:
     """Sequences (n, repeats, m + 1, d) for query tokens: of random blocks, those best conditioned at each of them."""
-    blocks = np.stack([design.reader.block(design.slots, rng) for _ in range(_BLOCKS)])
+    blocks = np.stack([design.reader.block(design.slots, rng) for _ in range(ROTARY.blocks)])
     turns = np.stack(design.R)
     # (groups, blocks, m, s): keys as they stand m..1 tokens before the last one.
     keys = [np.einsum("mab,nmb->nma", turns, design.key(g, blocks)) for g in range(design.groups)]

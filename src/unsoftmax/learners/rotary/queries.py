@@ -12,34 +12,15 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.presets import Plan
-from unsoftmax.learners.rotary.scene import EDGE
 from unsoftmax.learners.rotary.turns import Turns
 from unsoftmax.learners.rotary.weights import Reader, dual_values
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
-
-_ROOM = 0.8
-"""Share of the dimensions up to which values and keys of all groups can be prescribed together."""
-
-_PART = 0.6
-"""Length of each of the two parts of a designed token, as a share of the radius: together, at right angles, 0.85 of
-it."""
-
-_SCORE = 1.2
-"""Typical score of a designed token: larger ones lose the digits of small weights, smaller ones their own."""
-
-_CANDIDATES = 150
-"""Random blocks tried where tokens cannot be prescribed; they cost arithmetic and no queries."""
-
-_KEPT = 30
-"""The best of these, kept for the choice at each query token, which looks at every one of them."""
-
-_REPAIRS = 6
-"""Rounds in which query tokens are halved where a weight is lost in the noise: 2^-6 of the length, and so of the
-scores, in the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +86,7 @@ def read_queries(
     """d + 1 query tokens, x = 0 among them for the bias; beside sinks, whose queries have none, d of them."""
     d, s, scene = reader.scene.dim, reader.values.width, reader.scene
     design = design_for(reader, turns, lambda g, z: keys.K[g] @ z + keys.bias[g], keys.A, plan, cap)
-    room = len(np.vstack(list(reader.values.V))) + len(keys.K) * s <= _ROOM * d
+    room = len(np.vstack(list(reader.values.V))) + len(keys.K) * s <= ROTARY.room * d
     q = scene.query_tokens((0.9 if room else 0.63) * scene.radius * turns.begun.scale, rng)
     biased = reader.sinks is None
     q = q if biased else q[1:]
@@ -125,7 +106,7 @@ def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) ->
     q = q.copy()
     A, last, worst = np.zeros((len(q), len(design.group), reader.values.width)), q.copy(), 0.0
     left, phase = np.arange(len(q)), "main"
-    for _ in range(_REPAIRS):
+    for _ in range(ROTARY.query_repairs):
         z = sequences(q[left])
         alpha, own, seen = yield from reader.before_any(z.reshape(-1, m + 1, d), phase)
         # A query token is shortened by halves where a weight is lost in the noise of the answer.
@@ -186,7 +167,7 @@ def _prescribed(design: Design, K: Array, q: Array) -> Array:
         own = [design.key(g, last) for g in range(len(K))]
         written = [_beside(V @ last, m) if sinking else _against(V @ last)[:, :m] for V in values.V]
         value_part = inverse[:, :split] @ np.vstack(written)
-        value_part *= _PART * radius / np.linalg.norm(value_part, axis=0).max()
+        value_part *= ROTARY.designed_part * radius / np.linalg.norm(value_part, axis=0).max()
         for c in range(design.repeats):
             shown = (np.arange(m) + c * (s - m)) % s
             wanted = []
@@ -194,9 +175,12 @@ def _prescribed(design: Design, K: Array, q: Array) -> Array:
                 signs = _beside(xi, m) if sinking and design.repeats == 1 else _against(xi)[:, shown]
                 wanted.append(np.stack([R.T @ signs[:, i] for i, R in enumerate(design.R)], axis=1))
             key_part = inverse[:, split:] @ np.vstack(wanted)
-            key_part *= min(_SCORE / design.strength, _PART * radius / np.linalg.norm(key_part, axis=0).max())
+            key_part *= min(
+                ROTARY.designed_score / design.strength,
+                ROTARY.designed_part * radius / np.linalg.norm(key_part, axis=0).max(),
+            )
             tokens = (value_part + key_part).T
-            tokens *= min(1.0, EDGE * radius / np.linalg.norm(tokens, axis=1).max())
+            tokens *= min(1.0, CORE.edge * radius / np.linalg.norm(tokens, axis=1).max())
             z[j, c, :m], z[j, c, m] = tokens, last
     return z
 
@@ -216,11 +200,11 @@ def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Arr
     """Sequences of tokens q + v_i, V_g v_i orthogonal, from random blocks: the best conditioned at each q."""
     reader, m = design.reader, design.slots
     blocks = []
-    for _ in range(_CANDIDATES):
+    for _ in range(ROTARY.block_candidates):
         v = dual_values(reader.values, m, 0.68 * reader.scene.radius, rng)
         rows = [np.stack([R @ (k @ x) for R, x in zip(design.R, v, strict=True)]) for k in K]
         blocks.append((max(np.linalg.cond(part) for part in rows), v, rows))
-    blocks = sorted(blocks, key=lambda b: b[0])[:_KEPT]
+    blocks = sorted(blocks, key=lambda b: b[0])[: ROTARY.kept_blocks]
     z = np.zeros((len(q), design.repeats, m + 1, q.shape[1]))
     for j, last in enumerate(q):
         own = [design.key(g, last) for g in range(len(K))]

@@ -23,6 +23,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import EXACT, ROUNDED, Limits
 from unsoftmax.models.attention_layer import Norm
 from unsoftmax.probes.around import orthonormal
@@ -30,19 +31,6 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, on_grid, power_of_two
 from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
-
-EDGE = 0.95
-"""Length of the longest tokens as a share of the radius: the ball's edge, where scores and answers are largest over
-their noise, less room for steps and for rounding to a grid."""
-
-_FULL = 0.98
-"""Share of the ball's |z|^2 beyond which a token is drawn back: there x grows without bound."""
-
-_SHRINKS = 6
-"""Shrunk tokens asked at most for eps: each tells how far to shrink the next one, over 24 powers of ten."""
-
-_EXACT = 1e-12
-"""Noise below which answers carry the digits of float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +86,7 @@ class Scene:
 
     @property
     def exact(self) -> bool:
-        return self.noise < _EXACT
+        return self.noise < ROTARY.exact_noise
 
     @property
     def limits(self) -> Limits:
@@ -110,8 +98,8 @@ class Scene:
         x = z
         if self.eps is not None:
             share = (z * z).sum(axis=-1, keepdims=True) / z.shape[-1]
-            x = z * np.sqrt(np.minimum(1, _FULL / np.maximum(share, 1e-300)))
-            x = x * np.sqrt(self.eps / (1 - np.minimum(share, _FULL)))
+            x = z * np.sqrt(np.minimum(1, ROTARY.fullest / np.maximum(share, 1e-300)))
+            x = x * np.sqrt(self.eps / (1 - np.minimum(share, ROTARY.fullest)))
         return x if self.exact else held(x)
 
     def seen(self, x: Array) -> Array:
@@ -171,7 +159,7 @@ def _alone(x: Array, sinks: bool, phase: str) -> Probes:
 def _eps(whole: Array, out: Array, constant: Array, residual: bool, sinks: bool) -> Asking[float]:
     """eps from how a token's answer fades as it is shrunk by s: its share is s sqrt((v + eps) / (s^2 v + eps))."""
     v, eps, k = float((whole * whole).mean()), None, -9
-    for _ in range(_SHRINKS):
+    for _ in range(ROTARY.eps_tokens):
         small = whole * 2.0**k
         y = yield _alone(small[None], sinks, "pilot")
         share = float((y[0] - constant - (small if residual else 0.0)) @ out / (out @ out))
@@ -215,7 +203,7 @@ def _scene(
     spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
 ) -> Asking[Scene]:
     written, empty = yield from writing(M, noise)
-    dtype = spec.dtype if noise < _EXACT else "float32"
+    dtype = spec.dtype if noise < ROTARY.exact_noise else "float32"
     return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
 
 

@@ -13,27 +13,12 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import Limits
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
-
-_LOST = 1e-3
-"""Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single
-weights of 1e-11 had left 1e-4 in the keys of all."""
-
-_SHORTER = 0.6
-"""Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
-
-_FEW = 3
-"""Query tokens that are asked first: most lengths that are too long show there."""
-
-_SHRINKS = 14
-"""Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
-
-_SAME_WEIGHT = 0.02
-"""Change of the least weight, as query tokens are shortened, below which their length does not count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,19 +138,19 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
     """
     limit = reader.scene.limits.readable
     scale, size, phase, before = 1.0, 1.0, "main", np.inf
-    for _ in range(_SHRINKS):
-        few = yield from weights_of(reader, size * block, scale * q[:_FEW], 0, phase)
+    for _ in range(ROTARY.most_shortenings):
+        few = yield from weights_of(reader, size * block, scale * q[: ROTARY.first_queries], 0, phase)
         least = _least(few)
         # Behind a norm of queries their length does not count: what there is must do.
-        normed = not reader.scene.free or abs(least / before - 1) < _SAME_WEIGHT
+        normed = not reader.scene.free or abs(least / before - 1) < ROTARY.same_weight
         if least > (limit / 1e3 if normed else limit):
-            rest = yield from weights_of(reader, size * block, scale * q[_FEW:], 0, phase)
+            rest = yield from weights_of(reader, size * block, scale * q[ROTARY.first_queries :], 0, phase)
             if _least(rest) > (limit / 1e3 if normed else limit / 30):
                 return scale, size, np.concatenate([few, rest])
         reader.gain.clear()
         if reader.scene.free and before < np.inf and _alone(before, least) < limit:
-            size *= _SHORTER
-        scale, phase, before = scale * _SHORTER, "repair", least
+            size *= ROTARY.shortened
+        scale, phase, before = scale * ROTARY.shortened, "repair", least
     raise ModelMismatch(
         "heads attend to one token alone however short the tokens are: a cap hides all other scores, or the heads "
         "found do not explain the answers (gates of the query token among other reasons)."
@@ -177,7 +162,7 @@ def _alone(before: float, least: float) -> float:
     linear in their length."""
     if min(before, least) <= 0:
         return 0.0
-    return float(np.exp(np.log(least) + np.log(least / before) * _SHORTER / (1 - _SHORTER)))
+    return float(np.exp(np.log(least) + np.log(least / before) * ROTARY.shortened / (1 - ROTARY.shortened)))
 
 
 def read_block(
@@ -188,15 +173,15 @@ def read_block(
     `known`: those that were read before. The block is shortened, and asked again, where a weight is lost in the noise.
     """
     read, phase = list(known or []), "main"
-    lost = _LOST * reader.scene.limits.readable
-    for _ in range(_SHRINKS):
+    lost = ROTARY.lost_weight * reader.scene.limits.readable
+    for _ in range(ROTARY.most_shortenings):
         counted = len(reader.gain)
         for empty in range(len(read), ways):
             read.append((yield from weights_of(reader, block, q, empty, phase)))
         if min(map(_least, read)) > lost:
             return block, read
         del reader.gain[counted:]
-        block, read, phase = _SHORTER * block, [], "repair"
+        block, read, phase = ROTARY.shortened * block, [], "repair"
     raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
 
 

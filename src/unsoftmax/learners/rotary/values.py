@@ -11,33 +11,14 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.apart import Apart, respond
+from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.presets import Plan
-from unsoftmax.learners.rotary.scene import EDGE, Scene
+from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import Written, score_roots
-
-_SHRINKS = 4
-"""Times a token is shortened at most: scores of up to 14 times `_MODEST` show, so that two suffice mostly."""
-
-_MODEST = 4.0
-"""Score that a token with too strong a one is shortened to: its weight and the others' are told well."""
-
-_FINE = 1e4
-"""Error of what heads write, over the answers' noise, beyond which a further token is asked: one draw in ten. What is
-read later is some hundred times worse, and 1e-8 is asked of it."""
-
-_TOGETHER = 1e6
-"""The same where an answer is split among all heads, which raises the error by the conditioning of what they write
-together: 10 mostly, 600 for one layer in a hundred. Of 2e-10 in the weights a run keeps 5e-9."""
-
-_WORTH = 2.0
-"""Least factor by which a further token must lower what errors rise by; where it is the table of sums that is poor,
-tokens do not mend it."""
-
-_CANDIDATES = 64
-"""Mixtures of the groups' weakest directions of which the best is asked: with some a group's share cancels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +53,11 @@ def read_values(scene: Scene, apart: Apart, plan: Plan, shares: Array, rng: np.r
     m = plan.filled(values.width, scene.shown // apart.heads)
     for _ in range(plan.more):
         split = raised(np.hstack(list(values.O[..., :m])))
-        more = telling(found, values) if values.error > min(_FINE, _TOGETHER / split) * scene.noise else []
+        more = (
+            telling(found, values)
+            if values.error > min(ROTARY.fine_error, ROTARY.together_error / split) * scene.noise
+            else []
+        )
         # Whether more is asked may hang on last digits.
         more = yield from settle_list("telling token", more)
         if not more:
@@ -104,7 +89,7 @@ def _found(
     H, r = apart.heads, len(scene.written)
     cells = independent(apart.sums, H + spare)
     start = np.column_stack([scene.written @ apart.x, rng.standard_normal((r, r - 1))])
-    X = np.linalg.qr(start)[0].T @ scene.written * (EDGE * scene.radius)
+    X = np.linalg.qr(start)[0].T @ scene.written * (CORE.edge * scene.radius)
     found = Found(apart.x[None], apart.columns.T[..., None], 0.0)
     for j in range(1, r):
         if (group := _complete(scene, found.columns, shares, r)) is not None:
@@ -142,30 +127,32 @@ def telling(found: Found, values: Values) -> list[Array]:
     weak = np.stack([np.linalg.svd(part)[0][:, -1] @ V for part, V in zip(shown, values.V, strict=True)])
     raised = [1 / np.linalg.svd(part, compute_uv=False)[-1] for part in shown]
     # Of its own generator: whether one is looked for may hang on last digits.
-    mixed = np.random.default_rng(len(found.tokens)).standard_normal((_CANDIDATES, len(weak))) * raised @ weak
+    mixed = np.random.default_rng(len(found.tokens)).standard_normal((ROTARY.mixtures, len(weak))) * raised @ weak
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     after = [
-        np.linalg.svd(np.concatenate([np.tile(part, (_CANDIDATES, 1, 1)), (mixed @ V.T)[..., None]], axis=2))[1][:, -1]
+        np.linalg.svd(np.concatenate([np.tile(part, (ROTARY.mixtures, 1, 1)), (mixed @ V.T)[..., None]], axis=2))[1][
+            :, -1
+        ]
         for part, V in zip(shown, values.V, strict=True)
     ]
     least = np.min(after, axis=0)
     best = int(np.argmax(least))
-    return [mixed[best] * length] if least[best] * max(raised) > _WORTH else []
+    return [mixed[best] * length] if least[best] * max(raised) > ROTARY.worth else []
 
 
 def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, phase: str) -> Asking[Written]:
     """P_h x of all heads. A token that a head hardly weighs, or hardly any other beside it, hides what that head
     writes: it is shortened and asked again, since scores and P_h x shrink with it."""
     share, others = 1.0, apart.sums[:, cells] - 1
-    for _ in range(_SHRINKS):
+    for _ in range(ROTARY.shrinks):
         y = yield from respond(scene, apart.cells[cells], share * x, apart.q, phase)
         written = score_roots(y, scene.M @ (share * x), others, shares[:, None])
         weights = written.exps[:, None] / (written.exps[:, None] + others)
         hidden = np.minimum(weights, 1 - weights).max(axis=1) < scene.limits.readable
         strongest = float(np.abs(np.log(written.exps[hidden])).max(initial=0.0))
-        if strongest <= _MODEST:
+        if strongest <= ROTARY.modest_score:
             break
-        share, phase = share * _MODEST / strongest, "repair"
+        share, phase = share * ROTARY.modest_score / strongest, "repair"
     return replace(written, columns=written.columns / share)
 
 

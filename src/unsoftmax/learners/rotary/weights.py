@@ -10,17 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.rotary.scene import EDGE, Scene
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.base import Array
-
-_VALUES = 0.66
-"""Length of the part of a token that is written, as a share of the radius: about 0.95 / sqrt(2), so that the part that
-only makes scores is as long."""
-
-_SOFT = 0.3
-"""Singular values of all groups' values together, over the middle one, below which tokens do not follow them: where
-heads fill the space the least is a hundredth, and tokens made without this were nearly one token."""
 
 
 @dataclass(eq=False)
@@ -110,25 +104,25 @@ class Reader:
         What the tokens do not write is chosen orthogonal, column by column, to what they write.
         """
         scene, n = self.scene, count * m
-        v = np.vstack([dual_values(self.values, m, _VALUES * scene.radius, rng) for _ in range(count)])
+        v = np.vstack([dual_values(self.values, m, ROTARY.written_part * scene.radius, rng) for _ in range(count)])
         free = n - len(scene.written) - 1
         if not 0 < len(scene.empty) <= free:
             return [self.block(m, rng) for _ in range(count)]
         known = np.column_stack([v @ scene.written.T, np.ones(n)])
         rest = np.linalg.qr(np.column_stack([known, rng.standard_normal((n, len(scene.empty)))]))[0]
         part = rest[:, known.shape[1] :] @ scene.empty
-        room = np.maximum((EDGE * scene.radius) ** 2 - (v * v).sum(axis=1), 0)
+        room = np.maximum((CORE.edge * scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         # Rows of orthonormal columns have about one length; the longest one decides.
         part *= float(np.sqrt(room / (part * part).sum(axis=1)).min())
         return list((v + part).reshape(count, m, -1))
 
     def block(self, m: int, rng: np.random.Generator) -> Array:
         """m tokens (m, d) whose values are orthogonal under every group: all heads read all slots equally well."""
-        v = dual_values(self.values, m, _VALUES * self.scene.radius, rng)
+        v = dual_values(self.values, m, ROTARY.written_part * self.scene.radius, rng)
         if len(self.scene.empty) == 0:
-            return v * (EDGE / _VALUES)
+            return v * (CORE.edge / ROTARY.written_part)
         free = rng.standard_normal((m, len(self.scene.empty))) @ self.scene.empty
-        room = np.maximum((EDGE * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
+        room = np.maximum((CORE.edge * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         return np.asarray(v + free * (np.sqrt(room) / np.linalg.norm(free, axis=1))[:, None])
 
 
@@ -138,6 +132,6 @@ def dual_values(values: Values, m: int, size: float, rng: np.random.Generator) -
     wanted = np.vstack([np.linalg.qr(rng.standard_normal((s, s)))[0][:, :m] for _ in values.V])
     U, sizes, Vt = np.linalg.svd(np.vstack(list(values.V)), full_matrices=False)
     # Directions that the groups together hardly tell apart would be all that is left of every token.
-    softened = sizes / (sizes**2 + (_SOFT * np.median(sizes)) ** 2)
+    softened = sizes / (sizes**2 + (ROTARY.soft_values * np.median(sizes)) ** 2)
     v = ((U.T @ wanted) * softened[:, None]).T @ Vt
     return np.asarray(v * (size / np.linalg.norm(v, axis=1).max()))

@@ -1,0 +1,166 @@
+"""Constants of this room that were measured or chosen, side by side, in the reading order of its map.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What layers with positions are asked for; what hangs on rounding is in `limits`."""
+
+    # kind
+    same_roundings: float = 1e6
+    """Answers that differ by fewer roundings than this are equal: what is looked for changes them by a thousandth."""
+    farthest_window: int = 1024
+    """Distance up to which windows are looked for."""
+    abrupt: float = 1e3
+    """Change of the answer by the last token that is seen, over what is no change, from which on a window ends there:
+    where slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
+    halved_ratio: int = 4
+    """Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up
+    to 1024 tokens, and 15 by ratios alone."""
+
+    # scene
+    fullest: float = 0.98
+    """Share of the ball's |z|^2 beyond which a token is drawn back: there x grows without bound."""
+    eps_tokens: int = 6
+    """Shrunk tokens asked at most for eps: each tells how far to shrink the next one, over 24 powers of ten."""
+    exact_noise: float = 1e-12
+    """Noise below which answers carry the digits of float64."""
+
+    # apart
+    tries: int = 8
+    """Draws of query token and tokens before the target is refused. A draw fails where two heads happen to weigh alike,
+    or have one eigenvalue; eight failures are no accident."""
+    empty_length: float = 0.93
+    """Lengths of the empty tokens as a share of the radius: near the edge for the same reason, with room for their
+    steps."""
+    empty_side: int = 4
+    """Empty tokens on either side of the table at first; it grows until the rank shows and four cells are left over."""
+    uneven: float = 0.6
+    """Change of an answer against equal weights, as a share, from which on the query token is shortened: near
+    saturation cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better
+    (0.45)."""
+    table_misfit: float = 300.0
+    """Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that
+    had not ended 1e6, whose heads seemed to write twice as many dimensions."""
+    step: float = 1e-6
+    """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
+    rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
+    wide_step: float = 0.08
+    """Step of central differences from rounded answers, as a share of the radius: its square is the error it makes,
+    below that of the rounding over it."""
+
+    # filling
+    filling_step: float = 1e-7
+    """Step of differences as a share of the radius: the square root of rounding, at exact answers."""
+    clear_gap: float = 20.0
+    """Gaps between groups of eigenvalues over their widths."""
+    spare_tokens: int = 20
+    """Random tokens beyond the unknowns of key directions, for a Newton iteration that does not stall."""
+
+    # values
+    shrinks: int = 4
+    """Times that a token, or a block before x = 0, is shortened at most: scores of up to 14 times `modest_score` show,
+    so that two suffice mostly, and an eighth of the scores is left of halved blocks in the end."""
+    modest_score: float = 4.0
+    """Score that a token with too strong a one is shortened to: its weight and the others' are told well."""
+    fine_error: float = 1e4
+    """Error of what heads write, over the answers' noise, beyond which a further token is asked: one draw in ten. What
+    is read later is some hundred times worse, and 1e-8 is asked of it."""
+    together_error: float = 1e6
+    """The same where an answer is split among all heads, which raises the error by the conditioning of what they write
+    together: 10 mostly, 600 for one layer in a hundred. Of 2e-10 in the weights a run keeps 5e-9."""
+    worth: float = 2.0
+    """Least factor by which a further token must lower what errors rise by; where it is the table of sums that is poor,
+    tokens do not mend it."""
+    mixtures: int = 64
+    """Mixtures of the groups' weakest directions of which the best is asked: with some a group's share cancels."""
+
+    # weights
+    written_part: float = 0.66
+    """Length of the part of a token that is written, as a share of the radius: about 0.95 / sqrt(2), so that the part
+    that only makes scores is as long."""
+    soft_values: float = 0.3
+    """Singular values of all groups' values together, over the middle one, below which tokens do not follow them: where
+    heads fill the space the least is a hundredth, and tokens made without this were nearly one token."""
+
+    # turns
+    lost_weight: float = 1e-3
+    """Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single
+    weights of 1e-11 had left 1e-4 in the keys of all."""
+    shortened: float = 0.6
+    """Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
+    first_queries: int = 3
+    """Query tokens that are asked first: most lengths that are too long show there."""
+    most_shortenings: int = 14
+    """Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
+    same_weight: float = 0.02
+    """Change of the least weight, as query tokens are shortened, below which their length does not count."""
+
+    # qk_norm
+    equations: float = 1.08
+    """Equations over unknowns of a fit, s - 1 a token and s d: fewer raise errors, more cost queries."""
+    blocks: int = 200
+    """Random blocks of which the best conditioned one at each query token stands before it: one block before all of
+    them left conditions of 40 at most and 600 at some, which were the error of the whole fit."""
+    largest_map: int = 6000
+    """Entries of one map up to which its null vector is computed: the equations are a square of that side."""
+
+    # queries
+    room: float = 0.8
+    """Share of the dimensions up to which values and keys of all groups can be prescribed together."""
+    designed_part: float = 0.6
+    """Length of each of the two parts of a designed token, as a share of the radius: together, at right angles, 0.85 of
+    it."""
+    designed_score: float = 1.2
+    """Typical score of a designed token: larger ones lose the digits of small weights, smaller ones their own."""
+    block_candidates: int = 150
+    """Random blocks tried where tokens cannot be prescribed; they cost arithmetic and no queries."""
+    kept_blocks: int = 30
+    """The best of these, kept for the choice at each query token, which looks at every one of them."""
+    query_repairs: int = 6
+    """Rounds in which query tokens are halved where a weight is lost in the noise: 2^-6 of the length, and so of the
+    scores, in the end."""
+
+    # llama
+    shortest_window: int = 5
+    """Least window: a block of two tokens, an empty one on either side, and the last."""
+    fewest_quiet: int = 3
+    """Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
+    draws: int = 4
+    """Draws of query token and tables, at most, from rounded answers: every second one is a good one."""
+    well_written: float = 2e-5
+    """Relative error of what heads write, from rounded answers, that is good enough: float32 leaves 1e-5 in a good draw
+    and 3e-3 in a bad one, and scores are known fifty times worse."""
+    weight_error: float = 1e-8
+    """Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left
+    2e-9."""
+    small_weight: float = 0.1
+    """Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
+    5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
+    normed: float = 0.05
+    """Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
+
+    # assembly
+    stated_over_estimate: float = 100.0
+    """Bound over estimate: relative errors of long sequences are some ten times those of parameters, since averages of
+    many tokens are short; ten more cover the spread of the reads."""
+    outside_law: float = 30.0
+    """Misfit of the keys over what the answers' noise explains, beyond which scores follow another law: layers of this
+    class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
+    farthest_gap: float = 0.05
+    """Gap at the longest sequence asked, relative to what attention writes, beyond which far tokens follow another law,
+    whatever is stated of exact answers."""
+    long_gap: float = 300.0
+    """The same over the stated error: 192 layers of this class were seen with 16 at most, and scores that grow by a
+    tenth from 512 tokens on with 1e5."""
+    cap_bound: float = 10.0
+    """Bound of a cap over its estimate: few scores are read for it, and those that bend most count; 6 was seen."""
+
+
+ROTARY = Constants()
