@@ -24,7 +24,7 @@ from unsoftmax.solvers.ellipsoid import Ellipsoid
 from unsoftmax.solvers.row_space import rank_of
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.output import COLUMNS, OFF
+from unsoftmax.verify.constants_models import MODELS
 
 PROMPTS = OUTPUT.prompts_of_noise + 8
 """Prompts asked: a change of rank 8 and below leaves sixteen parts outside that are rounding alone."""
@@ -51,7 +51,7 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
     rng = np.random.default_rng([seed, 0x0C3])
     columns = np.arange(layer.vocabulary)
     if spec.shows == "chosen":
-        columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + COLUMNS), replace=False)
+        columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + MODELS.output_columns), replace=False)
     prompts = random_prompts(spec, PROMPTS, rng)
     answers = yield from read(spec, prompts, columns, "compare")
     again = yield from read(spec, prompts[: COMPARING.asked_again], columns, "repeat")
@@ -122,7 +122,7 @@ def _inside(layer: OutputLayer, base: Finding, z: Array) -> Finding:
     if layer.metric is not None:
         centre_ = np.zeros(layer.width) if layer.centre is None else layer.centre
         off = float(np.abs(Ellipsoid(layer.metric, centre_, layer.width, 0.0).off(z.T)).max())
-        if off > OFF:
+        if off > MODELS.output_off:
             return base.said(
                 "unexplained",
                 words + f"but hidden states lie off its ellipsoid by {off:.1g}: the final norm is another.",

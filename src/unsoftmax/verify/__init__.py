@@ -27,6 +27,8 @@ stated        how far the weights may be off, from the gaps of fresh answers
 
 A new class of models is registered in `PLANS`. A class that is not there is verified as its oracle's answers suggest:
 ids by `tokens`, vectors by `layers`, numbers by `numbers`.
+constants     what was measured or chosen for single answers
+constants_models  the same for heads, networks and layers
 """
 
 from __future__ import annotations

@@ -16,22 +16,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 
 from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array
-
-_STEPS = 4
-"""Gauss-Newton steps at most: two bring the W of answers rounded to three decimals to the best one."""
-
-_GAIN = 0.8
-"""A step that leaves more of what was left before it is the last: no head is found that way."""
-
-_ITERATIONS = 400
-"""Iterations of one step at most."""
-
-_DIGITS = 1e-6
-"""What a step leaves of the gradient, relative: the next one takes off the rest."""
-
-_FAR = 1e4
-"""Units from which on a head is not near, and none is looked for: right heads before decimals leave up to 40 before the
-first step."""
+from unsoftmax.verify.constants_models import MODELS
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +94,12 @@ def left_over(rounds: list[Round], W: Array, v: Array, off: tuple[float, float],
     d = len(v)
     units = np.concatenate([np.full(d * d, off[0] / d), np.full(d, off[1] / np.sqrt(d))])
     x = np.zeros(d * d + d)
-    for _ in range(_STEPS):
-        if not enough < worst < _FAR:
+    for _ in range(MODELS.best_steps):
+        if not enough < worst < MODELS.best_far:
             break
         x = x + _step(rounds, W + _W(x * units, d), v + (x * units)[d * d :], x, units, maps=maps)
         left = _worst(rounds, W + _W(x * units, d), v + (x * units)[d * d :], maps=maps)
-        gained, worst = left < _GAIN * worst, min(left, worst)
+        gained, worst = left < MODELS.best_gain * worst, min(left, worst)
         if not gained:
             break
     return worst
@@ -144,7 +129,15 @@ def _step(rounds: list[Round], W: Array, v: Array, x: Array, units: Array, *, ma
 
     off = [((one.answers - part.rows()) / one.allowed).ravel() for part, one in zip(seen, rounds, strict=True)]
     A = LinearOperator((sum(sizes) + len(x), len(x)), matvec=forward, rmatvec=backward, dtype=np.float64)
-    return np.asarray(lsmr(A, np.concatenate([*off, -x]), atol=_DIGITS, btol=_DIGITS, maxiter=_ITERATIONS)[0])
+    return np.asarray(
+        lsmr(
+            A,
+            np.concatenate([*off, -x]),
+            atol=MODELS.best_digits,
+            btol=MODELS.best_digits,
+            maxiter=MODELS.best_iterations,
+        )[0]
+    )
 
 
 def _worst(rounds: list[Round], W: Array, v: Array, *, maps: bool) -> float:

@@ -18,14 +18,15 @@ from unsoftmax.models.layer_behind import LayerBehind
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.gaps import size_of
-from unsoftmax.verify.layers import NEAR_TIES, Answering, compared, near_ties, random_lengths
+from unsoftmax.verify.layers import Answering, compared, near_ties, random_lengths
 from unsoftmax.verify.plan import Checked, Plan, exactly
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks: contexts, and their query tokens alone, at every length."""
-    return 2 * len(LENGTHS["full"]) * (sum(random_lengths(spec).values()) + NEAR_TIES)
+    return 2 * len(LENGTHS["full"]) * (sum(random_lengths(spec).values()) + MODELS.layer_ties)
 
 
 def check(model: LayerBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:

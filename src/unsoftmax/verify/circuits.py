@@ -15,22 +15,18 @@ from unsoftmax.models.token_layer import TokenLayer
 from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import CLAIMED
-from unsoftmax.verify.layers import REACH
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.plan import Checked, Plan
 from unsoftmax.verify.stated import errors_of, moves, statements
-
-PROMPTS = 24
-"""Fresh prompts, lengths from 1 to the longest in turn: each is d numbers that the model must foretell."""
-
-_SLACK = 1e6
-"""Gap over the rounding of the answers: places known to 1e-10 leave as much in long prompts."""
 
 
 def check(model: TokenLayer, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask random prompts; their logits against the model's, and what the gaps say of the parameters."""
     rng = np.random.default_rng([seed, 0xC1C])
-    lengths = np.resize(np.unique(np.linspace(1, model.length, PROMPTS).astype(int)), PROMPTS)
+    lengths = np.resize(
+        np.unique(np.linspace(1, model.length, MODELS.circuit_prompts).astype(int)), MODELS.circuit_prompts
+    )
     prompts = [rng.choice(spec.allowed, (int(np.sum(lengths == n)), n)) for n in np.unique(lengths)]
     gaps, answers = [], []
     for ids in prompts:
@@ -45,7 +41,10 @@ def check(model: TokenLayer, spec: OracleSpec, seed: int, allows: Allowance) -> 
     errors = errors_of(moved, gap @ model.basis.T, y @ model.basis.T)
     # Mean squares over d coordinates of what the stated error of every parameter moves, as a logit of V.
     reach = np.sqrt(max(m.max() for m in moved.values()) * model.width / model.vocabulary) / size
-    bound = max(_SLACK * max(spec.eps, rounding_unit(y)), min(REACH * reach * allows.relative_error, CLAIMED))
+    bound = max(
+        MODELS.circuit_roundings * max(spec.eps, rounding_unit(y)),
+        min(MODELS.reach * reach * allows.relative_error, VERIFY.claimed),
+    )
     found = Claim(
         "random prompts",
         bound,
@@ -56,7 +55,7 @@ def check(model: TokenLayer, spec: OracleSpec, seed: int, allows: Allowance) -> 
     return Checked((found,), statements(model, errors, f"{len(y)} fresh prompts"))
 
 
-PLAN = Plan(lambda spec, heads: (PROMPTS, PROMPTS), check)
+PLAN = Plan(lambda spec, heads: (MODELS.circuit_prompts, MODELS.circuit_prompts), check)
 
 
 def _hidden(model: Model, prompts: list[Array]) -> Array:

@@ -25,24 +25,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.best_head import Round, left_over
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.head_ties import Gaps
 from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.stated import errors_of, moves
-
-_ROUNDINGS = 2.0
-"""Units of rounding of every step that a number of an explanation may be off by: those of float32 are off by 0.3."""
-
-
-_LEFT = 2.0
-"""Bound of what the best head leaves of a sequence's explanation, in units of what its numbers may be off by. It is 1
-where every number is off by all of it; 1273 right heads before three to six decimals leave up to 1.6 of one value."""
-
-_ARITHMETIC = 4.0
-"""The same units where a format rounds and not a declared or seen number of decimals: sums in another order. Right
-heads of float32 and float16 leave 0.2 of it."""
-
-_LAST_DIGITS = 64.0
-"""The same in float64, where a head is not fitted once more: the last digits of W that its learner left."""
 
 
 def one_head(
@@ -62,14 +48,14 @@ def one_head(
     unit = max(spec.eps, shown_unit(numbers, absolute))
     head = MultiHead(model.W[None], model.v[None])
     absolute += smallest_normal(unit)
-    slack = _ARITHMETIC if unit > ARITHMETIC else _LAST_DIGITS
+    slack = MODELS.arithmetic if unit > ARITHMETIC else MODELS.explained_last_digits
     rounds = [Round(X, y, slack * _rounding(head, X, spec.kind, unit) + absolute) for X, y in kept]
-    left = left_over(rounds, model.W, model.v, off, maps=spec.kind == "attention", enough=_LEFT)
+    left = left_over(rounds, model.W, model.v, off, maps=spec.kind == "attention", enough=MODELS.best_left)
     statement = (
         "gap of a fresh value, or root mean square of those of its explanation, to that of the best "
         f"head near this one, in units of what rounding{' and tolerance' if absolute else ''} leave"
     )
-    return Checked((*checked.gaps, Claim("explanations", _LEFT, left, statement=statement)), checked.stated)
+    return Checked((*checked.gaps, Claim("explanations", MODELS.best_left, left, statement=statement)), checked.stated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +125,7 @@ def _rounding(model: MultiHead, tokens: Array, kind: str, noise: float) -> Array
         through = np.linalg.norm(model.W, axis=(1, 2)) / math.sqrt(d)
         per_token[:, -1] += ((sizes * through)[:, None] * longest**2 * scores).sum(axis=0)
         more = np.repeat(per_token / math.sqrt(d), d, axis=1)
-    return np.asarray(_ROUNDINGS * noise * np.concatenate([value[:, None], more], axis=1))
+    return np.asarray(MODELS.explained_roundings * noise * np.concatenate([value[:, None], more], axis=1))
 
 
 def _in_order(predicted: Array, answers: Array, heads: int) -> Array:

@@ -12,37 +12,17 @@ import numpy as np
 from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
-
-ROUNDINGS = 100.0
-"""Units of rounding, of an answer or of a head's W, that a gap may reach, times the root of the dimension where
-errors of the scores add up over the coordinates: right models stay an order of magnitude below."""
-
-ONE_DIGIT = 0.1
-"""Relative error that leaves not one digit: no noise and no stated error excuses a larger gap, and a parameter that may
-be off by more is not seen."""
-
-DOUBT = 0.01
-"""Probability with which what is said of sequences that were not asked may be wrong."""
-
-CLAIMED = 1e-6
-"""Most relative error that a learner may claim for itself where the answers use all digits of float64: more is no
-recovery of such a target."""
-
-ONE_TOKEN = 16
-"""Fresh single tokens: they see only the values, or the network alone."""
-
-PER_LENGTH = 12
-"""Fresh random sequences of each length: three at each of the four sizes of tokens."""
+from unsoftmax.verify.constants import VERIFY
 
 
 def unseen(asked: int) -> float:
-    """Share of sequences that may be otherwise than the so many that were asked, but for `DOUBT`."""
-    return math.log(1 / DOUBT) / asked
+    """Share of sequences that may be otherwise than the so many that were asked, but for `VERIFY.doubt`."""
+    return math.log(1 / VERIFY.doubt) / asked
 
 
 def sure(asked: int) -> str:
     """The same, in words for a claim."""
-    confidence, share = 100 * (1 - DOUBT), 100 * unseen(asked)
+    confidence, share = 100 * (1 - VERIFY.doubt), 100 * unseen(asked)
     return f"with {confidence:g} % confidence at most {share:.1f} % of sequences so drawn differ by more"
 
 

@@ -17,23 +17,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, inside
-from unsoftmax.verify.ties import LENGTH, below_all, deep, faint
-
-LAST_DIGITS = 30.0
-"""Units of rounding, times the root of the dimension, by which a W may be off that ties do not show: the last digits of
-its entries."""
-
-_BESIDE = 3.0
-"""Gaps where weights are small, over what rounding and the errors of W leave there: right copies stay below 0.4, also
-those that float32 left off by 1e-3, and a weight that is dropped leaves 10 and more."""
-
-_FIRST_ORDER = 1e-3
-"""Typical score at the longest tokens allowed, below which a thousandth and less of what attention does tells heads
-from each other."""
-
-_CONFIDENCE = 3.0
-"""Gaps are samples of the error along random directions; three times the largest of six or more covers its size."""
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import inside
+from unsoftmax.verify.ties import below_all, deep, faint
 
 
 def tying_ones(number: int) -> Array:
@@ -53,7 +40,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     The first tokens are random, the one before the last is orthogonal to the values of the other heads. Tokens far
     below lie there under all heads: others that attended to them would drown what head h says.
     """
-    length = int(min(LENGTH, spec.domain.length_limit))
+    length = int(min(VERIFY.tie_length, spec.domain.length_limit))
     offset = 0.0 if model.c is None else model.c[h]
     q = sphere(rng, (4 * number, spec.dim))
     readable = np.linalg.norm(q @ model.W[h].T, axis=1)
@@ -140,7 +127,7 @@ def mingled(model: MultiHead, limit: float, off: float) -> Array:
     sizes = np.linalg.norm(model.v, axis=1)
     seen = scores**2 * sizes / max(float(sizes.sum()), 1e-300)
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(scores < _FIRST_ORDER, np.minimum(off / np.maximum(seen, 1e-300), 1 / UNIT), 0.0)
+        return np.where(scores < MODELS.first_order, np.minimum(off / np.maximum(seen, 1e-300), 1 / UNIT), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +157,7 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
     # What ties cannot show of a head: its last digits. Where a strong head is not saturated they move the answer too.
     with np.errstate(over="ignore"):
         hidden = np.median(seen.rounding.reshape(model.heads, number)[:, ties] / own, axis=1)
-    last = LAST_DIGITS * noise * math.sqrt(model.dim)
+    last = MODELS.last_digits * noise * math.sqrt(model.dim)
     hidden = np.maximum(np.where(hidden < 1 / UNIT, hidden, 0.0), last)
     allowed = (seen.rounding + hidden @ seen.rates).reshape(model.heads, number)[:, ties]
     # What a learner states of every head moves the ties of the others as well.
@@ -179,23 +166,23 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
     with np.errstate(over="ignore"):
         typical = np.median(allowed / own, axis=1)
         rate = np.maximum(own, allowed / typical[:, None])
-        off = _CONFIDENCE * (np.maximum(gap - allowed - granted, 0) / rate).max(axis=1)
-        shown = np.minimum(_CONFIDENCE * (gap / rate).max(axis=1), 1 / UNIT)
-        bound = np.maximum(np.maximum(HALF_DIGITS, ROUNDINGS * typical), np.median(granted / rate, axis=1))
+        off = MODELS.confidence * (np.maximum(gap - allowed - granted, 0) / rate).max(axis=1)
+        shown = np.minimum(MODELS.confidence * (gap / rate).max(axis=1), 1 / UNIT)
+        bound = np.maximum(np.maximum(HALF_DIGITS, VERIFY.roundings * typical), np.median(granted / rate, axis=1))
     found: list[Claim] = []
     for h in heads:
-        if typical[h] > ONE_DIGIT / _CONFIDENCE and off[h] <= bound[h]:
+        if typical[h] > VERIFY.one_digit / MODELS.confidence and off[h] <= bound[h]:
             drowned = f"unknown: its scores drown in rounding beside the other heads, which hides {typical[h]:.2g} of W"
             found.append(Claim(f"head {h + 1}", math.inf, statement=drowned))
             continue
         what = f"W_{h + 1} (Frobenius)" if model.W[h].any() else f"the key offset c_{h + 1} (W_{h + 1} is 0)"
         statement = f"relative error of {what} as {on} show it"
-        found.append(Claim(f"head {h + 1}", min(float(bound[h]), ONE_DIGIT), float(off[h]), statement=statement))
+        found.append(Claim(f"head {h + 1}", min(float(bound[h]), VERIFY.one_digit), float(off[h]), statement=statement))
     if ties.all():
         return found
     # Errors of all W as large as ties show them, and of the values: these would put all answers off alike.
-    values = 1 + _CONFIDENCE * float((gap / seen.rounding.reshape(model.heads, number)[:, ties]).max())
+    values = 1 + MODELS.confidence * float((gap / seen.rounding.reshape(model.heads, number)[:, ties]).max())
     left = values * seen.rounding + (np.maximum(shown, last) + claimed) @ seen.rates
     over = float((seen.gap / left).reshape(model.heads, number)[:, ~ties].max())
     statement = "largest gap where weights are small, over what rounding and the errors that ties show leave there"
-    return [*found, Claim("small weights", _BESIDE, over, statement=statement)]
+    return [*found, Claim("small weights", MODELS.small_weight_gaps, over, statement=statement)]

@@ -25,9 +25,11 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import EXPLAINED, OracleSpec
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.explained import shown
-from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS, amplification
-from unsoftmax.verify.head_ties import LAST_DIGITS, Gaps, all_ties, free_of_others, mingled, sensitivity, verdicts
+from unsoftmax.verify.gaps import amplification
+from unsoftmax.verify.head_ties import Gaps, all_ties, free_of_others, mingled, sensitivity, verdicts
 from unsoftmax.verify.plan import Checked, Count, Plan, Statement
 from unsoftmax.verify.sent import (
     asked,
@@ -45,62 +47,21 @@ from unsoftmax.verify.values import token_sizes
 
 T = TypeVar("T")
 
-_ONE_TOKEN = 8
-"""Fresh single tokens: they see only the sum of the values, which a few vectors show."""
-
-_PER_LENGTH = 4
-"""Fresh random sequences of each length of `verify.values`, one at each of its four sizes of tokens: what W is shows in
-the ties, so that these are few, but a rule for small weights shows in long tokens alone."""
-
-_TIES = 32
-"""Fresh near ties of all heads together, shared among them."""
-
-_TIES_PER_HEAD = 6
-"""Near ties of each head at least, however many heads share `_TIES`: `_CONFIDENCE` counts on six gaps."""
-
-HIDDEN = 1e-6
-"""Most of a gap on single tokens, relative to the values, that passes for the rounding of a narrower format than was
-declared: a dozen or so units of float32 rounding."""
-
-_NARROW = 2e-9
-"""Gaps on single tokens up to this, relative to the values, are no narrower format, whose rounding is at least 6e-8,
-but an error of the values found."""
-
-_FUNCTION = 1e-9
-"""Least bound of the gap of answers per score, relative to the values, in float64; noise, a tolerance or an error the
-learner claims widens it. Heads of well-conditioned values leave 1e-14 to 1e-12."""
-
-_SILENT = 4
-"""Fresh pairs of tokens at which silence, or a head with W = 0, is checked: one for each of the lengths 1, 1, 4 and 16
-of `_silence`."""
-
-_OWN_ROUNDING = 8.0
-"""Units of rounding, of the longest token times all values, that an answer may be off by itself: float32 sums are off
-by 0.2 of one."""
-
-_FAR = 1e9
-"""Length of tokens at which a head with W = 0 is asked, for other heads with entries up to 1: a score of 1e-8 there is
-a W of 1e-26."""
-
-_HEARD = 1e-12
-"""Least bound of a gap, relative to all values, where no head found has a value: thousands of units of float64
-rounding, and a head this weak is no head of float64 answers."""
-
 
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Fewest and most fresh queries of a model with (fewest, most) heads: at most all of them have a W that is 0."""
-    random = _ONE_TOKEN + random_queries(spec, _PER_LENGTH)
-    silent = _SILENT * (spec.domain.length_limit >= 2)
+    random = MODELS.head_tokens + random_queries(spec, MODELS.head_per_length)
+    silent = MODELS.silent_pairs * (spec.domain.length_limit >= 2)
     if spec.domain.length_limit < 3:
         return random, random + silent
-    ties = [h * (_per_head(h) + _SILENT) for h in range(1, heads[1] + 1)]
+    ties = [h * (_per_head(h) + MODELS.silent_pairs) for h in range(1, heads[1] + 1)]
     least = heads[0] * _per_head(heads[0]) if heads[0] else 0
     return random + least, random + silent + max(ties, default=0)
 
 
 def _per_head(heads: int) -> int:
     """Near ties of each of so many heads."""
-    return max(_TIES_PER_HEAD, math.ceil(_TIES / heads))
+    return max(MODELS.ties_per_head, math.ceil(MODELS.head_ties / heads))
 
 
 def check(model: MultiHead, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -137,7 +98,7 @@ PLAN = Plan(count, check)
 def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
     """f = 0: there is no value that rounding could be relative to, so answers are held against the tokens' lengths."""
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
-    answers = yield from asked(fresh(spec, _ONE_TOKEN, _PER_LENGTH, [norm], [norm], rng))
+    answers = yield from asked(fresh(spec, MODELS.head_tokens, MODELS.head_per_length, [norm], [norm], rng))
     largest = max(float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) for part in answers for y in part) / norm
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
     return Claim("no head", ARITHMETIC, largest, statement=statement)
@@ -148,7 +109,7 @@ def _function(
 ) -> Asking[tuple[list[Claim], float]]:
     """Single tokens and random sequences, which see all heads together; and the noise of the answers, relative."""
     sizes, norms = yield from settled_norms(token_sizes(scale, spec), sent_norms(scale, spec))
-    kinds = fresh(spec, _ONE_TOKEN, _PER_LENGTH, sizes, norms, rng)
+    kinds = fresh(spec, MODELS.head_tokens, MODELS.head_per_length, sizes, norms, rng)
     answers = yield from asked(kinds)
     random, far = (
         [(np.abs(model(X) - y) / _size(model, X), X) for X, y in zip(kind.rounds, part, strict=True)]
@@ -159,9 +120,9 @@ def _function(
     # A target may hide a narrower format than it declares; smaller gaps are not noise but an error of the values.
     declared = max(rounding_unit(np.concatenate([y for part in answers for y in part])), spec.eps)
     hidden = float((np.maximum(single - 2 * spec.tolerance, 0) / size).max())
-    noise = max(declared, min(hidden, HIDDEN) if hidden > _NARROW else 0.0)
+    noise = max(declared, min(hidden, MODELS.hidden) if hidden > MODELS.narrow else 0.0)
     tolerance = spec.tolerance / float(size.min())
-    bound = min(max(_FUNCTION, 10 * ROUNDINGS * noise, 4 * tolerance, claimed), ONE_DIGIT)
+    bound = min(max(MODELS.function_gap, 10 * VERIFY.roundings * noise, 4 * tolerance, claimed), VERIFY.one_digit)
     # What a learner states of all values, as far as it is errors of theirs that add up.
     granted = off * math.sqrt(model.heads) / max(float(np.linalg.norm(model.v, axis=1).sum()), 1e-300)
     alone = max(1e-5, 100 * declared, 4 * tolerance, granted)
@@ -184,17 +145,19 @@ def _silence(
     `off` is the error of all values that the learner states: so weak a head is none of its business.
     """
     Q = np.linalg.svd(_unit_values(model), full_matrices=True)[2][model.heads :]
-    q = sphere(rng, (_SILENT, spec.dim)) * scale * 0.5
-    z = sphere(rng, (_SILENT, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
+    q = sphere(rng, (MODELS.silent_pairs, spec.dim)) * scale * 0.5
+    z = sphere(rng, (MODELS.silent_pairs, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
     room = 0.45 * spec.domain.norm_limit
     z *= np.minimum(1.0, room / np.linalg.norm(z, axis=1, keepdims=True))
     q *= np.minimum(1.0, room / np.linalg.norm(q, axis=1, keepdims=True))
     tokens = np.stack([z + q, q], axis=1)
     y = yield Probes(tokens, phase="verify")
     heard = float((np.maximum(np.abs(model(tokens) - y) - 4 * spec.tolerance, 0) / _size(model, tokens)).max())
-    statement = f"gap at {_SILENT} fresh pairs where no head found has a value, relative to all values"
+    statement = f"gap at {MODELS.silent_pairs} fresh pairs where no head found has a value, relative to all values"
     size = float(np.linalg.norm(model.v))
-    return Claim("no other head", max(_HEARD, 1e3 * noise, off / size if size else 0.0), heard, statement=statement)
+    return Claim(
+        "no other head", max(MODELS.heard, 1e3 * noise, off / size if size else 0.0), heard, statement=statement
+    )
 
 
 def _unchanged(program: Asking[T]) -> Asking[T]:
@@ -221,7 +184,7 @@ def _ties(
         answers = answers[:, 0]
     if seen is None:
         rates = np.array([sensitivity(model, g, tokens) for g in range(model.heads)])
-        rounding = _OWN_ROUNDING * noise * _size(model, tokens) + values.tolerance
+        rounding = MODELS.own_roundings * noise * _size(model, tokens) + values.tolerance
         gaps, errors = (
             Gaps(np.abs(model(tokens) - answers), rounding, rates),
             _errors(model, tokens, answers, number, rng),
@@ -252,19 +215,21 @@ def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.rand
 
 def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[Claim]:
     """A head whose W is 0: long tokens that only this head answers to show scores that are not."""
-    length = min(_FAR / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
-    z = sphere(rng, (_SILENT, spec.dim)) @ free_of_others(model, h)
+    length = min(MODELS.far / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
+    z = sphere(rng, (MODELS.silent_pairs, spec.dim)) @ free_of_others(model, h)
     along = free_of_others(model, h) @ model.v[h]
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)
     z *= length / np.linalg.norm(z, axis=1, keepdims=True)
-    q = sphere(rng, (_SILENT, spec.dim)) * length
+    q = sphere(rng, (MODELS.silent_pairs, spec.dim)) * length
     tokens = yield from made("long tokens", np.stack([z + q, q], axis=1))
     y = yield Probes(tokens, phase="verify")
-    gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - LAST_DIGITS * noise * _size(model, tokens), 0)
+    gap = np.maximum(np.abs(model(tokens) - y) - spec.tolerance - MODELS.last_digits * noise * _size(model, tokens), 0)
     # sigma(t) - 1/2 is t/4.
     seen = 4 * float((gap / np.maximum(np.abs(z @ model.v[h]), 1e-300)).max())
-    statement = f"scores of head {h + 1}, whose W is 0, at {_SILENT} fresh pairs of tokens of length {length:.2g}"
-    return Claim(f"head {h + 1}", max(HALF_DIGITS, ROUNDINGS * noise), seen, statement=statement)
+    statement = (
+        f"scores of head {h + 1}, whose W is 0, at {MODELS.silent_pairs} fresh pairs of tokens of length {length:.2g}"
+    )
+    return Claim(f"head {h + 1}", max(HALF_DIGITS, VERIFY.roundings * noise), seen, statement=statement)
 
 
 def _size(model: MultiHead, tokens: Array) -> Array:

@@ -24,32 +24,22 @@ from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ROUNDINGS
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.ties import LONGER, faint
-
-_PAIRS = 8
-"""Fresh pairs whose answers tell how loud the network is, and for each head as many at which it alone is undecided; at
-least three of them must be clear of rounding."""
-
-_FAINT = 4
-"""Fresh query tokens for each head at which its weight is small: rules for small weights show there."""
-
-_SILENT = 16
-"""Fresh pairs at which every head found is off: a head that was missed is on in half of them."""
-
-_QUIET = 1e-11
-"""Bound, in float64, of what is heard where all heads are off, relative to the network's answers; other formats have
-1e4 units of their rounding."""
+from unsoftmax.verify.ties import faint
 
 _UNREADABLE = 1.0
-"""Stands for the gap of a score that cannot be read at all."""
+"""Defined: stands for the gap of a score that cannot be read at all."""
 
 
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Every pair of a head is asked with 1 and with 4 copies of the query token; small weights are asked once."""
-    fewest, most = (_PAIRS + _SILENT + (2 * _PAIRS + _FAINT) * number for number in heads)
+    fewest, most = (
+        MODELS.behind_pairs + MODELS.behind_silent + (2 * MODELS.behind_pairs + MODELS.behind_faint) * number
+        for number in heads
+    )
     return fewest, most
 
 
@@ -57,14 +47,14 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
     """Scores of every head at fresh pairs, and silence where all heads are off."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     far = Far(spec, model.length, model.degree, spec.eps, 1.0)
-    sample = rng.standard_normal((_PAIRS, spec.dim)) / np.sqrt(spec.dim)
+    sample = rng.standard_normal((MODELS.behind_pairs, spec.dim)) / np.sqrt(spec.dim)
     loud = yield from far.ask(sample, np.zeros(spec.dim), phase="verify")
     scale = 2.0**model.degree * float(np.sqrt(np.mean(loud**2)))
     found: list[Claim] = []
     errors: dict[str, float] = {}
-    levels = faint((model.heads, _FAINT), rng)
+    levels = faint((model.heads, MODELS.behind_faint), rng)
     for h in range(model.heads):
-        a, b = yield from settle(f"pairs of head {h + 1}", *_pairs(model, h, _PAIRS, rng))
+        a, b = yield from settle(f"pairs of head {h + 1}", *_pairs(model, h, MODELS.behind_pairs, rng))
         t, y = yield from far.one_head(a, b, phase="verify")
         tokens = far.tokens(a, b)
         wanted = _scores_of(h, tokens)(model)
@@ -72,12 +62,13 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         own = float(np.sqrt(np.mean(answers**2)))
         # Where the network hardly answers, rounding hides the score; a weak head is loud beside itself.
         clear = answers > 1e-3 * own
-        hidden = ROUNDINGS * spec.eps * scale / max(own, 1e-300)
+        hidden = VERIFY.roundings * spec.eps * scale / max(own, 1e-300)
         (lowest,) = map(int, (yield from settle("lowest score", np.argmin(np.where(clear, wanted, np.inf)))))
         small = yield from _small_weight(model, far, h, (a[lowest], b[lowest], y[lowest]), levels[h])
         statement = (
-            f"largest gap of a score at {_PAIRS} fresh pairs where only this head is undecided, and of a weight "
-            f"relative to itself at {_FAINT} where it is small"
+            f"largest gap of a score at {MODELS.behind_pairs} fresh pairs where only this head is undecided, and of a "
+            "weight "
+            f"relative to itself at {MODELS.behind_faint} where it is small"
         )
         gap = float(np.nan_to_num(np.abs(t - wanted)[clear], nan=_UNREADABLE, posinf=_UNREADABLE).max(initial=small))
         if clear.sum() < 3 or hidden > _UNREADABLE:
@@ -89,12 +80,12 @@ def check(model: HeadsBehind, spec: OracleSpec, seed: int, allows: Allowance) ->
         errors[f"W_{h + 1}"] = own_errors[f"W_{h + 1}"]
         bound = max(HALF_DIGITS, 1e6 * spec.eps, hidden)
         found.append(Claim(f"head {h + 1}", bound, gap, statement=statement))
-    a, b = yield from settle("pairs of no head", *_pairs(model, None, _SILENT, rng))
+    a, b = yield from settle("pairs of no head", *_pairs(model, None, MODELS.behind_silent, rng))
     y = yield from far.ask(a, b, phase="verify")
     heard = float((np.abs(y) / (scale * np.linalg.norm(a, axis=1) ** model.degree)).max())
-    statement = f"largest answer at {_SILENT} fresh pairs where all heads found are off"
-    stated = statements(model, errors, f"{_PAIRS} fresh pairs of every head")
-    quiet = Claim("no other head", max(_QUIET, 1e4 * spec.eps), heard, statement=statement)
+    statement = f"largest answer at {MODELS.behind_silent} fresh pairs where all heads found are off"
+    stated = statements(model, errors, f"{MODELS.behind_pairs} fresh pairs of every head")
+    quiet = Claim("no other head", max(MODELS.behind_quiet, 1e4 * spec.eps), heard, statement=statement)
     return Checked((*found, quiet), stated)
 
 
@@ -111,7 +102,7 @@ def _small_weight(
     a, b, y = pair
     score = _scores_of(h, far.tokens(a[None], b[None]))(model)
     (longer,) = yield from settle(
-        "longer query tokens", np.clip(levels / min(float(score[0]), -0.1), 1.0, LONGER)[:, None] * b
+        "longer query tokens", np.clip(levels / min(float(score[0]), -0.1), 1.0, VERIFY.longer_query)[:, None] * b
     )
     many = np.tile(a, (len(longer), 1))
     answers = yield from far.ask(many, longer, phase="verify")
@@ -119,7 +110,7 @@ def _small_weight(
         share = np.abs(answers / y) ** (1 / model.degree) * np.sign(answers / y)
         scores = _scores_of(h, far.tokens(many, longer))(model)
         weight = expit(scores) / expit(score)
-        heard = weight + max(_QUIET, 1e4 * far.spec.eps)
+        heard = weight + max(MODELS.behind_quiet, 1e4 * far.spec.eps)
         gap = np.abs(share - weight) / heard / np.maximum(np.abs(scores / score), 1.0)
     return float(np.nan_to_num(gap, nan=_UNREADABLE, posinf=_UNREADABLE).max())
 

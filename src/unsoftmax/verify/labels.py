@@ -24,26 +24,15 @@ from unsoftmax.probes.base import Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import DOUBT
+from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked, Plan, exactly
-from unsoftmax.verify.ties import LENGTH
 
 _HEADS = (SingleHead, LowRankHead, MultiHead)
 """Models with v and W, which learners of labels return."""
 
-_ONE_TOKEN = 24
-"""Fresh labels of single tokens beside the boundary, which see only the values; of sequences there are three times as
-many, since they see the scores too. With all 96 right, epsilon is 4.7 % at 99 % confidence."""
-
 _LONG = {34: 8, 300: 8}
 """How many of these sequences are longer, where the domain allows: a rule that starts at some length shows there. With
 eight labels each a function that has nothing to do with the model agrees in one case of 256."""
-
-_DRAWS = 12
-"""Rounds of drawing sequences beside the boundary; most are found in the first two."""
-
-_FALSE_ALARM = 1e-4
-"""How seldom declared flips alone may make a right model fail."""
 
 
 def queries(spec: OracleSpec) -> int:
@@ -67,7 +56,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
         near += int(np.sum(np.abs(f) <= 2.2 * _margin(model, tokens, errors, spec)))
     n, lengths = queries(spec), ", ".join(map(str, _counts(spec)))
     allowed = _most_flips(n, flip) if flip else 0
-    above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, 1 - DOUBT))
+    above = 1.0 if wrong == n else float(betaincinv(wrong + 1, n - wrong, 1 - VERIFY.doubt))
     epsilon = max(0.0, (above - flip) / (1 - 2 * flip))
     return Checked(
         (
@@ -78,7 +67,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
                 statement=(
                     f"share of {n} fresh sequences of {lengths} tokens ({near} of them within twice the claimed errors "
                     f"of f = 0) whose label differs{', flips included' if flip else ''}; PAC: epsilon = {epsilon:.2g}, "
-                    f"delta = {DOUBT:.2g}"
+                    f"delta = {VERIFY.doubt:.2g}"
                 ),
             ),
         )
@@ -92,9 +81,13 @@ def _counts(spec: OracleSpec) -> dict[int, int]:
     """How many sequences of each length are asked."""
     limit = spec.domain.length_limit
     if limit < 2:
-        return {1: _ONE_TOKEN}
+        return {1: VERIFY.label_tokens}
     longer = {length: count for length, count in _LONG.items() if length <= limit}
-    return {1: _ONE_TOKEN, int(min(LENGTH, limit)): 3 * _ONE_TOKEN - sum(longer.values()), **longer}
+    return {
+        1: VERIFY.label_tokens,
+        int(min(VERIFY.tie_length, limit)): 3 * VERIFY.label_tokens - sum(longer.values()),
+        **longer,
+    }
 
 
 def _claimed(model: Model, allows: Allowance) -> tuple[float, float]:
@@ -121,7 +114,7 @@ def near_boundary(
     """
     kept: list[Array] = []
     spare: list[Array] = []
-    for _ in range(_DRAWS):
+    for _ in range(VERIFY.label_rounds):
         drawn = _moved(model, spec, rng, 2 * count, length, errors)
         tokens = held(drawn, spec.dtype)
         inside = np.linalg.norm(tokens, axis=2).max(axis=1) <= 0.999 * spec.domain.norm_limit
@@ -210,4 +203,4 @@ def _most_flips(n: int, flip: float) -> int:
     """Flips among n labels that chance exceeds with the probability of a false alarm at most."""
     from scipy.stats import binom  # a slow import, seldom needed
 
-    return int(binom.ppf(1 - _FALSE_ALARM, n, flip))
+    return int(binom.ppf(1 - VERIFY.false_alarm, n, flip))

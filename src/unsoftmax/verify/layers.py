@@ -20,41 +20,31 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, inside, representable, size_of
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import inside, representable, size_of
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import made, natural_norm, settled_norms
-from unsoftmax.verify.small_weights import SEQUENCES, small_weights
-from unsoftmax.verify.stated import LARGEST, errors_of, moves, statements
-from unsoftmax.verify.ties import LENGTH, below_all, faint, typical_norm, with_component
-
-_ONE_TOKEN = 4
-"""Fresh single tokens: each answer has as many numbers as the layer has outputs, so that few suffice."""
+from unsoftmax.verify.small_weights import small_weights
+from unsoftmax.verify.stated import errors_of, moves, statements
+from unsoftmax.verify.ties import below_all, faint, typical_norm, with_component
 
 _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 """Random sequences of each length: two of the short ones, and one of lengths at which windows or caches of a served
 model would show."""
 
-NEAR_TIES = 14
-"""Fresh sequences with near ties, heads taking turns: 14 sequences of three tokens beside the last are 42 turns."""
-
 _MADE = ("near ties", "small weights")
 """Rounds whose tokens follow from the model."""
-
-SLACK = 1000.0
-"""Units of the answers' rounding, times the root of the dimension, that a gap may reach: a layer's answer rounds in
-projections, norms and weights alike."""
-
-REACH = 10.0
-"""Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter leaves."""
-
-MOST_CLAIMED = 0.05
-"""Weights may be unknown along weak directions; answers that far off would belong to another layer."""
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     longer = sum(random_lengths(spec).values())
-    return _ONE_TOKEN + longer + (NEAR_TIES + SEQUENCES) * (spec.domain.length_limit >= LENGTH)
+    return (
+        MODELS.layer_tokens
+        + longer
+        + (MODELS.layer_ties + MODELS.small_weight_sequences) * (spec.domain.length_limit >= VERIFY.tie_length)
+    )
 
 
 def random_lengths(spec: OracleSpec) -> dict[int, int]:
@@ -108,15 +98,17 @@ def compared(
             wrong = seen.foretold(model, X) - y
             noise, gap = max(noise, seen.noise(y, size)), max(gap, float(np.abs(wrong).max()) / size)
             # Only near ties state errors; elsewhere what an error as large as a parameter does not move, none moves.
-            largest = 1.0 if name != "near ties" else LARGEST
+            largest = 1.0 if name != "near ties" else VERIFY.largest_share
             moved = moves(model, lambda other, X=X: seen.foretold(other, X), rng, largest)  # type: ignore[misc]
             reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size)
             if name == "near ties":
                 stated = statements(model, errors_of(moved, wrong, y), f"{len(X)} fresh sequences with near ties")
         # Strong scores show errors of W several times larger, which says nothing about rules for small weights.
-        most = ONE_DIGIT if name == "small weights" else MOST_CLAIMED
-        bound = max(SLACK * math.sqrt(dim) * noise, min(REACH * reach * allows.relative_error, most))
-        found.append(Claim(name, min(bound, ONE_DIGIT), gap, statement=statement))
+        most = VERIFY.one_digit if name == "small weights" else VERIFY.most_claimed
+        bound = max(
+            MODELS.layer_roundings * math.sqrt(dim) * noise, min(MODELS.reach * reach * allows.relative_error, most)
+        )
+        found.append(Claim(name, min(bound, VERIFY.one_digit), gap, statement=statement))
     return Checked(tuple(found), stated)
 
 
@@ -131,21 +123,23 @@ def _designs(
     starts = np.cumsum([0, *counts.values()])
     norms = np.resize(np.array(sizes), starts[-1])[:, None, None]
     return {
-        "one-token answers": [sphere(rng, (_ONE_TOKEN, 1, spec.dim)) * sizes[0]],
+        "one-token answers": [sphere(rng, (MODELS.layer_tokens, 1, spec.dim)) * sizes[0]],
         "random sequences": [
             sphere(rng, (number, n, spec.dim)) * norms[start : start + number]
             for start, (n, number) in zip(starts, counts.items(), strict=False)
         ],
-        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= LENGTH else [],
-        "small weights": [_faintest(model, sizes[0], spec, rng)] if spec.domain.length_limit >= LENGTH else [],
+        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= VERIFY.tie_length else [],
+        "small weights": [_faintest(model, sizes[0], spec, rng)]
+        if spec.domain.length_limit >= VERIFY.tie_length
+        else [],
     }
 
 
 def _faintest(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences of small weights, down to where they drown in the format that was declared."""
     if not isinstance(model, AttentionLayer) or not model.heads:
-        return sphere(rng, (SEQUENCES, LENGTH, spec.dim)) * size
-    return small_weights(model, size, spec, rng, SLACK * math.sqrt(spec.dim) * spec.eps)
+        return sphere(rng, (MODELS.small_weight_sequences, VERIFY.tie_length, spec.dim)) * size
+    return small_weights(model, size, spec, rng, MODELS.layer_roundings * math.sqrt(spec.dim) * spec.eps)
 
 
 def _statement(name: str, sizes: tuple[float, float], spec: OracleSpec) -> str:
@@ -176,7 +170,11 @@ def _noise(spec: OracleSpec, y: Array, size: float) -> float:
 
 
 def near_ties(
-    model: Model, size: float, spec: OracleSpec, rng: np.random.Generator, shape: tuple[int, int] = (NEAR_TIES, 3)
+    model: Model,
+    size: float,
+    spec: OracleSpec,
+    rng: np.random.Generator,
+    shape: tuple[int, int] = (MODELS.layer_ties, 3),
 ) -> Array:
     """Sequences (n, ties + 2, d), `shape` being n and ties: tokens that score within +-1.5 of the last one under a
     head, heads taking turns.

@@ -16,20 +16,10 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.sent import made, settled_norms
-
-_FRESH = 6
-"""Random vectors, few, for each depends on about half of all neurons; and as many beside kinks, where a neuron that is
-misplaced shows most."""
-
-_PAIRS = 2
-"""Sequences of two tokens, where the target takes them: one of the two alone decides."""
-
-_BESIDE = 1e-3
-"""Distance of a fresh vector from the kink it is put beside, in units of the radius: a kink that is off by more than
-this shows."""
 
 _FACTORS = 2.0 ** np.array([0, 6, 12, 20])
 """Sizes of fresh vectors for networks without biases: what starts far out, a bias or a ceiling, shows there."""
@@ -37,16 +27,16 @@ _FACTORS = 2.0 ** np.array([0, 6, 12, 20])
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return 2 * _FRESH + _PAIRS * (spec.domain.length_limit >= 2)
+    return 2 * MODELS.network_vectors + MODELS.network_pairs * (spec.domain.length_limit >= 2)
 
 
 def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh one-token queries, and pairs if the domain has them; the learner's stated residual is the bound."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     ((radius,),) = yield from settled_norms([_radius(model, spec)])
-    x = rng.standard_normal((_FRESH, spec.dim))
+    x = rng.standard_normal((MODELS.network_vectors, spec.dim))
     x = held(x / np.linalg.norm(x, axis=1, keepdims=True) * radius)
-    factor = np.append(_sizes(model, radius, spec), np.ones(_FRESH))
+    factor = np.append(_sizes(model, radius, spec), np.ones(MODELS.network_vectors))
     beside = yield from made("beside kinks", near_kinks(model, radius, rng))
     asked = np.concatenate([x, beside]) * factor[:, None]
     y = (yield Probes(asked[:, None, :], phase="verify")) / factor
@@ -55,23 +45,36 @@ def check(model: ReluNetwork, spec: OracleSpec, seed: int, allows: Allowance) ->
     many = model.of(rng.standard_normal((512, spec.dim)) * (radius / math.sqrt(spec.dim)))
     size = max(float(np.sqrt(np.mean(y**2))), float(np.sqrt(np.mean(many**2))), 1e-300)
     gaps = np.abs(predicted - y) / size
-    bound = min(max(allows.network_error, ROUNDINGS * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size), ONE_DIGIT)
+    bound = min(
+        max(allows.network_error, VERIFY.roundings * math.sqrt(spec.dim) * spec.eps, spec.tolerance / size),
+        VERIFY.one_digit,
+    )
     found = [
-        Claim("fresh vectors", bound, float(gaps[:_FRESH].max()), statement=f"max relative gap on {_FRESH} vectors"),
+        Claim(
+            "fresh vectors",
+            bound,
+            float(gaps[: MODELS.network_vectors].max()),
+            statement=f"max relative gap on {MODELS.network_vectors} vectors",
+        ),
         Claim(
             "beside kinks",
             bound,
-            float(gaps[_FRESH:].max()),
-            statement=f"max relative gap on {_FRESH} vectors beside the hyperplane of a neuron",
+            float(gaps[MODELS.network_vectors :].max()),
+            statement=f"max relative gap on {MODELS.network_vectors} vectors beside the hyperplane of a neuron",
         ),
     ]
     if spec.domain.length_limit >= 2:
-        pairs = held(rng.standard_normal((_PAIRS, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
+        pairs = held(rng.standard_normal((MODELS.network_pairs, 2, spec.dim)) * (radius / math.sqrt(spec.dim) / 2))
         y = yield Probes(pairs, phase="verify")
         # A function of one vector may sit on the last token or, wrapped by its owner, on the first.
         gap = min(float(np.abs(model.of(pairs[:, k]) - y).max()) for k in (-1, 0)) / size
         found.append(
-            Claim("one token decides", bound, gap, statement=f"{_PAIRS} pairs of tokens answer as one of the two alone")
+            Claim(
+                "one token decides",
+                bound,
+                gap,
+                statement=f"{MODELS.network_pairs} pairs of tokens answer as one of the two alone",
+            )
         )
     return Checked(tuple(found))
 
@@ -83,21 +86,25 @@ def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
     """Factors (n,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
     inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
     biased = model.b is not None or bool(model.b_o)
-    return np.ones(_FRESH) if biased or spec.link is not None else np.resize(inside, _FRESH)
+    return (
+        np.ones(MODELS.network_vectors)
+        if biased or spec.link is not None
+        else np.resize(inside, MODELS.network_vectors)
+    )
 
 
 def near_kinks(model: ReluNetwork, radius: float, rng: np.random.Generator) -> Array:
     """Vectors (batch, d) of about the given norm, a little to either side of the hyperplanes of random neurons."""
-    x = rng.standard_normal((_FRESH, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
+    x = rng.standard_normal((MODELS.network_vectors, model.dim)) * (0.7 * radius / math.sqrt(model.dim))
     size = np.linalg.norm(model.A, axis=0)
     usable = np.flatnonzero(size > 0)
     if not len(usable):
         return x
-    k = rng.choice(usable, _FRESH)
+    k = rng.choice(usable, MODELS.network_vectors)
     normal = (model.A[:, k] / size[k]).T
     b = np.zeros(model.width) if model.b is None else model.b
     offset = (x * normal).sum(axis=1) + b[k] / size[k]
-    side = np.where(rng.random(_FRESH) < 0.5, -1.0, 1.0) * _BESIDE * radius
+    side = np.where(rng.random(MODELS.network_vectors) < 0.5, -1.0, 1.0) * MODELS.beside_kink * radius
     moved = x - (offset - side)[:, None] * normal
     norms = np.linalg.norm(moved, axis=1, keepdims=True)
     # Without biases a hyperplane is a cone and shrinking stays beside it; far biased ones are left out of reach.

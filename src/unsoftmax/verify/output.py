@@ -18,36 +18,24 @@ from unsoftmax.solvers.row_space import GAP
 from unsoftmax.solvers.softcap import uncapped
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import output_layer_requests_per_prompt
-from unsoftmax.verify.gaps import DOUBT, ONE_DIGIT, unseen
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import unseen
 from unsoftmax.verify.plan import Checked, Count, Plan
-
-PROMPTS = 8
-"""Fresh prompts: each is V - d numbers that the row space must explain."""
-
-TOPS = 256
-"""Fresh prompts where only the likeliest tokens are shown: the block of common tokens needs many."""
-
-COLUMNS = 64
-"""Tokens beyond twice the width that a fresh prompt is asked about where they must be chosen."""
-
-_SLACK = 8.0
-"""Gaps over the noise that the singular values past the width showed: a largest of 8 rows, and rows of other sizes."""
-
-OFF = 2e-3
-"""Twice what the learner lets pass on the prompts that it fits: fresh ones are off by more."""
 
 
 def count(spec: OracleSpec, heads: Count) -> Count:
     """Chosen tokens take several requests per prompt, the more the wider the hidden states are."""
     if spec.shows == "top":
-        return TOPS, TOPS
+        return MODELS.output_tops, MODELS.output_tops
     if spec.shows != "chosen":
-        return PROMPTS, PROMPTS
+        return MODELS.output_prompts, MODELS.output_prompts
     vocabulary, shown = spec.vocabulary or 0, spec.outputs or 2
     fewest, most = (
-        output_layer_requests_per_prompt(columns, shown) for columns in (min(vocabulary, 2 + COLUMNS), vocabulary)
+        output_layer_requests_per_prompt(columns, shown)
+        for columns in (min(vocabulary, 2 + MODELS.output_columns), vocabulary)
     )
-    return PROMPTS * fewest, PROMPTS * most
+    return MODELS.output_prompts * fewest, MODELS.output_prompts * most
 
 
 def check(model: OutputLayer, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -74,7 +62,10 @@ def check(model: OutputLayer, spec: OracleSpec, seed: int, allows: Allowance) ->
         off = float(np.abs(Ellipsoid(model.metric, centre_, model.width, 0.0).off(z)).max())
         found.append(
             Claim(
-                "off the ellipsoid", OFF, off, statement=f"largest |(z - c)'M(z - c) - 1| on {len(rows)} fresh prompts"
+                "off the ellipsoid",
+                MODELS.output_off,
+                off,
+                statement=f"largest |(z - c)'M(z - c) - 1| on {len(rows)} fresh prompts",
             )
         )
     return Checked(tuple(found))
@@ -94,7 +85,7 @@ def _width(model: OutputLayer, fresh: int) -> Claim:
         1 / GAP,
         after / float(s[d - 1]),
         statement=f"singular value {d + 1} of the answers over singular value {d}; none of {spare} prompts beyond the "
-        f"{d} that span the row space leaves it: with {1 - DOUBT:.0%} confidence fewer than "
+        f"{d} that span the row space leaves it: with {1 - VERIFY.doubt:.0%} confidence fewer than "
         f"{unseen(spare):.0%} of such prompts do",
     )
 
@@ -103,7 +94,7 @@ def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> As
     """Rows (n, m) of fresh prompts and the columns (width, m) of the basis that belong to them."""
     if spec.shows == "top":
         k = (spec.outputs or 2) // 2
-        answers = yield Probes(random_prompts(spec, TOPS, rng), phase="verify")
+        answers = yield Probes(random_prompts(spec, MODELS.output_tops, rng), phase="verify")
         ids, logits = answers[:, :k].astype(np.int64), answers[:, k:]
         tokens, rows = common_block(ids, logits, spec.vocabulary or 0)
         assert model.tokens is not None
@@ -111,8 +102,8 @@ def _fresh(model: OutputLayer, spec: OracleSpec, rng: np.random.Generator) -> As
         return rows[:, here], _recentred(model.basis[:, there]) if len(both) else model.basis[:, :0]
     columns = np.arange(model.vocabulary)
     if spec.shows == "chosen":
-        columns = rng.choice(columns, min(model.vocabulary, 2 * model.width + COLUMNS), replace=False)
-    rows = yield from read(spec, random_prompts(spec, PROMPTS, rng), columns, "verify")
+        columns = rng.choice(columns, min(model.vocabulary, 2 * model.width + MODELS.output_columns), replace=False)
+    rows = yield from read(spec, random_prompts(spec, MODELS.output_prompts, rng), columns, "verify")
     basis = model.basis[:, columns]
     return rows, _recentred(basis) if spec.shows == "chosen" else basis
 
@@ -134,4 +125,9 @@ def _bound(model: OutputLayer, rows: Array, size: float, spec: OracleSpec, allow
     angle = 0.0 if allows.row_space is None else allows.row_space.bound
     # A sum of `width` products is off by up to width eps of its largest terms.
     arithmetic = 4 * model.width * spec.eps * float(np.abs(rows).max())
-    return float(min(ONE_DIGIT, (arithmetic + 2 * spec.tolerance + _SLACK * 6 * entry) / max(size, 1e-300) + 6 * angle))
+    return float(
+        min(
+            VERIFY.one_digit,
+            (arithmetic + 2 * spec.tolerance + MODELS.output_slack * 6 * entry) / max(size, 1e-300) + 6 * angle,
+        )
+    )

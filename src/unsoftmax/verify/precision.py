@@ -25,14 +25,11 @@ from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH
+from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked
 from unsoftmax.verify.sent import fresh, sent_norms, settled_norms
 from unsoftmax.verify.ties import typical_norm
 from unsoftmax.verify.values import tying
-
-_LARGEST = 64
-"""Dimension above which a few fresh answers say nothing: each adds an unknown's worth of freedom at most."""
 
 
 def least_share(v: Array, error_of_v: float, tokens: Array, y: Array, noise: Noise) -> float | None:
@@ -41,7 +38,7 @@ def least_share(v: Array, error_of_v: float, tokens: Array, y: Array, noise: Noi
     Above 1 no v* does: the declared tolerance is exceeded. None where nothing can be said.
     """
     d = len(v)
-    if noise.link is not None or noise.measured or d > _LARGEST:
+    if noise.link is not None or noise.measured or d > VERIFY.largest_dimension:
         return None
     radius = np.concatenate(
         [_entries(v, error_of_v, noise), noise.radius(y, np.linalg.norm(tokens, axis=1) * np.linalg.norm(v))]
@@ -73,16 +70,8 @@ def _entries(v: Array, error_of_v: float, noise: Noise) -> Array:
     return np.asarray(max(a, 0.0) + r)
 
 
-_SLACK = 4.0
-"""Bound of the root mean square of gap over what the stated precision leaves on average: an average of a few numbers,
-not a limit."""
-
-_MEASURED = 2.0
-"""Bound of the largest gap over what is allowed where the precision was measured: a measured deviation is no limit of
-single answers."""
-
 _EXACT = 1 + 1e-6
-"""An answer at the very end of its tolerance must pass, rounding of this file's own sums included."""
+"""Derived: 1 and the rounding of this file's own sums, for an answer at the very end of its tolerance must pass."""
 
 
 def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> Asking[Checked]:
@@ -92,7 +81,7 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
     held = _inside_format(model, spec, precision)
     scale = typical_norm(model, held, rng)
     sizes, norms = yield from settled_norms([scale], sent_norms(scale, held))
-    kinds = fresh(held, ONE_TOKEN, PER_LENGTH, sizes, norms, rng)
+    kinds = fresh(held, VERIFY.one_token, VERIFY.per_length, sizes, norms, rng)
     for kind in [*kinds, (yield from tying(model, held, rng))]:
         if not kind.rounds:
             continue
@@ -107,11 +96,11 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
         gap = np.concatenate(gaps)
         worst = float((gap / np.concatenate(allowed)).max())
         usual = float(np.sqrt(np.mean((gap / np.concatenate(typical)) ** 2)))
-        bound = _EXACT if precision.basis == "proved" else _MEASURED
+        bound = _EXACT if precision.basis == "proved" else VERIFY.measured_slack
         words = f"largest gap over what the stated precision allows, on {kind.on}"
         claims.append(Claim(kind.name, bound, worst, statement=words))
         words = "root mean square of gap over what it leaves on average"
-        claims.append(Claim(f"{kind.name}, typical", _SLACK, usual, statement=words))
+        claims.append(Claim(f"{kind.name}, typical", VERIFY.mean_slack, usual, statement=words))
     return Checked(tuple(claims))
 
 

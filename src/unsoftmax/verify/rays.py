@@ -21,41 +21,32 @@ from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, ROUNDINGS
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.sent import lengths as short_lengths
 from unsoftmax.verify.sent import long_sequences
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.ties import FAINTEST, LONGER
-
-_DIRECTIONS = 6
-"""Fresh directions that are asked for, the best half of which carries the checks."""
-
-_CHECKS = 16
-"""Sequences of several lengths along these directions."""
-
-_DEAD = 1e-4
-"""Directions in which the network answers with less than this share of the best do not tell W."""
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return _DIRECTIONS + _CHECKS
+    return MODELS.ray_directions + MODELS.ray_checks
 
 
 def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Calibrate a few fresh directions, then compare sequences of several lengths whose scores are of order one."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     lam = power_of_two(model.length)
-    half = on_grid(sphere(rng, (_DIRECTIONS // 2, spec.dim)), 2.0, spec.dtype)
+    half = on_grid(sphere(rng, (MODELS.ray_directions // 2, spec.dim)), 2.0, spec.dtype)
     # Both signs: no neuron is off along a ray and along the opposite one. Where all are off, nothing grows.
     directions = np.concatenate([half, -half])
     c = (yield halved(directions, lam, "verify")) * 2.0**model.degree
-    best = np.argsort(-np.abs(c), kind="stable")[: _DIRECTIONS // 2]
-    best = best[np.abs(c[best]) > _DEAD * np.abs(c).max()]
-    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * spec.eps, allows.relative_error), ONE_DIGIT)
+    best = np.argsort(-np.abs(c), kind="stable")[: MODELS.ray_directions // 2]
+    best = best[np.abs(c[best]) > MODELS.dead_ray * np.abs(c).max()]
+    bound = min(max(VERIFY.roundings * math.sqrt(spec.dim) * spec.eps, allows.relative_error), VERIFY.one_digit)
     # Pairs, which the learner used, and longer ones, which it did not.
-    lengths = [*short_lengths(spec), *long_sequences(spec, _CHECKS)]
+    lengths = [*short_lengths(spec), *long_sequences(spec, MODELS.ray_checks)]
     gaps: list[Array] = []
     asked: list[tuple[Array, Array]] = []
     for count, length in zip(_shares(len(lengths)), lengths, strict=True):
@@ -67,8 +58,10 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     gap = np.concatenate(gaps)
     shares = np.concatenate([_share(model, *part) for part in asked])
     errors = implied(model, lambda m: np.concatenate([_share(m, *part) for part in asked]), gap, rng)
-    stated = statements(model, errors, f"{_CHECKS} sequences along fresh directions")
-    statement = f"max gap over {_CHECKS} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
+    stated = statements(model, errors, f"{MODELS.ray_checks} sequences along fresh directions")
+    statement = (
+        f"max gap over {MODELS.ray_checks} sequences of lengths {', '.join(map(str, lengths))} along fresh directions"
+    )
     # Rounding is relative to the answer where that is larger than the network's own along the ray, and to the terms of
     # a score where that is strong: a right W had been refused for the last digits of scores of thirty.
     sizes = np.concatenate([_strength(model, tokens) for tokens, _ in asked])
@@ -93,7 +86,7 @@ def _strength(model: AttentionBehind, tokens: Array) -> Array:
 
 
 def _shares(parts: int) -> list[int]:
-    return [_CHECKS // parts + (k < _CHECKS % parts) for k in range(parts)]
+    return [MODELS.ray_checks // parts + (k < MODELS.ray_checks % parts) for k in range(parts)]
 
 
 def _sequences(
@@ -101,8 +94,8 @@ def _sequences(
 ) -> Asking[tuple[Array, Array]]:
     """Tokens k_i lam a_j, then b_j / lam with scores of order one; and the multiples k (batch, N), 0 for the last.
 
-    Every third sequence has scores of up to `FAINTEST`, so that weights between the largest and none occur, and rules
-    for small ones show.
+    Every third sequence has scores down to those of faint tokens, so that weights between the largest and none occur,
+    and rules for small ones show.
     """
     b = sphere(rng, a.shape)
     score = (a * (b @ model.W.T)).sum(axis=1)
@@ -110,7 +103,9 @@ def _sequences(
     longer = np.full(len(a), power_of_two(1 / size) if size else 1.0)
     for j in range(1, len(a), 3):
         reach = abs(score[j]) / size if size else 0.0
-        longer[j] *= math.copysign(power_of_two(min(-FAINTEST / max(reach, 1e-300), LONGER)), score[j])
+        longer[j] *= math.copysign(
+            power_of_two(min(-VERIFY.faintest / max(reach, 1e-300), VERIFY.longer_query)), score[j]
+        )
     (longer,) = yield from settle("lengths of query tokens", longer)
     b = on_grid(b, 2.0, spec.dtype) * longer[:, None]
     multiples = on_grid(

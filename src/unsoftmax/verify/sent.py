@@ -21,10 +21,8 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, amplification, representable
-
-LENGTHS = (2, 3, 5, 8, 13)
-"""Lengths of random sequences, Fibonacci numbers; `long_sequences` go on."""
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.gaps import amplification, representable
 
 LONG = "long sequences"
 """Name of the claim about them."""
@@ -32,14 +30,6 @@ LONG = "long sequences"
 _LONG = {21: 0.5, 34: 0.25, 300: 0.25}
 """Lengths, each with its share of the sequences that a short length gets: a window, a cache or a rule that starts at
 some length shows in longer sequences alone. Few suffice, since it shows in each of them."""
-
-_SATURATED = 16.0
-"""Longest tokens over those whose scores are of order one: scores of 256 pick one token, and longer tokens would show
-the rounding of the scores instead of the model."""
-
-
-_HELD = 60.0
-"""Largest log kappa of a score in a plain sum: e^60 is 1e26, so that hundreds of tokens stay within float32's 3e38."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +85,7 @@ def asked(kinds: Iterable[Kind]) -> Asking[list[list[Array]]]:
 
 def lengths(spec: OracleSpec) -> list[int]:
     """Lengths of short random sequences that the domain allows."""
-    return [n for n in LENGTHS if n <= spec.domain.length_limit]
+    return [n for n in VERIFY.lengths if n <= spec.domain.length_limit]
 
 
 def random_queries(spec: OracleSpec, per_length: int) -> int:
@@ -125,7 +115,7 @@ def sent_norms(scale: float, spec: OracleSpec) -> list[float]:
     """
     if spec.link is not None or spec.tolerance > 0:
         return [scale]
-    most = min(natural_norm(spec), _SATURATED * scale)
+    most = min(natural_norm(spec), VERIFY.saturated * scale)
     return list(dict.fromkeys((min(1.0, most), most)))
 
 
@@ -135,7 +125,11 @@ def held(norms: list[float], model: Model) -> list[float]:
         return norms
     size = float(np.linalg.norm(model.W, 2))
     scores = np.geomspace(1.0, 1e6, 241)
-    most = float(scores[model.kernel.log(scores) <= _HELD].max(initial=1.0)) if not model.kernel.zero_at_zero else 1e6
+    most = (
+        float(scores[model.kernel.log(scores) <= VERIFY.held].max(initial=1.0))
+        if not model.kernel.zero_at_zero
+        else 1e6
+    )
     return [min(norm, math.sqrt(most / size)) if size else norm for norm in norms]
 
 
@@ -153,7 +147,7 @@ def long_rounds(spec: OracleSpec, norms: list[float], per_length: int, rng: np.r
 def long_claim(what: str, bound: float, gap: float, model: Model, far: Kind) -> Claim:
     """The gap as it is, not per score: what a user of the copy would see. Errors of scores grow with the scores."""
     reach = max(float(amplification(model, tokens).max()) for tokens in far.rounds)
-    return Claim(LONG, min(bound * reach, ONE_DIGIT), gap, statement=f"{what} on {far.on}")
+    return Claim(LONG, min(bound * reach, VERIFY.one_digit), gap, statement=f"{what} on {far.on}")
 
 
 def _in_words(rounds: list[Array]) -> str:

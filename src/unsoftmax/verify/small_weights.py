@@ -17,18 +17,10 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.gaps import inside
-from unsoftmax.verify.ties import FAINTEST, LENGTH, at_depth, reach, spanning, steepest
-
-SEQUENCES = 8
-"""Fresh sequences with small weights, heads taking turns: as many as most layers have heads."""
-
-_DEPTHS = 4
-"""Tokens of small weight for a head: about six apart in score, so that a rule for weights below any threshold within
-reach changes one by more than a four-hundredth of the threshold."""
-
-_SHALLOW = -6.0
-"""Scores from here on down are of small weight: a four-hundredth, beside which random sequences see larger ones."""
+from unsoftmax.verify.ties import at_depth, reach, spanning, steepest
 
 
 def small_weights(
@@ -38,33 +30,39 @@ def small_weights(
 
     Weights below `least` would not show, and are not asked for.
     """
-    faintest = max(FAINTEST, math.log(max(least, 1e-300)))
+    faintest = max(VERIFY.faintest, math.log(max(least, 1e-300)))
     model = model.canonical()
     normed = model.norm in ("pre", "rms")
-    q = sphere(rng, (SEQUENCES, spec.dim)) * size
+    q = sphere(rng, (MODELS.small_weight_sequences, spec.dim)) * size
     q = model.normalised(q) if normed else q
     heads, number = _turns(len(model.W), int(min(spec.domain.length_limit, 1e6)), rng)
     q = steepest(model.key_directions, q, heads, model.normalised if normed else None)
     if not normed:
         q = spanning(model.key_directions, q, heads, faintest, 0.99 * spec.domain.norm_limit)
     norms = np.linalg.norm(q, axis=1)
-    tokens = sphere(rng, (SEQUENCES, number * heads.shape[1], spec.dim)) * norms[:, None, None]
+    tokens = sphere(rng, (MODELS.small_weight_sequences, number * heads.shape[1], spec.dim)) * norms[:, None, None]
     tokens = model.normalised(tokens) if normed else tokens
     for i in range(tokens.shape[1]):
         g, k = divmod(i, number)
-        u = model.key_directions(q, tokens.shape[1] - i if model.ordered else 0)[heads[:, g], np.arange(SEQUENCES)]
+        u = model.key_directions(q, tokens.shape[1] - i if model.ordered else 0)[
+            heads[:, g], np.arange(MODELS.small_weight_sequences)
+        ]
         # The score that takes the weight, then those below it, from the faintest that can be reached up.
         deepest = np.minimum(-faintest, reach(tokens[:, i], u))
         place = (k - 1 + (k > 1) * rng.uniform(-0.5, 0.5)) / (number - 1)
-        depth = deepest + place * np.minimum(-_SHALLOW - deepest, 0.0)
-        tokens[:, i] = at_depth(tokens[:, i], u, np.zeros(SEQUENCES) if k == 0 else depth)
+        depth = deepest + place * np.minimum(-MODELS.shallow - deepest, 0.0)
+        tokens[:, i] = at_depth(tokens[:, i], u, np.zeros(MODELS.small_weight_sequences) if k == 0 else depth)
     # A norm undoes what shortens its tokens.
     return inside(np.concatenate([tokens, q[:, None]], axis=1), 0.99 * spec.domain.norm_limit)
 
 
 def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, int]:
     """Heads (n, g) that every sequence is for, and tokens for each of them: the top one and faint ones."""
-    each = max(1, min(math.ceil(heads / SEQUENCES), (longest - 1) // (LENGTH - 1)))
-    number = min(1 + _DEPTHS, (longest - 1) // each)
-    turns = np.resize(rng.permutation(heads), SEQUENCES * each).reshape(each, SEQUENCES).T
+    each = max(1, min(math.ceil(heads / MODELS.small_weight_sequences), (longest - 1) // (VERIFY.tie_length - 1)))
+    number = min(1 + MODELS.depths, (longest - 1) // each)
+    turns = (
+        np.resize(rng.permutation(heads), MODELS.small_weight_sequences * each)
+        .reshape(each, MODELS.small_weight_sequences)
+        .T
+    )
     return turns, number

@@ -25,33 +25,20 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_DIGIT, representable, size_of
-from unsoftmax.verify.layers import NEAR_TIES, SLACK, near_ties
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import representable, size_of
+from unsoftmax.verify.layers import near_ties
 from unsoftmax.verify.plan import Checked, Count, Plan
 from unsoftmax.verify.sent import made, settled_norms
-from unsoftmax.verify.small_weights import SEQUENCES, small_weights
-from unsoftmax.verify.ties import LENGTH
+from unsoftmax.verify.small_weights import small_weights
 
 ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
 """Ordinary sequences by length: one each of lengths at which windows or caches of a served model would show."""
 
-LONG = (33, 299)
-"""Frozen tokens of two more contexts, for the same reason, where ordinary sequences cannot be foretold."""
-
 _KINKS = {"frozen contexts": 3, "small weights": 2}
 """Contexts that may be asked again where networks are unknown, about a fifth: near a kink of a ReLU the extrapolation
 is off, for one of a hundred; a head that is wrong shows in most, and in those asked again."""
-
-_TURNED = 0.03
-"""Angle by which their last tokens are turned then: hundreds of times what the lengths that are extrapolated from turn
-them by, so that the kink is left behind, and little to a score."""
-
-_ROUNDED = 10.0
-"""Gap of extrapolated answers over their noise, which already is a bound of their rounding: kinks and terms of higher
-order leave more, as in `Far.clear`."""
-
-_MOST_CLAIMED = 1e-3
-"""Largest stated error that widens the bound: answers further off belong to another stack."""
 
 
 def count(spec: OracleSpec, heads: Count) -> Count:
@@ -60,16 +47,16 @@ def count(spec: OracleSpec, heads: Count) -> Count:
     limit = spec.domain.length_limit
     lengths = len(EXTRAPOLATED[spec.dtype])
     ordinary = sum(n for length, n in ORDINARY.items() if length <= limit)
-    contexts = NEAR_TIES + SEQUENCES
-    frozen, plain = contexts + ordinary, SEQUENCES + 2 * ordinary
-    behind = 2 * lengths * (contexts + sum(tokens < limit for tokens in LONG))
+    contexts = MODELS.layer_ties + MODELS.small_weight_sequences
+    frozen, plain = contexts + ordinary, MODELS.small_weight_sequences + 2 * ordinary
+    behind = 2 * lengths * (contexts + sum(tokens < limit for tokens in MODELS.long_contexts))
     return min(frozen, plain, behind), max(frozen, plain, behind + 2 * lengths * sum(_KINKS.values()))
 
 
 def check(model: AttentionStack, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Frozen contexts always; ordinary sequences where the model can be called."""
     rng = np.random.default_rng([seed, 0x57ACC])
-    claimed = min(allows.relative_error, _MOST_CLAIMED)
+    claimed = min(allows.relative_error, MODELS.stack_claimed)
     found: list[Claim] = []
     if model.norm is not None:
         found += yield from _frozen(model, spec, claimed, rng)
@@ -90,10 +77,10 @@ def _frozen(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.ran
         beta = np.zeros(d) if model.beta is None else model.beta
         final = Final(np.ones(d) if model.gamma is None else model.gamma, beta)
     far = Far(Frame(model.norm or "rms", T, spec.dtype, final=final), EXTRAPOLATED[spec.dtype], rng, places=True)
-    long = [n for n in LONG if n < spec.domain.length_limit and model.networks == "unknown"]
+    long = [n for n in MODELS.long_contexts if n < spec.domain.length_limit and model.networks == "unknown"]
     layer, radius = _as_layer(model), far.frame.radius
     # More ties in a context than for layers: heads of all layers share them.
-    shapes = [(NEAR_TIES, LENGTH), *((1, n - 1) for n in long)]
+    shapes = [(MODELS.layer_ties, VERIFY.tie_length), *((1, n - 1) for n in long)]
     ties = [near_ties(layer, radius, spec, rng, shape) @ T for shape in shapes]
     deep = [small_weights(layer, radius, spec, rng, claimed) @ T]
     found = []
@@ -130,7 +117,7 @@ def _contexts(
         sizes.append(size)
         allowed.append(noise)
     size = sizes[0] or 1.0
-    bound = min(max(max(allowed) / size, claimed), ONE_DIGIT)
+    bound = min(max(max(allowed) / size, claimed), VERIFY.one_digit)
     bent = [gap / size > bound for gap in gaps]
     again = int(sum(map(np.sum, bent)))
     if model.networks != "unknown" or again > _KINKS[name]:
@@ -138,7 +125,7 @@ def _contexts(
     for i, X in enumerate(contexts if again else []):
         if bent[i].any():
             q, others = X[bent[i], -1], X[bent[i], :-1]
-            turned = q + _TURNED * far.frame.radius * sphere(rng, q.shape)
+            turned = q + MODELS.turned * far.frame.radius * sphere(rng, q.shape)
             turned *= far.frame.radius / np.linalg.norm(turned, axis=1, keepdims=True)
             gaps[i][bent[i]] = (yield from _gaps(model, far, spec, turned, others))[0]
     return max(float(gap.max()) for gap in gaps) / size, bound, again
@@ -151,14 +138,14 @@ def _gaps(
     counts = np.ones(others.shape[:2], np.int64)
     if model.networks == "unknown":
         y = yield from far.written(q, others, counts, "verify")
-        predicted, noise = _wide(model, far.frame, q, others), _ROUNDED * far.noise
+        predicted, noise = _wide(model, far.frame, q, others), MODELS.stack_roundings * far.noise
     else:
         length = 2.0
         y = yield from far.ask(q, others, counts, length, "verify")
         as_tokens = far.frame.tokens
         long = np.concatenate([far.frame.frozen * as_tokens(others), length * as_tokens(q)[:, None]], axis=1)
         predicted = far.frame.added(model(long), q, long[:, -1], np.full(len(q), length))
-        noise = SLACK * length * max(spec.eps, rounding_unit(y))
+        noise = MODELS.layer_roundings * length * max(spec.eps, rounding_unit(y))
     return np.abs(y - predicted).max(axis=1), size_of(y), noise
 
 
@@ -225,6 +212,6 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
         size = max(size_of(y - kept), 1e-300)
         noise = max(noise, rounding_unit(y))
         found[name] = max(found.get(name, 0.0), float(np.abs(model(X) - y).max()) / size)
-    bound = min(max(SLACK * noise, claimed), ONE_DIGIT)
+    bound = min(max(MODELS.layer_roundings * noise, claimed), VERIFY.one_digit)
     statement = "max gap relative to what the layers add, on {}"
     return [Claim(name, bound, gap, statement=statement.format(name)) for name, gap in found.items()]

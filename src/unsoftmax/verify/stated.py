@@ -22,64 +22,44 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
 from unsoftmax.precision import UNIT
 from unsoftmax.results.recovery import Claim
-from unsoftmax.verify.gaps import ONE_DIGIT
+from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked, Statement
-
-_SHARE = 2.0**-20
-"""Relative error at which moves of the answers are computed first: linear in it to six digits."""
-
-_VISIBLE = 2.0**-24
-"""Moves beside the answers that rounding leaves nine digits of; parameters that move them less are moved further."""
-
-_FURTHER = 2.0**10
-"""How much further: a move that was not visible stays small against the answers, and so linear."""
-
-LARGEST = 2.0**300
-"""Share at which a parameter that still moves nothing is given up."""
-
-_DRAWS = 8
-"""Random directions of every parameter; the mean square of moves is then known within a third."""
-
-_SEEING = 0.75
-"""Sequences that answer least to a parameter count by how much they do; the best quarter counts alike."""
-
-_CONFIDENCE = 6.0
-"""Stated over estimated error: over learners and number formats the worst of 700 errors was 3 times its estimate. An
-error of rank one, which a dozen random directions may miss, is the hardest."""
 
 OTHER_PARAMETERS = "error of other parameters"
 """Name of a claim beside `ERROR_OF_W`."""
 
 _OFFSETS = ("c", "constant", "beta")
-"""Offsets that may be off by `ONE_DIGIT` and more of themselves are lost in the noise, and are said to be."""
+"""Offsets that may be off by `VERIFY.one_digit` and more of themselves are lost in the noise, and are said to be."""
 
 
 Predict = Callable[[Model], Array]
 """The answers (n,) or (n, outputs) of a model to n fresh sequences."""
 
 
-def moves(model: Model, predict: Predict, rng: np.random.Generator, largest: float = LARGEST) -> dict[str, Array]:
+def moves(
+    model: Model, predict: Predict, rng: np.random.Generator, largest: float = VERIFY.largest_share
+) -> dict[str, Array]:
     """Mean square (n,) by which every answer moves per relative error of a parameter (absolute of a W that is 0).
 
     A parameter that moves nothing visible at the share `largest` is given up: 0.
     """
     model = model.astype("float64")
     base = predict(model)
-    visible = (_VISIBLE * float(np.sqrt(np.mean(base**2)))) ** 2
+    visible = (VERIFY.visible * float(np.sqrt(np.mean(base**2)))) ** 2
     found: dict[str, Array] = {}
-    share, hidden = _SHARE, True
+    share, hidden = VERIFY.first_share, True
     while hidden and share <= largest:
         tried: dict[str, Array] = {}
-        for _ in range(_DRAWS):
+        for _ in range(VERIFY.stated_draws):
             # What moved no number at all in one direction does not in another: scores, on one token.
             still = {name for name, square in tried.items() if not square.any()}
             for name, other in nearby(model, share, rng, found.keys() | still):
-                square = _mean_square(predict(other) - base) / _DRAWS
+                square = _mean_square(predict(other) - base) / VERIFY.stated_draws
                 tried[name] = tried[name] + square if name in tried else square
         seen = {name: square for name, square in tried.items() if square.mean() >= visible}
         found |= {name: square / share**2 for name, square in seen.items()}
         hidden = len(seen) < len(tried)
-        share *= _FURTHER
+        share *= VERIFY.further
     return found | {name: np.zeros(len(base)) for name in tried if name not in found}
 
 
@@ -100,7 +80,7 @@ def _mean_square(values: Array) -> Array:
 
 
 def _ratio(seen: Array, moved: Array) -> float:
-    level = float(np.quantile(moved, _SEEING))
+    level = float(np.quantile(moved, VERIFY.seeing))
     if not level > 0:
         return math.inf
     weight = 1 / np.maximum(moved, level)
@@ -112,15 +92,15 @@ def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
 
     `on` says which sequences were asked.
     """
-    allowed = {name: _CONFIDENCE * error for name, error in errors.items()}
-    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > ONE_DIGIT]
+    allowed = {name: VERIFY.stated_over_estimate * error for name, error in errors.items()}
+    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > VERIFY.one_digit]
     nothing: dict[str, float] = {}
     for name, size in _sizes(model).items():
         absolute = allowed.get(name, math.inf) * (size or 1.0)
         if (size == 0 or allowed.get(name, math.inf) >= CORE.unknown_error) and absolute <= SINGLE.nothing:
             nothing[name] = absolute
     relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
-    said = f"{_CONFIDENCE:g} times what would leave the gaps seen on {on}"
+    said = f"{VERIFY.stated_over_estimate:g} times what would leave the gaps seen on {on}"
     missing = f"; lost in the noise: {', '.join(lost)}" if lost else ""
     if not nothing or relative >= CORE.unknown_error:
         return Statement(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
@@ -158,7 +138,9 @@ def joined(outcome: Outcome, checked: Checked) -> tuple[Claim, ...]:
     seen = checked.stated.relative
     if checked.stated.absolute and seen is None:
         return found
-    figures = [claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= ONE_DIGIT)]
+    figures = [
+        claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= VERIFY.one_digit)
+    ]
     said = max(figures, key=lambda claim: claim.bound, default=own)
     return found if said is None else (_or_unknown(said), *found)
 

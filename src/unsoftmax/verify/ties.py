@@ -15,40 +15,11 @@ from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.gaps import inside
-
-NEAR_TIES = 48
-"""Fresh sequences with near ties, where an error of the scores shows most; every third of them reaches down to small
-weights."""
-
-LENGTH = 4
-"""Tokens of a sequence with near ties: the last, and three that tie with it. Among those with small weights it is the
-least: two of small weight, one that takes the rest, and the last."""
-
-LONGER = 2.0**10
-"""Most that a query token is lengthened for small weights: one that hardly scores in a direction is left as it is."""
-
-FAINTEST = -30.0
-"""Scores of faint tokens lie down to this far below the others': a weight of 1e-13, beside which an answer of float64
-still has three digits."""
-
-
-_EXTREME = 0.95
-"""Most of a token's norm that lies along a key direction; the rest is random, so that no two tokens are parallel."""
-
-_STEPS = 3
-"""Steps of the power iteration to long key directions: most of the gain, and query tokens stay apart."""
 
 Directions = Callable[[Array], Array]
 """Query tokens (n, d) -> key directions (H, n, d)."""
-
-
-_SEEN = 64.0
-"""Units of rounding from which on a weight is seen in an answer, which adds up as many numbers and more."""
-
-_APART = 1e-3
-"""Singular values of the key directions of all heads, over the largest, from which on they are held apart: heads that
-score alike need no token of their own."""
 
 
 def faint(shape: tuple[int, ...], rng: np.random.Generator, eps: float = 0.0) -> Array:
@@ -58,7 +29,7 @@ def faint(shape: tuple[int, ...], rng: np.random.Generator, eps: float = 0.0) ->
     threshold, wherever that is, as long as the answers' rounding `eps` does not hide it.
     """
     number = math.prod(shape)
-    lowest = max(FAINTEST, math.log(_SEEN * eps)) if eps else FAINTEST
+    lowest = max(VERIFY.faintest, math.log(VERIFY.seen_roundings * eps)) if eps else VERIFY.faintest
     places = (rng.permutation(number) + rng.random(number)) / max(number, 1)
     return np.asarray(lowest * places).reshape(shape)
 
@@ -67,7 +38,7 @@ def below_all(x: Array, directions: Array, q: Array, levels: Array, *, keep_norm
     """x (batch, d) moved to score `levels` above q under every head, key directions (H, batch, d), as far as it can."""
     found = x.copy()
     for row, U, own, level in zip(found, directions.transpose(1, 0, 2), q, levels, strict=True):
-        inverse = np.linalg.pinv(U, rcond=_APART)
+        inverse = np.linalg.pinv(U, rcond=VERIFY.apart)
         norm = float(np.linalg.norm(row))
         along = inverse @ (U @ own + level)
         most = 0.9 * norm if keep_norm else 1e4 * norm
@@ -81,18 +52,18 @@ def below_all(x: Array, directions: Array, q: Array, levels: Array, *, keep_norm
 
 def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Sequences (batch, N, d) whose scores under one of the model's heads lie within +-1.5 of the last token's."""
-    length = int(min(LENGTH, spec.domain.length_limit))
+    length = int(min(VERIFY.tie_length, spec.domain.length_limit))
     q = _readable_queries(model, spec, rng)
-    tokens = sphere(rng, (NEAR_TIES, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
+    tokens = sphere(rng, (VERIFY.near_ties, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q
     ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
     longest = min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng))
     directions = model.key_directions(q)
     if len(directions):
-        turns = rng.integers(len(directions), size=NEAR_TIES)
-        u = directions[turns, np.arange(NEAR_TIES)]
+        turns = rng.integers(len(directions), size=VERIFY.near_ties)
+        u = directions[turns, np.arange(VERIFY.near_ties)]
         size = np.einsum("bd,bd->b", u, u)
-        levels = rng.uniform(-1.5, 1.5, (NEAR_TIES, length - 1))
+        levels = rng.uniform(-1.5, 1.5, (VERIFY.near_ties, length - 1))
         levels[::3] = faint(levels[::3].shape, rng)
         target = np.einsum("bd,bd->b", u, q)[:, None] + levels
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
@@ -109,13 +80,13 @@ def deep(directions: Directions, heads: Array, tokens: Array, limit: float, rng:
     """Sequences (n, N, d) of tokens up to a norm, in random directions like `tokens`, whose weights under one of the
     `heads` (n, 1) each reach as far down as the norm allows: the first token takes nearly all the weight, the others
     but the last stand evenly spread below it."""
-    q = spanning(directions, steepest(directions, tokens[:, -1], heads, None), heads, FAINTEST, limit)
+    q = spanning(directions, steepest(directions, tokens[:, -1], heads, None), heads, VERIFY.faintest, limit)
     u = directions(q)[heads[:, 0], np.arange(len(q))]
     sizes = np.linalg.norm(q, axis=1)[:, None] / np.linalg.norm(tokens, axis=2)
     tokens = tokens * sizes[:, :, None]
-    levels = faint(tokens[:, 1:-1, 0].shape, rng) / FAINTEST
+    levels = faint(tokens[:, 1:-1, 0].shape, rng) / VERIFY.faintest
     for i in range(tokens.shape[1] - 1):
-        depth = np.minimum(-FAINTEST, reach(tokens[:, i], u)) * (levels[:, i - 1] if i else 0.0)
+        depth = np.minimum(-VERIFY.faintest, reach(tokens[:, i], u)) * (levels[:, i - 1] if i else 0.0)
         tokens[:, i] = at_depth(tokens[:, i], u, depth)
     tokens[:, -1] = q
     return tokens
@@ -127,7 +98,7 @@ def steepest(directions: Directions, q: Array, heads: Array, seen: Callable[[Arr
     unit = float(norm.mean())
     # W'q + c as a map of q; exact for plain heads, and near enough where features bend it.
     maps = (directions(unit * np.eye(q.shape[1])) - directions(np.zeros((1, q.shape[1])))) / unit
-    for _ in range(_STEPS):
+    for _ in range(VERIFY.power_steps):
         moved = np.einsum("ngd,nged->ne", directions(q)[heads, np.arange(len(q))[:, None]], maps[heads])
         moved *= norm / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-300)
         moved = moved if seen is None else seen(moved)
@@ -145,28 +116,28 @@ def spanning(directions: Directions, q: Array, heads: Array, faintest: float, li
     """q (n, d) as long as tokens of its length need to be for scores down to `faintest`, as far as the limit allows."""
     norm = np.linalg.norm(q, axis=1, keepdims=True)
     rate = _steepness(directions, q, heads) / norm
-    wanted = np.sqrt(-faintest / (2 * _EXTREME * np.maximum(rate, 1e-300)))
+    wanted = np.sqrt(-faintest / (2 * VERIFY.extreme * np.maximum(rate, 1e-300)))
     return np.asarray(q / norm * np.minimum(wanted, limit))
 
 
 def reach(x: Array, u: Array) -> Array:
     """How far apart (n,) scores of tokens as long as x (n, d) can be under key directions u (n, d)."""
-    return np.asarray(2 * _EXTREME * np.linalg.norm(x, axis=1) * np.linalg.norm(u, axis=1))
+    return np.asarray(2 * VERIFY.extreme * np.linalg.norm(x, axis=1) * np.linalg.norm(u, axis=1))
 
 
 def at_depth(x: Array, u: Array, depth: Array) -> Array:
     """x (n, d) turned to score `depth` (n,) below the most that its length allows under key directions u (n, d)."""
     lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
-    wanted = _EXTREME * np.linalg.norm(x, axis=1) - np.maximum(depth, 0.0) / lengths
+    wanted = VERIFY.extreme * np.linalg.norm(x, axis=1) - np.maximum(depth, 0.0) / lengths
     return with_component(x, u / lengths[:, None], wanted, keep_norm=True)
 
 
 def _readable_queries(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array:
     """Query tokens (batch, d), the better half of twice as many: where W q is small, ties need enormous tokens."""
-    q = sphere(rng, (2 * NEAR_TIES, spec.dim))
+    q = sphere(rng, (2 * VERIFY.near_ties, spec.dim))
     directions = model.key_directions(q)
     size = np.linalg.norm(directions, axis=-1).min(axis=0) if len(directions) else np.arange(len(q))
-    return np.asarray(q[np.argsort(size, kind="stable")[NEAR_TIES:]] * typical_norm(model, spec, rng))
+    return np.asarray(q[np.argsort(size, kind="stable")[VERIFY.near_ties :]] * typical_norm(model, spec, rng))
 
 
 def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> float:
@@ -190,7 +161,7 @@ def _readable_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> 
 def with_component(x: Array, unit: Array, wanted: Array, *, keep_norm: bool) -> Array:
     """x (batch, d) with its component along `unit` replaced; on its sphere if the norm is to be kept."""
     norm = np.linalg.norm(x, axis=1)
-    most = norm * (_EXTREME if keep_norm else 1e4)
+    most = norm * (VERIFY.extreme if keep_norm else 1e4)
     wanted = np.clip(wanted, -most, most)
     rest = x - np.einsum("bd,bd->b", x, unit)[:, None] * unit
     if keep_norm:

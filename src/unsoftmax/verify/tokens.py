@@ -23,36 +23,17 @@ from unsoftmax.models.token_head import TokenHead
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import ONE_TOKEN, PER_LENGTH, ROUNDINGS, sure
-from unsoftmax.verify.heads import HIDDEN
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import sure
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.sent import lengths, long_sequences
 from unsoftmax.verify.ties import faint as faint_scores
-
-_TIES = 24
-"""Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random ones, since
-they are where an error of the scores shows most."""
 
 _CHOSEN = {"near ties": (2, 3, 6), "repeated": (3, 4), "faint": (2, 3)}
 """Lengths of sequences that are chosen: scores that nearly tie, where an error of theirs shows most; the last token
 also elsewhere, [j, i, j] and [i, i, j, j]; a faint token beside one other, or two of which one is strong, which shows
 gaps that ties do not reach."""
-
-_FAR = 4
-"""Draws nearest to the wanted small weight, of which the one with the value farthest from the others is asked: more
-would be farther off that weight."""
-
-_LASTS = 8
-"""Last tokens drawn for each faint sequence, each with a pool of its own."""
-
-_POOL = 64
-"""Most ids drawn from which a tie, or for each last token a faint one, is picked."""
-
-_COPIES = 16
-"""Most copies of a weak token by which it may tie with strong ones: they lift a score by log 16 = 2.8."""
-
-_COARSEST = 0.05
-"""No stated error excuses a gap of more than this share of the values' spread."""
 
 
 @runtime_checkable
@@ -64,13 +45,13 @@ class OverVocabulary(Protocol):
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    chosen = sum(PER_LENGTH if name == "repeated" else _TIES for name, _ in _chosen(spec))
-    return ONE_TOKEN + sum(_random(spec).values()) + chosen
+    chosen = sum(VERIFY.per_length if name == "repeated" else VERIFY.token_ties for name, _ in _chosen(spec))
+    return VERIFY.one_token + sum(_random(spec).values()) + chosen
 
 
 def _random(spec: OracleSpec) -> dict[int, int]:
     """Lengths of random sequences and how many of each: a rule that starts at some length shows in long ones."""
-    return dict.fromkeys(lengths(spec), PER_LENGTH) | long_sequences(spec, 2 * PER_LENGTH)
+    return dict.fromkeys(lengths(spec), VERIFY.per_length) | long_sequences(spec, 2 * VERIFY.per_length)
 
 
 def _chosen(spec: OracleSpec) -> list[tuple[str, int]]:
@@ -83,7 +64,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     head = _head(model)
     rng = np.random.default_rng([seed, 0x70C3])
     known = head.known
-    rounds = [("one token", Probes(rng.choice(known, (ONE_TOKEN, 1)), phase="verify"))]
+    rounds = [("one token", Probes(rng.choice(known, (VERIFY.one_token, 1)), phase="verify"))]
     for n, count in _random(spec).items():
         rounds.append(("random", Probes(rng.choice(known, (count, head.length or n)), phase="verify")))
     draw: dict[str, Callable[..., Probes]] = {
@@ -99,8 +80,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     spread = float(np.ptp(head.values[known]))
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
     alone = float(np.abs(answers[0] - head(rounds[0][1].tokens)).max())
-    noise = 2 * spec.tolerance + ROUNDINGS * unit * float(np.abs(head.values[known]).max())
-    noise += min(alone, HIDDEN * spread) + 2 * decimal_error(np.concatenate(answers))
+    noise = 2 * spec.tolerance + VERIFY.roundings * unit * float(np.abs(head.values[known]).max())
+    noise += min(alone, MODELS.hidden * spread) + 2 * decimal_error(np.concatenate(answers))
     claims = []
     for name in dict(rounds):
         parts = [(probes, y) for (kind, probes), y in zip(rounds, answers, strict=True) if kind == name]
@@ -122,7 +103,7 @@ def _claim(name: str, head: TokenHead, parts: list[tuple[Probes, Array]], noise:
     worst, largest, coarsest, asked = 0.0, 0.0, 0.0, 0
     for probes, y in parts:
         gap = np.abs(head(probes.tokens, probes.counts) - y)
-        allowed = np.minimum(noise + stated_error(head, probes), noise + _COARSEST * spread)
+        allowed = np.minimum(noise + stated_error(head, probes), noise + VERIFY.most_claimed * spread)
         worst = max(worst, float((gap / allowed).max())) if noise > 0 else max(worst, float(gap.max() > 0))
         largest, coarsest = max(largest, float(gap.max())), max(coarsest, float(allowed.max()))
         asked += len(y)
@@ -150,8 +131,8 @@ def stated_error(head: TokenHead, probes: Probes) -> Array:
 def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Generator) -> Probes:
     """Sequences of `length` different rows whose scores nearly tie, at whatever level; weak keys are repeated."""
     length = head.length or length
-    last = rng.choice(head.known, _TIES)
-    pool = rng.choice(head.known, (_TIES, min(_POOL, 8 * length)))
+    last = rng.choice(head.known, VERIFY.token_ties)
+    pool = rng.choice(head.known, (VERIFY.token_ties, min(VERIFY.id_pool, 8 * length)))
     level = head.gaps(pool, last[:, None])
     # The last token is always there at level 0: what ties below it is hidden by it.
     visible = np.where(level > -1, rng.random(level.shape), -np.inf)
@@ -161,15 +142,15 @@ def near_ties(head: TokenHead, spec: OracleSpec, length: int, rng: np.random.Gen
     keys, level = np.take_along_axis(pool, order, axis=1), np.take_along_axis(level, order, axis=1)
     tokens = np.hstack([keys, last[:, None]])
     room = (spec.domain.length_limit - 1) // max(1, length - 1)
-    most = 1 if head.length else int(min(_COPIES, max(1, room)))
+    most = 1 if head.length else int(min(VERIFY.token_copies, max(1, room)))
     copies = np.clip(np.exp(np.clip(-level, 0.0, 9.0)), 1, most).astype(np.int64)
-    counts = np.hstack([copies, np.ones((_TIES, 1), dtype=np.int64)])
+    counts = np.hstack([copies, np.ones((VERIFY.token_ties, 1), dtype=np.int64)])
     return Probes(tokens, None if (counts == 1).all() else counts, phase="verify")
 
 
 def repeated(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     """[j, i, j] or [i, i, j, j]: the last token also stands where it is not last, so its place must not matter."""
-    i, j = rng.choice(head.known, (2, PER_LENGTH))
+    i, j = rng.choice(head.known, (2, VERIFY.per_length))
     if head.length:
         return Probes(np.stack([i, j], axis=1), phase="verify")
     return Probes(np.stack([j, i, j] if length == 3 else [i, i, j, j], axis=1), phase="verify")
@@ -182,18 +163,20 @@ def faint(head: TokenHead, length: int, rng: np.random.Generator) -> Probes:
     occur also where scores are close.
     """
     length = head.length or length
-    last = rng.choice(head.known, (_TIES, _LASTS, 1))
-    pool = rng.choice(head.known, (_TIES, _LASTS, _POOL))
+    last = rng.choice(head.known, (VERIFY.token_ties, VERIFY.last_tokens, 1))
+    pool = rng.choice(head.known, (VERIFY.token_ties, VERIFY.last_tokens, VERIFY.id_pool))
     level = head.gaps(pool, last)
     strongest = np.take_along_axis(pool, np.argmax(level, axis=2)[:, :, None], axis=2)
     below = -np.abs(level) if length == 2 else level - np.maximum(level.max(axis=2, keepdims=True), 0.0)
     beside = last if length == 2 else strongest
-    distance = np.abs(head.values[pool] - head.values[beside]).reshape(_TIES, -1)
-    wanted = faint_scores((_TIES, 1), rng)
-    near = np.argsort(np.abs(below.reshape(_TIES, -1) - wanted), axis=1, kind="stable")[:, :_FAR]
+    distance = np.abs(head.values[pool] - head.values[beside]).reshape(VERIFY.token_ties, -1)
+    wanted = faint_scores((VERIFY.token_ties, 1), rng)
+    near = np.argsort(np.abs(below.reshape(VERIFY.token_ties, -1) - wanted), axis=1, kind="stable")[
+        :, : VERIFY.far_draws
+    ]
     chosen = np.take_along_axis(near, np.argmax(np.take_along_axis(distance, near, axis=1), axis=1)[:, None], axis=1)
     parts = (pool, last) if length == 2 else (pool, strongest, last)
-    flat = [np.broadcast_to(part, pool.shape).reshape(_TIES, -1) for part in parts]
+    flat = [np.broadcast_to(part, pool.shape).reshape(VERIFY.token_ties, -1) for part in parts]
     return Probes(np.hstack([np.take_along_axis(part, chosen, axis=1) for part in flat]), phase="verify")
 
 

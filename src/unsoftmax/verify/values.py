@@ -20,18 +20,8 @@ from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
-from unsoftmax.verify.gaps import (
-    CLAIMED,
-    ONE_DIGIT,
-    ONE_TOKEN,
-    PER_LENGTH,
-    ROUNDINGS,
-    amplification,
-    by_size,
-    residual,
-    size_of,
-    sure,
-)
+from unsoftmax.verify.constants import VERIFY
+from unsoftmax.verify.gaps import amplification, by_size, residual, size_of, sure
 from unsoftmax.verify.plan import Checked, Statement
 from unsoftmax.verify.sent import (
     Kind,
@@ -46,39 +36,25 @@ from unsoftmax.verify.sent import (
     settled_norms,
 )
 from unsoftmax.verify.stated import implied, statements
-from unsoftmax.verify.ties import NEAR_TIES, near_ties, typical_norm
-
-_PER_LENGTH_BEHIND_NETWORK = 8
-"""Fresh random sequences of each length for a model with a network, which is tested at one size of tokens."""
-
-_HIDDEN_FLOAT32 = 1e-5
-"""Relative gap of single tokens that passes for a target that computes in float32 without saying so: about 100 units of
-its eps."""
-
-SIZES = (0.25, 1.0, 4.0, 16.0)
-"""Sizes of tokens, in units of those whose scores are of order one, that take turns: from nearly uniform weights to
-saturated ones."""
-
-_NETWORK_SLACK = 3.0
-"""A network's residual is stated relative to its answers at standard normal inputs; elsewhere these may be smaller."""
+from unsoftmax.verify.ties import near_ties, typical_norm
 
 
 def queries(spec: OracleSpec, network: bool = False) -> int:
     """How many fresh queries a verification asks, of a model with a learned `network` or without."""
-    per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
-    return ONE_TOKEN + random_queries(spec, per_length) + NEAR_TIES * (spec.domain.length_limit >= 2)
+    per_length = VERIFY.per_length_behind if network else VERIFY.per_length
+    return VERIFY.one_token + random_queries(spec, per_length) + VERIFY.near_ties * (spec.domain.length_limit >= 2)
 
 
 def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
     """Ask fresh queries and compare: the claims of the certificate hold or they do not; nothing is raised."""
     rng = np.random.default_rng([seed, 0x7E51F7])
     scale = typical_norm(model, spec, rng)
-    network = _NETWORK_SLACK * allows.network_error
-    per_length = _PER_LENGTH_BEHIND_NETWORK if network else PER_LENGTH
+    network = VERIFY.network_slack * allows.network_error
+    per_length = VERIFY.per_length_behind if network else VERIFY.per_length
     sizes = held(token_sizes(scale, spec, network=network > 0), model)
     norms = [scale] if network else held(sent_norms(scale, spec), model)
     sizes, norms = yield from settled_norms(sizes, norms)
-    kinds = [*fresh(spec, ONE_TOKEN, per_length, sizes, norms, rng), (yield from tying(model, spec, rng))]
+    kinds = [*fresh(spec, VERIFY.one_token, per_length, sizes, norms, rng), (yield from tying(model, spec, rng))]
     answers = yield from asked(kinds)
     (one,), (y,) = kinds[0].rounds, answers[0]
     # Plain sums weigh a single token by its own score, so that its answer shows W as well.
@@ -89,7 +65,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     noise = max(written, spec.eps)
     # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
     exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
-    unexplained = HALF_DIGITS if exact else _HIDDEN_FLOAT32
+    unexplained = HALF_DIGITS if exact else VERIFY.hidden_float32
     # A network states its own error; what else would show on one token is noise that the target has not declared.
     hidden = 0.0 if network else min(alone, unexplained)
     tolerance = spec.tolerance / (size_of(model(one)) or math.inf)
@@ -97,9 +73,13 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     declared = tolerance * (1 + scale * math.sqrt(spec.dim))
     # v that was not read token by token is off by an error of its own.
     of_v = allows.value_error and allows.value_error / max(float(np.linalg.norm(model.v)), 1e-300)  # type: ignore[attr-defined]
-    claimed = max(network, min(max(allows.relative_error, of_v), CLAIMED if exact else ONE_DIGIT))
-    bound = min(max(ROUNDINGS * math.sqrt(spec.dim) * max(noise, hidden, tolerance), claimed), ONE_DIGIT)
-    single = max(network or unexplained, ROUNDINGS * noise, min(max(declared, of_v), CLAIMED if exact else ONE_DIGIT))
+    claimed = max(network, min(max(allows.relative_error, of_v), VERIFY.claimed if exact else VERIFY.one_digit))
+    bound = min(max(VERIFY.roundings * math.sqrt(spec.dim) * max(noise, hidden, tolerance), claimed), VERIFY.one_digit)
+    single = max(
+        network or unexplained,
+        VERIFY.roundings * noise,
+        min(max(declared, of_v), VERIFY.claimed if exact else VERIFY.one_digit),
+    )
     first = Claim("one-token answers", single, alone, statement=f"max relative gap on {kinds[0].on}")
     found, stated = _compared(model, kinds[1:], answers[1:], bound, (sizes, norms), rng)
     return Checked((first, *found), stated)
@@ -125,21 +105,23 @@ def _compared(
     if ties.rounds:
         (X,), (y,) = ties.rounds, answers[2]
         gap = residual(model(X), y, amplification(model, X))
-        words = f"max relative gap per score on {ties.on}; {sure(ONE_TOKEN + len(y) + sum(map(len, answers[0])))}"
+        words = (
+            f"max relative gap per score on {ties.on}; {sure(VERIFY.one_token + len(y) + sum(map(len, answers[0])))}"
+        )
         found.append(Claim(ties.name, bound, gap, statement=words))
         errors = implied(model, lambda other: other(X), model(X) - y, rng)
     if far.rounds:
         predicted = np.concatenate([model(X) for X in far.rounds])
         gap = by_size(predicted, np.concatenate(answers[1]), len(sizes[1]))
         found.append(long_claim("max relative gap", bound, gap, model, far))
-    return found, statements(model, errors, f"{NEAR_TIES} fresh sequences with near ties")
+    return found, statements(model, errors, f"{VERIFY.near_ties} fresh sequences with near ties")
 
 
 def tying(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
     """Sequences in which the model's scores nearly tie."""
     possible = spec.domain.length_limit >= 2
     rounds = [(yield from made("near ties", near_ties(model, spec, rng), spec))] if possible else []
-    return Kind("near ties", f"{NEAR_TIES} fresh sequences where the model's scores nearly tie", rounds)
+    return Kind("near ties", f"{VERIFY.near_ties} fresh sequences where the model's scores nearly tie", rounds)
 
 
 def token_sizes(scale: float, spec: OracleSpec, network: bool = False) -> list[float]:
@@ -149,4 +131,4 @@ def token_sizes(scale: float, spec: OracleSpec, network: bool = False) -> list[f
     """
     if network or spec.link is not None or spec.tolerance > 0:
         return [scale]
-    return [min(scale * factor, 0.9 * spec.domain.norm_limit) for factor in SIZES]
+    return [min(scale * factor, 0.9 * spec.domain.norm_limit) for factor in VERIFY.sizes]
