@@ -7,47 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere as directions
 from unsoftmax.spec import OracleSpec
 
 PHASE = "diagnosis"
-_ROUNDING = 1e3
-"""Units of float64 rounding, relative to the answers, within which two of them count as equal: room for the rounding of
-long sums."""
-
-_NOISE = 20.0
-"""Deviations of the measured noise within which two answers count as equal: noise itself is estimated from few
-answers."""
-
-_REPEATED = 6
-"""Sequences asked twice: one pair that differs shows a target that is not deterministic, and all of them measure by how
-much."""
-
-FEW = 2
-"""Sequences, or vectors, of a question where every answer is many numbers: two tell a constant answer, and a kink
-moves few of the numbers."""
-
-_LINE = 9
-"""Points of the line: five fourth differences, each of five neighbours."""
-
-_STEP = 2.0**-14
-"""Step of the line in units of the tokens' norm, so short that fourth differences of a smooth answer are below
-rounding; exact in float32."""
-
-_MANY = 8
-"""Numbers of an answer from which on it says as much as that many scalar ones, so that few sequences suffice."""
-
-QUERIES = 2 * _REPEATED + _LINE
+QUERIES = 2 * DIAGNOSIS.repeated + DIAGNOSIS.line_points
 """Queries of one look at the answers, at most: the sequences asked twice, and the line."""
 
 
 def telling(spec: OracleSpec, few: int, many: int) -> int:
     """How many random sequences a question is asked at: `few` where every answer is many numbers."""
-    return few if spec.outputs is not None and spec.outputs >= _MANY else many
+    return few if spec.outputs is not None and spec.outputs >= DIAGNOSIS.many_numbers else many
 
 
 @dataclass(frozen=True)
@@ -64,7 +40,9 @@ class Answers:
 
     def tolerance(self, size: float) -> float:
         """Largest gap, relative to answers of this size, that counts as none."""
-        return max(_ROUNDING * float(np.finfo(float).eps), _NOISE * self.noise / size) if size else 1.0
+        return (
+            max(CORE.loud * float(np.finfo(float).eps), DIAGNOSIS.equal_deviations * self.noise / size) if size else 1.0
+        )
 
     @property
     def relative_noise(self) -> float:
@@ -78,7 +56,7 @@ class Answers:
         word = "gets" if self.deterministic else "does not get"
         yield Finding(
             "deterministic", self.deterministic, f"The same sequence {word} the same answer.",
-            evidence={"sequences asked twice": telling(spec, FEW, _REPEATED)},
+            evidence={"sequences asked twice": telling(spec, DIAGNOSIS.few, DIAGNOSIS.repeated)},
         )  # fmt: skip
         yield Finding(
             "precision", self.format, f"The answers look like {self.format}.",
@@ -88,13 +66,13 @@ class Answers:
 
 def answers(spec: OracleSpec, norm: float, rng: np.random.Generator) -> Asking[Answers]:
     """Ask a few sequences twice and a short line of sequences once."""
-    length, repeated = int(min(4, spec.domain.length_limit)), telling(spec, FEW, _REPEATED)
+    length, repeated = int(min(4, spec.domain.length_limit)), telling(spec, DIAGNOSIS.few, DIAGNOSIS.repeated)
     X = sphere(rng, (repeated, length, spec.dim)) * norm
     twice = yield Probes(np.concatenate([X, X]), phase=PHASE)
     first, second = twice[:repeated], twice[repeated:]
     # Along a short line a smooth answer is a polynomial of low degree: what its fourth differences leave is noise.
     direction = sphere(rng, (length, spec.dim)) * norm
-    steps = _STEP * np.arange(_LINE)[:, None, None]
+    steps = DIAGNOSIS.line_step * np.arange(DIAGNOSIS.line_points)[:, None, None]
     line = yield Probes(X[:1] * 0.9 + steps * direction, phase=PHASE)
     seen = np.concatenate([first.ravel(), line.ravel()])
     size = float(np.sqrt(np.mean(seen**2)))

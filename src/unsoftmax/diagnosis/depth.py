@@ -15,8 +15,8 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import sphere
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
-from unsoftmax.diagnosis.mixing import OFF
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
@@ -25,24 +25,6 @@ from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far, may_change
 from unsoftmax.learners.stack.frame import Frame, find_frame
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-_STEP = 2.0**-4
-"""First length of delta over the tokens' own; the second follows from the share that it shows."""
-
-_SHARE = 0.01
-"""Share of E beside P delta that is aimed at: its square is what higher orders add."""
-
-_WITHIN = 3.0
-"""Factor by which the share may be off before delta is chosen again."""
-
-_LEAST = 2.0**-16
-"""Least second length of delta over the tokens' own: below, E is lost in rounding."""
-
-_MOST = 0.5
-"""Largest second length: beyond, q + delta is no neighbour of q."""
-
-_SAME = 1e-6
-"""Relative gap below which answers to the same tokens in other places are equal."""
 
 _COPIES = np.array([[2, 2], [1, 2], [1, 4], [1, 7], [4, 2], [7, 2]])
 """Copies of q + delta and of q: six shares for the three terms of the law."""
@@ -85,7 +67,7 @@ def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
     if not (yield from may_change_places(far)):
         return None
     laws = yield from _laws(far, rng)
-    return None if laws is None or max(laws.values()) > OFF else Depth(alone.networks, laws)
+    return None if laws is None or max(laws.values()) > DIAGNOSIS.law_off else Depth(alone.networks, laws)
 
 
 def _placeless(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
@@ -93,24 +75,32 @@ def _placeless(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
     x = sphere(rng, (1, 1, spec.dim)) * np.sqrt(spec.dim)
     one = yield Probes(x)
     three = yield Probes(np.repeat(x, 3, axis=1))
-    return float(np.abs(one - three).max()) <= _SAME * float(np.abs(one).max())
+    return float(np.abs(one - three).max()) <= DIAGNOSIS.depth_same * float(np.abs(one).max())
 
 
 def _laws(far: Far, rng: np.random.Generator) -> Asking[dict[str, float] | None]:
     """How far scores are from affine in the query token, and copies from softmax; None if E cannot be heard."""
     axes = np.linalg.qr(rng.standard_normal((far.frame.D, 4)))[0].T
-    size = _STEP
+    size = DIAGNOSIS.depth_step
     for _ in range(2):
         q, delta = _circle(far.frame, axes, size)
         G = yield from far.pairs(q, delta, np.full((4, 2), 2))
         moved = float(np.linalg.norm(G[0] - G[1]) + np.linalg.norm(G[2] - G[3]))
         share = moved / max(float(np.linalg.norm(G.sum(axis=0))), 1e-300)
-        if _SHARE / _WITHIN <= share <= _SHARE * _WITHIN:
+        if DIAGNOSIS.depth_share / DIAGNOSIS.depth_within <= share <= DIAGNOSIS.depth_share * DIAGNOSIS.depth_within:
             break
-        size, asked = float(np.clip(size * _SHARE / max(share, 1e-300), _LEAST, _MOST)), size
+        size, asked = (
+            float(
+                np.clip(size * DIAGNOSIS.depth_share / max(share, 1e-300), DIAGNOSIS.depth_least, DIAGNOSIS.depth_most)
+            ),
+            size,
+        )
         if size == asked:
             break
-    if moved <= CORE.audible * far.noise * np.sqrt(far.frame.d) or share > _WITHIN**2 * _SHARE:
+    if (
+        moved <= CORE.audible * far.noise * np.sqrt(far.frame.d)
+        or share > DIAGNOSIS.depth_within**2 * DIAGNOSIS.depth_share
+    ):
         return None
     bent = float(np.linalg.norm(G[0] + G[1] - G[2] - G[3])) / moved
     several = np.ones((len(_COPIES), 1))

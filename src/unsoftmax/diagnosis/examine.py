@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import QUERIES, Answers, answers, telling
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.layers import layer
@@ -21,31 +22,11 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.spec import EXPLAINED, OracleSpec
 
-_DROWNED = 1e-3
-"""Noise over size from which on longer tokens are tried."""
-
-_HOPELESS = 0.02
-"""Noise over size beyond which no observation says anything."""
-
-_LONGER = 1e3
-"""Factor by which tokens are made longer at once, up to the norm limit: additive noise falls by three digits beside the
-answers."""
-
-_WORTH = 1.5
-"""Least factor, where the norm limit allows no more, for which asking everything again with longer tokens is worth its
-queries."""
-
-_OBSERVED = 109
-"""Queries of the observations and of the input limits, at most."""
-
-_OBSERVED_VECTORS = 57
-"""The same where every answer is many numbers."""
-
 
 def allowance(spec: OracleSpec) -> int:
     """Most queries a diagnosis asks: 460 + 6 d for scalar answers, 138 + 4 d for vectors (190 + 4 d for short ones)."""
     room = 351 + 6 * spec.dim if spec.outputs is None else 81 + 4 * spec.dim
-    return room + telling(spec, _OBSERVED_VECTORS, _OBSERVED)
+    return room + telling(spec, DIAGNOSIS.observed_vectors, DIAGNOSIS.observed)
 
 
 def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
@@ -98,13 +79,13 @@ def _declared(spec: OracleSpec) -> Diagnosis | None:
 def _answers(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Answers, float, int]]:
     """First answers, the token norm at which they show something, and the queries left for all that follows."""
     norm = min(1.0, 0.9 * spec.domain.norm_limit)
-    room = allowance(spec) - telling(spec, _OBSERVED_VECTORS, _OBSERVED)
+    room = allowance(spec) - telling(spec, DIAGNOSIS.observed_vectors, DIAGNOSIS.observed)
     known = yield from answers(spec, norm, rng)
     if spec.kind == "membership" or known.labels:
         return known, norm, room
     for _ in range(2):
-        longer = min(norm * _LONGER, 0.9 * spec.domain.norm_limit)
-        if (known.size > 0 and known.relative_noise <= _DROWNED) or longer < _WORTH * norm:
+        longer = min(norm * DIAGNOSIS.longer, 0.9 * spec.domain.norm_limit)
+        if (known.size > 0 and known.relative_noise <= DIAGNOSIS.drowned) or longer < DIAGNOSIS.worth_longer * norm:
             break
         # Additive noise and rounding are outscaled by longer tokens.
         norm, room = longer, room - QUERIES
@@ -114,7 +95,7 @@ def _answers(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Answers
 
 def _unreadable(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diagnosis | None:
     """Answers that show nothing: noise alone, or always the same."""
-    if known.relative_noise > _HOPELESS and not known.constant:
+    if known.relative_noise > DIAGNOSIS.hopeless and not known.constant:
         words = "a learner for noisy answers measures the noise itself and may reach further than this diagnosis"
         named = (Suggestion(words, learner_of("single head", noisy=True)),) if spec.outputs is None else ()
         because = "the answers are drowned in noise at the token lengths allowed; raise max_norm if possible"

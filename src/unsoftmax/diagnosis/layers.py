@@ -13,6 +13,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.mixing import alike, mixing
@@ -32,34 +33,8 @@ _HIDDEN = (
 )
 """Why such targets are refused."""
 
-_SPANNED = 1e-6
-"""Least singular value of the answers to single vectors, relative to the largest, above which they span everything:
-behind a LayerNorm only rounding is left of it, behind other norms a share of order 1 / d."""
-
-_VECTORS = 4
-"""Pairs of random vectors x, y: each norm has to explain the answers at x, y, x + y and -x of all of them."""
-
-_LENGTH = 8.0
-"""Root mean square of the vectors: an eps of 1e-5 inside the norm is then 1e-7 of it, and a residual 8 times as large
-as what the heads write takes one digit."""
-
-_FITS = 1e-3
-"""Relative misfit up to which a norm explains the answers; a hundred times the relative noise, if that is more."""
-
-_APART = 10.0
-"""How many times worse the other norm must do before the better one is named."""
-
-NORM_QUERIES = 4 * _VECTORS
+NORM_QUERIES = 4 * DIAGNOSIS.norm_pairs
 """Queries of `norm_before`: x, y, x + y and -x of every pair."""
-
-_DRAWS = 3
-"""Draws of four vectors, whose median decides."""
-
-_FAR = 2.0**20
-"""How much longer the vectors are that show the norm's shift: what is added to them is then below float32."""
-
-_SPARE = 2
-"""Vectors beyond the outputs, so that answers in general position span everything."""
 
 
 def layer(
@@ -151,7 +126,7 @@ def _normed(
     if place == "post" and spec.outputs is not None:
         last = yield from norm_last(spec, known, rng)
         found += (last,)
-        if last.evidence["least"] > max(_SPANNED, CORE.audible * known.relative_noise):
+        if last.evidence["least"] > max(DIAGNOSIS.spanned, CORE.audible * known.relative_noise):
             words = "a norm stands behind the heads and is no LayerNorm, whose answers lie in one plane (an RMSNorm?)"
             return outside(found, "norm behind", words)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
@@ -172,10 +147,10 @@ def _squashed(
 
 def norm_before(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
     """The norm before the heads, "layer" or "rms"; "none" if neither explains one-token answers; None if unclear."""
-    length = min(_LENGTH * np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    length = min(DIAGNOSIS.norm_length * np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
     # A mean as large as the rest: without it the two norms are nearly the same.
-    mean = np.full(spec.dim, 1 / np.sqrt(spec.dim)) * rng.choice([-1.0, 1.0], (2, _VECTORS, 1))
-    x, y = (sphere(rng, (_VECTORS, spec.dim)) + m for m in mean)
+    mean = np.full(spec.dim, 1 / np.sqrt(spec.dim)) * rng.choice([-1.0, 1.0], (2, DIAGNOSIS.norm_pairs, 1))
+    x, y = (sphere(rng, (DIAGNOSIS.norm_pairs, spec.dim)) + m for m in mean)
     x, y = (t * (length / 2 / np.linalg.norm(t, axis=1, keepdims=True)) for t in (x, y))
     tokens = held(np.concatenate([x, y, x + y, -x]))
     answer = yield Probes(tokens[:, None], phase=PHASE)
@@ -186,14 +161,14 @@ def norm_before(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> A
         misfits[name] = min(plain, beside)
     evidence = {f"misfit of {name} norm": value for name, value in misfits.items()}
     best, other = sorted(misfits, key=lambda name: misfits[name])
-    floor = max(_FITS, 100 * known.relative_noise)
+    floor = max(DIAGNOSIS.norm_misfit, 100 * known.relative_noise)
     if misfits[best] > floor:
         # With short vectors only, eps would be felt: then nothing is said against a norm.
-        if length < _LENGTH * np.sqrt(spec.dim) / 8:
+        if length < DIAGNOSIS.norm_length * np.sqrt(spec.dim) / 8:
             return None
         words = "No norm before the heads explains the answers to single vectors."
         return Finding("norm before", "none", words, evidence=evidence)
-    if misfits[other] < _APART * misfits[best] or misfits[other] <= floor:
+    if misfits[other] < DIAGNOSIS.norm_apart * misfits[best] or misfits[other] <= floor:
         return None
     words = {"layer": "as behind a LayerNorm", "rms": "as behind an RMSNorm"}[best]
     return Finding("norm before", best, f"Single vectors are answered {words}.", evidence=evidence)
@@ -216,14 +191,16 @@ def affine_behind(spec: OracleSpec, known: Answers, rng: np.random.Generator) ->
     Then the answers to x, y, z and x + y - z, the norm's shift taken off, are linearly dependent. None where vectors
     may not be long enough to show the shift, the middle of opposite ones.
     """
-    if 4 * _FAR * np.sqrt(spec.dim) > spec.domain.norm_limit or (spec.outputs or 0) <= 4:
+    if 4 * DIAGNOSIS.norm_far * np.sqrt(spec.dim) > spec.domain.norm_limit or (spec.outputs or 0) <= 4:
         return None
-    x = sphere(rng, (_DRAWS, 3, spec.dim)) * np.sqrt(spec.dim)
-    x = np.concatenate([x, x[:, :1] + x[:, 1:2] - x[:, 2:], _FAR * x[:, :1], -_FAR * x[:, :1]], axis=1)
-    y = (yield Probes(x.reshape(-1, 1, spec.dim), phase=PHASE)).reshape(_DRAWS, 6, -1)
+    x = sphere(rng, (DIAGNOSIS.norm_draws, 3, spec.dim)) * np.sqrt(spec.dim)
+    x = np.concatenate(
+        [x, x[:, :1] + x[:, 1:2] - x[:, 2:], DIAGNOSIS.norm_far * x[:, :1], -DIAGNOSIS.norm_far * x[:, :1]], axis=1
+    )
+    y = (yield Probes(x.reshape(-1, 1, spec.dim), phase=PHASE)).reshape(DIAGNOSIS.norm_draws, 6, -1)
     s = np.linalg.svd(y[:, :4] - y[:, 4:].mean(axis=1, keepdims=True), compute_uv=False)
     left = float(np.median(s[:, -1] / s[:, 0]))
-    holds = left <= max(_FITS, 100 * known.relative_noise)
+    holds = left <= max(DIAGNOSIS.norm_misfit, 100 * known.relative_noise)
     words = "Single vectors are answered by the norm of an affine function of them."
     if not holds:
         words = "Single vectors are answered by a norm, and by no affine function before it."
@@ -234,9 +211,9 @@ def norm_last(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Ask
     """Whether a LayerNorm is the last thing: then all answers lie in one hyperplane, whatever stands before it."""
     assert spec.outputs is not None
     length = min(np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
-    y = yield Probes(sphere(rng, (spec.outputs + _SPARE, 1, spec.dim)) * length, phase=PHASE)
+    y = yield Probes(sphere(rng, (spec.outputs + DIAGNOSIS.norm_spare, 1, spec.dim)) * length, phase=PHASE)
     s = np.linalg.svd(y - y.mean(axis=0), compute_uv=False)
     least, next_one = float(s[-1] / s[0]), float(s[-2] / s[0])
-    flat = least <= known.tolerance(known.size) < next_one / _APART
+    flat = least <= known.tolerance(known.size) < next_one / DIAGNOSIS.norm_apart
     words = "All answers lie in one plane, as behind a LayerNorm." if flat else "The answers span all dimensions."
     return Finding("norm last", flat, words, evidence={"least": least, "second least": next_one})

@@ -7,16 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.errors import UnsoftmaxError
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes, Request
-
-_NORMS = (1e2, 1e4, 1e6)
-"""Norms of tokens that are tried where no limit is declared; farther than this no learner goes."""
-
-_LENGTHS = (16, 64, 256)
-"""Lengths of sequences that are tried where no limit is declared; farther than this no learner goes."""
 
 
 class Accepted:
@@ -37,8 +32,8 @@ def input_limits(stack: Stack, accepted: Accepted) -> Iterator[Finding]:
     """What is declared is believed; where nothing is, a few longer tokens and sequences than before are tried."""
     spec = stack.spec
     unit = np.full(spec.dim, 1 / np.sqrt(spec.dim))
-    norms: dict[float, Array] = {norm: np.tile(unit, (1, 2, 1)) * norm for norm in _NORMS}
-    lengths: dict[float, Array] = {length: np.tile(unit, (1, length, 1)) for length in _LENGTHS}
+    norms: dict[float, Array] = {norm: np.tile(unit, (1, 2, 1)) * norm for norm in DIAGNOSIS.norms}
+    lengths: dict[float, Array] = {length: np.tile(unit, (1, length, 1)) for length in DIAGNOSIS.lengths}
     yield _finding("token norm", spec.domain.max_norm, norms, accepted.norm, stack)
     yield _finding("sequence length", spec.domain.max_length, lengths, accepted.length, stack)
 

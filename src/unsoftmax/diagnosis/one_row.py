@@ -6,30 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import FEW, PHASE, Answers, rms, sphere, telling
+from unsoftmax.diagnosis.answers import PHASE, Answers, rms, sphere, telling
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-_VECTORS = 4
-"""Random vectors at which sums, multiples, opposites and curvature are read; four, since one of them may meet a kink by
-chance."""
-
-_SMALL = 2.0**-10
-"""Step of the second differences, exact in every number format."""
-
-_LARGE = (2.0**12, 2.0**13)
-"""Factors of the long vectors: two, a power of two apart, whose answers tell growth of degree one from a bounded
-answer."""
-
-_STRAIGHT = 1e-6
-"""Curvature, relative to the answer and in units of the vector's length, below which a segment is straight whatever the
-noise: rounding leaves 1e-9."""
-
-_BENT = 1e-3
-"""Curvature, in the same units, above which it is bent whatever the noise: attention with a sink or with sigmoid
-weights was seen with 0.01 at least."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +28,12 @@ class OneRow:
 
 def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[OneRow]:
     """Sums, multiples, opposites and short segments of a few vectors."""
-    n = telling(spec, FEW, _VECTORS)
+    n = telling(spec, DIAGNOSIS.few, DIAGNOSIS.row_vectors)
     x, y = (sphere(rng, (n, spec.dim)) * (norm / 4) for _ in range(2))
-    far = [s for s in _LARGE if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
+    far = [s for s in DIAGNOSIS.row_factors if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
     zero = np.zeros((1, spec.dim))
     # Three points of a segment too short to meet a kink: their second difference is curvature alone.
-    bend = sphere(rng, (n, spec.dim)) * (norm / 4 * _SMALL)
+    bend = sphere(rng, (n, spec.dim)) * (norm / 4 * DIAGNOSIS.row_step)
     distant = [s * x for s in far] + ([-far[-1] * x] if far else [])
     batches = [zero, x, y, x + y, -x, 2 * x, x + bend, x - bend, *distant]
     tokens = np.concatenate(batches)[:, None, :]
@@ -66,7 +48,7 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
         "odd": _size(gx + gminus - 2 * g0) / size,
         "doubling": _size(gdouble - 2 * gx) / size,
         "invariant": _size(gdouble - gx) / size,
-        "curvature": _size(gplus + gless - 2 * gx) / size / _SMALL**2,
+        "curvature": _size(gplus + gless - 2 * gx) / size / DIAGNOSIS.row_step**2,
     }
     degree = _degree(parts[8 : 8 + len(far)])
     if degree is not None:
@@ -92,7 +74,7 @@ def _judged(gaps: dict[str, float], degree: float | None, tolerance: float, besi
     elif degree is not None and degree < 0.5:
         shape = "bounded" if gaps["centre at infinity"] <= max(tolerance, 1e-3) else "squashed"
     # A quarter of the segments may meet a kink by chance; their median does not.
-    elif gaps["curvature"] <= max(min(tolerance / _SMALL**2, _BENT), _STRAIGHT):
+    elif gaps["curvature"] <= max(min(tolerance / DIAGNOSIS.row_step**2, DIAGNOSIS.bent), DIAGNOSIS.straight):
         shape = "piecewise linear"
     else:
         shape = "smooth"

@@ -13,6 +13,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow
@@ -31,9 +32,6 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify import heads
 
-_SEVERAL_DIMENSIONS = 6
-"""Dimensions in which heads are counted: large enough to part them, small enough for a few hundred queries."""
-
 _AFFINE_DIMENSIONS = {4: 0, 6: 600, 14: 2400}
 """Dimensions in which heads with affine terms are learned, and the queries from which on they are tried. Four heads in
 four dimensions take a thousand queries and are parted half of the time; in six they take 400 and always are."""
@@ -47,7 +45,9 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     if affine:
         return (yield from _affine_heads(spec, known, seed, allowed))
     learner = learner_of("multi-head attention")
-    count, queries, refusal = yield from attempt(_count, _SEVERAL_DIMENSIONS, spec, seed, allowed - LAW_QUERIES)
+    count, queries, refusal = yield from attempt(
+        _count, DIAGNOSIS.several_dimensions, spec, seed, allowed - LAW_QUERIES
+    )
     if count is None:
         finding = Finding("several heads", False, "Several softmax heads do not explain the answers.")
         return Trial("", None, (finding,), queries, said(refusal), near=learner)
@@ -96,18 +96,16 @@ def _count(spec: OracleSpec, seed: int) -> Asking[int]:
     return len(v)
 
 
-_DIMENSIONS = 3
-"""Dimensions of the sketch: nine entries of W beside the table of one line, and fresh sequences that no table saw."""
-
-KERNEL_QUERIES = 125
-"""Kept for it: 50 for the table, 36 fresh sequences, 14 for v and W, the size of the pairs in up to three rounds."""
-
-
 def other_kernel(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
     """Weights kappa(s) of any positive, monotone kappa, divided by their sum or not; the kernel is named."""
     learner = learner_of("kernel head")
-    trial = yield from sketch(learner, _DIMENSIONS, spec, seed, allowed)
-    evidence = {"dimensions": _DIMENSIONS, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
+    trial = yield from sketch(learner, DIAGNOSIS.kernel_dimensions, spec, seed, allowed)
+    evidence = {
+        "dimensions": DIAGNOSIS.kernel_dimensions,
+        "queries": trial.queries,
+        "gap": trial.gap,
+        "reason": trial.reason,
+    }
     if not trial.explains(known.relative_noise) or not isinstance(trial.model, KernelHead):
         words = "No head with another kernel of its scores explains the answers."
         finding = Finding("kernel", "none", words, evidence=evidence)
@@ -174,7 +172,7 @@ def attention(
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
     # Several heads leave room for another kernel where none of both is affine.
-    many = yield from several_heads(spec, known, affine, seed, left if affine else left - KERNEL_QUERIES)
+    many = yield from several_heads(spec, known, affine, seed, left if affine else left - DIAGNOSIS.kernel_queries)
     found += many.findings
     if many.learner is not None:
         return Diagnosis(many.family, many.learner, found, many.reasons)

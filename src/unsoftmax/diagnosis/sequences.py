@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import FEW, PHASE, Answers, sphere, telling
+from unsoftmax.diagnosis.answers import PHASE, Answers, sphere, telling
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
-
-SEQUENCES = 5
-"""Random sequences for each question: a coincidence at all of them does not happen."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ def sequences(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Gene
     if spec.domain.length_limit < 2:
         words = "Only sequences of one token are allowed, so nothing can be said about attention."
         return Sequences(False, False, True, None, (Finding("other tokens", None, words, 0.0),))
-    length, n = int(min(5, spec.domain.length_limit)), telling(spec, FEW, SEQUENCES)
+    length, n = int(min(5, spec.domain.length_limit)), telling(spec, DIAGNOSIS.few, DIAGNOSIS.sequences)
     X = sphere(rng, (n, length, spec.dim)) * norm
     replaced = X.copy()
     replaced[:, :-1] = sphere(rng, (n, length - 1, spec.dim)) * norm
@@ -74,7 +72,7 @@ def tied(
     """
     if spec.domain.length_limit < 2:
         return seen
-    n = telling(spec, FEW, SEQUENCES)
+    n = telling(spec, DIAGNOSIS.few, DIAGNOSIS.sequences)
     x = sphere(rng, (n, spec.dim)) * (norm / 4)
     single = yield Probes(x[:, None], phase=PHASE)
     zero = np.zeros_like(x)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
@@ -21,10 +22,6 @@ from unsoftmax.learners.rotary.presets import PLANS
 from unsoftmax.learners.rotary.turns import Turns, read_turns
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
-
-SERVED_QUERIES = 35
-"""Most queries for norm and kind: thirteen for the norm, eleven for the kind, one for each of eleven halvings of a
-window. Heads are told apart with what is left of the allowance."""
 
 _ORDERS = {
     "none": "The order of two tokens does not matter: no positions.",
@@ -70,7 +67,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
             require_digits(heard[0], spec)
             family = "attention layer behind a network"
             return Diagnosis(family, learner_of(family), found + _behind(norm, kind))
-        seen = yield from _heads(spec, norm, kind, rng, allowed - SERVED_QUERIES)
+        seen = yield from _heads(spec, norm, kind, rng, allowed - DIAGNOSIS.served_queries)
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         words = f"No learner is chosen: the order of the other tokens changes the answer, and {refusal}"
         return Diagnosis("outside", None, found, (words,), code="order")

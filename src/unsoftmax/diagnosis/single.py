@@ -10,22 +10,11 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
 from unsoftmax.diagnosis.sketch import Sketch, sketch
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.spec import OracleSpec
-
-_SMALL = 4
-"""Dimensions of the first sketch: one head of them costs twenty queries and few other classes pass for it."""
-
-_NOISY = 1e-6
-"""Relative noise above which the rank is not decided by a larger sketch."""
-
-_NEAR = 0.1
-"""Share of the answers' size by which a sketch may miss fresh ones and still be worth naming."""
-
-_OVERHEAD = 110
-"""Queries of a sketch beside its unknowns: pilot and verification."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +33,23 @@ class Trial:
 
 def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:
     """Theorem 4.1 on four dimensions; then, if it holds, on as many as the allowance pays for, to see the rank."""
-    noisy = known.relative_noise > _NOISY or spec.kind == "approximate"
+    noisy = known.relative_noise > DIAGNOSIS.noisy_rank or spec.kind == "approximate"
     learner = _learner(affine, noisy)
-    trial = yield from sketch(learner, _SMALL, spec, seed, allowed, _felt(known))
-    evidence = {"dimensions": _SMALL, "queries": trial.queries, "gap": trial.gap, "reason": trial.reason}
+    trial = yield from sketch(learner, DIAGNOSIS.sketch_dimensions, spec, seed, allowed, _felt(known))
+    evidence = {
+        "dimensions": DIAGNOSIS.sketch_dimensions,
+        "queries": trial.queries,
+        "gap": trial.gap,
+        "reason": trial.reason,
+    }
     if not trial.explains(known.relative_noise):
         finding = Finding("single head", False, "One softmax head does not explain the answers.", evidence=evidence)
         return Trial("", None, (finding,), trial.queries, why(trial), near=near(trial, learner))
     found = [Finding("heads", 1, "One softmax head explains the answers.", evidence=evidence)]
-    k = min(spec.dim, math.isqrt(max(1, allowed - trial.queries - _OVERHEAD)) - 1)
+    k = min(spec.dim, math.isqrt(max(1, allowed - trial.queries - DIAGNOSIS.sketch_overhead)) - 1)
     queries = trial.queries
     rank, seen = spec.dim, False
-    if k > _SMALL and not noisy:
+    if k > DIAGNOSIS.sketch_dimensions and not noisy:
         large = yield from sketch(learner, k, spec, seed, allowed - queries, _felt(known))
         queries += large.queries
         if large.model is not None:
@@ -103,7 +97,7 @@ def _rank_finding(rank: int, k: int, dim: int) -> Finding:
 
 def near(trial: Sketch, learner: Any) -> Any:
     """The learner, if its sketch came near the answers or was not finished: then it may fit all the same."""
-    return learner if trial.unfinished or (trial.gap is not None and trial.gap <= _NEAR) else None
+    return learner if trial.unfinished or (trial.gap is not None and trial.gap <= DIAGNOSIS.near_sketch) else None
 
 
 def why(trial: Sketch) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unsoftmax import verify
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.core.base import Asking, Learner
 from unsoftmax.learners.core.driver import driven
@@ -24,17 +25,6 @@ from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.ties import near_ties
 
 T = TypeVar("T")
-_TIES = 24
-"""Fresh near ties and random sequences that a sketch is held against."""
-
-_NOISE = 6.0
-"""Deviations of the measured noise that a gap may have without speaking against the sketch."""
-
-_LENGTHS = (2, 5, 12, 24)
-"""Lengths of random sequences, long ones among them: what differs from softmax often shows only there."""
-
-_PER_LENGTH = 3
-"""Random sequences of each length: few, since a sketch is tried for every class."""
 
 
 class TooDearError(Exception):
@@ -123,15 +113,15 @@ def sketch(learner: Learner, k: int, spec: OracleSpec, seed: int, allowed: int, 
 
 def agreement(model: Any, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[float]:
     """Largest gap of model and target on near ties and random sequences, relative to the answers' size."""
-    batches = [near_ties(model, spec, rng)[:_TIES]]
+    batches = [near_ties(model, spec, rng)[: DIAGNOSIS.sketch_ties]]
     norm = float(np.linalg.norm(batches[0][:, -1], axis=1).mean())
-    for length in (n for n in _LENGTHS if n <= spec.domain.length_limit):
-        x = rng.standard_normal((_PER_LENGTH, length, spec.dim))
+    for length in (n for n in DIAGNOSIS.sketch_lengths if n <= spec.domain.length_limit):
+        x = rng.standard_normal((DIAGNOSIS.sketch_per_length, length, spec.dim))
         batches.append(x * (norm / np.linalg.norm(x, axis=2, keepdims=True)))
     gaps, sizes = [], []
     for tokens in batches:
         y = yield Probes(tokens)
-        gaps.append(max(0.0, float(np.abs(model(tokens) - y).max()) - _NOISE * noise))
+        gaps.append(max(0.0, float(np.abs(model(tokens) - y).max()) - DIAGNOSIS.sketch_deviations * noise))
         sizes.append(float(np.sqrt(np.mean(y**2))))
     return max(gaps) / (float(np.sqrt(np.mean(np.square(sizes)))) or 1.0)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE
 from unsoftmax.diagnosis.choice import learner_of
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, Refusal, TooDearError, limited
 from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
@@ -17,26 +18,10 @@ from unsoftmax.models.base import Model
 from unsoftmax.probes.base import Array, Probes, Request
 from unsoftmax.spec import Domain, OracleSpec
 
-_IDS = 12
-"""Ids of the sketch: all pairs of them are 144 queries, and a head over a vocabulary is one over any part of it."""
-
-_ALLOWED = 360
-"""Most queries of the sketch: twelve ids with their repairs took 280 at most."""
-
-_LENGTHS = (2, 3, 5, 9)
-"""Lengths of fresh sequences of ids; the longer ones show what pairs do not."""
-
-_PER_LENGTH = 6
-"""Fresh sequences of each length."""
-
-_OFF = 0.05
-"""Share of the values' spread by which fresh answers may be off: rounding to two decimals stays below, and no other way
-of mixing tokens that was tried did."""
-
 
 def token_range(spec: OracleSpec) -> tuple[int, int]:
     """Fewest and most queries of this diagnosis: the ids alone, and all that the sketch may ask."""
-    return min(_IDS, len(spec.allowed)), _ALLOWED
+    return min(DIAGNOSIS.sketch_ids, len(spec.allowed)), DIAGNOSIS.token_queries
 
 
 def over_tokens(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
@@ -47,14 +32,14 @@ def over_tokens(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
         reason = f"No learner is chosen: {words}; ask one column of the answers as a target of its own."
         return Diagnosis("outside", None, (access,), (reason,), code="outputs")
     rng = np.random.default_rng([seed, 0x70D1])
-    ids = rng.permutation(spec.allowed)[:_IDS]
+    ids = rng.permutation(spec.allowed)[: DIAGNOSIS.sketch_ids]
     small = replace(spec, vocabulary=len(ids), domain=Domain(max_length=spec.domain.max_length))
     try:
-        off = yield from _renamed(limited(_tried(small, seed), Meter(_ALLOWED)), ids)
+        off = yield from _renamed(limited(_tried(small, seed), Meter(DIAGNOSIS.token_queries)), ids)
     except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument, TooDearError) as refusal:
         return _refused(access, refusal)
     evidence = {"ids": len(ids), "off": off}
-    if off > _OFF:
+    if off > DIAGNOSIS.token_off:
         found = Finding(
             "token head", False, f"Fresh sequences are off by {off:.1e} of the values' spread.", None, evidence
         )
@@ -87,8 +72,8 @@ def _tried(spec: OracleSpec, seed: int) -> Asking[float]:
     rng = np.random.default_rng([seed, 0x70D2])
     known: Array = np.asarray(model.known)  # type: ignore[attr-defined]
     worst = 0.0
-    for length in (n for n in _LENGTHS if n <= spec.domain.length_limit):
-        tokens = rng.choice(known, (_PER_LENGTH, length))
+    for length in (n for n in DIAGNOSIS.token_lengths if n <= spec.domain.length_limit):
+        tokens = rng.choice(known, (DIAGNOSIS.token_per_length, length))
         y = yield Probes(tokens)
         worst = max(worst, float(np.abs(model(tokens) - y).max()))
     spread = float(np.ptp(np.asarray(model.values)[known]))  # type: ignore[attr-defined]

@@ -10,43 +10,34 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
+from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Finding
-from unsoftmax.diagnosis.sequences import SEQUENCES
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
-_TOKENS = 8
-"""Different tokens of a sequence; the last is the query token and is not copied."""
-
-_COPIES = 4
-"""Copies of every second token: among eight tokens, both kinds are at the bound if there is one."""
-
-_LENGTHS = (2.0**11, 2.0**14)
-"""Norms of the tokens: scores of a W of norm 1e-4 are in the hundreds at the first, and 64 times that at the second."""
-
-_MOVED = 1e-3
-"""Share of the answers' size that copies must move in most sequences; ties of two scores by chance do it in few."""
-
-WEIGHT_QUERIES = 2 * len(_LENGTHS) * SEQUENCES
+WEIGHT_QUERIES = 2 * len(DIAGNOSIS.bound_norms) * DIAGNOSIS.sequences
 """Queries of `weights`: every sequence with and without copies, at each norm."""
 
 
 def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
     """Whether copies still count among long tokens; None if the domain forbids them, or longer ones change that."""
-    lengths = [n for n in _LENGTHS if n <= 0.9 * spec.domain.norm_limit]
-    if len(lengths) < len(_LENGTHS) or spec.domain.length_limit < _COPIES * _TOKENS:
+    lengths = [n for n in DIAGNOSIS.bound_norms if n <= 0.9 * spec.domain.norm_limit]
+    if (
+        len(lengths) < len(DIAGNOSIS.bound_norms)
+        or spec.domain.length_limit < DIAGNOSIS.bound_copies * DIAGNOSIS.bound_tokens
+    ):
         return None
-    X = sphere(rng, (SEQUENCES, _TOKENS, spec.dim))
-    more = np.ones((SEQUENCES, _TOKENS), dtype=np.int64)
-    more[:, :-1:2] = _COPIES
+    X = sphere(rng, (DIAGNOSIS.sequences, DIAGNOSIS.bound_tokens, spec.dim))
+    more = np.ones((DIAGNOSIS.sequences, DIAGNOSIS.bound_tokens), dtype=np.int64)
+    more[:, :-1:2] = DIAGNOSIS.bound_copies
     moved = []
     for length in lengths:
         plain = yield Probes(X * length, phase=PHASE)
         copies = yield Probes(X * length, more, phase=PHASE)
         moved.append(_moved(plain, copies))
     evidence = {f"moved by copies at norm {n:g}": m for n, m in zip(lengths, moved, strict=True)}
-    floor = max(_MOVED, 100 * known.relative_noise)
+    floor = max(DIAGNOSIS.bound_moved, 100 * known.relative_noise)
     if min(moved) > floor and moved[1] > moved[0] / 2:
         words = "Copies of a token count however long the tokens are: their scores stay bounded."
         return Finding("scores", "bounded", words, evidence=evidence)
