@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.results.access import EXPLAINED, RECORDED
 from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of, proof_of
 
 NOT_WITHIN = "not within the budget you set"
 """How a cell is told of that the user's own limit ended."""
 _BETTER = ("exact", "close", "rough", "none")
-_DEARER = 1.5
-"""Factor of queries, over the undefended target, from which on a defence is said to cost the attacker queries."""
-
-_SLOWER = 2.0
-"""Factor of hours, over the undefended target, from which on a defence is said to cost the attacker time."""
 
 
 def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> Iterator[str]:
@@ -70,7 +66,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
 
 
 _MONTHS = 12
-"""Months over which a monthly limit is spread in the sentence about limits."""
+"""Defined: months of a year, over which a monthly limit is spread in the sentence about limits."""
 
 
 def _limits(base: Cell, fewest: int) -> Iterator[str]:
@@ -116,11 +112,11 @@ def _out_of_scope(cell: Cell, currency: str) -> Iterator[str]:
 
 
 def _dearer(cell: Cell, base: Cell) -> bool:
-    return cell.queries > _DEARER * base.queries
+    return cell.queries > AUDITING.dearer * base.queries
 
 
 def _slower(cell: Cell, base: Cell) -> bool:
-    return cell.hours > _SLOWER * base.hours and not _dearer(cell, base)
+    return cell.hours > AUDITING.slower * base.hours and not _dearer(cell, base)
 
 
 def _blurred(cell: Cell, base: Cell) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.errors import BudgetExceeded, UnsoftmaxError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Stochastic, noisy
@@ -16,20 +17,10 @@ from unsoftmax.results.audit import CLOSE
 from unsoftmax.results.recovery import Recovery, Usage
 from unsoftmax.spec import OracleSpec
 
-_TIMES = (1, 64)
-"""Askings of each sequence, in turn until a copy is close: first noise is only declared, then an eighth of it is left;
-a digit more of the answers would be a hundred times the bill."""
-
-_LOOKS = 32
-"""Askings of one sequence that measure the deviation: to an eighth, which `_SURE` has room for."""
-
-_SURE = 5.0
-"""Deviations that are declared as the largest error: exceeded by one answer in two million."""
-
 
 @dataclass(frozen=True)
 class Averaged:
-    """The mean of `times` askings, declared to be off by at most `_SURE` of its own deviations."""
+    """The mean of `times` askings, declared to be off by at most `AUDITING.sure` of its own deviations."""
 
     inner: Oracle
     times: int
@@ -38,7 +29,7 @@ class Averaged:
     @property
     def spec(self) -> OracleSpec:
         spec = self.inner.spec
-        left = _SURE * self.deviation / self.times**0.5
+        left = AUDITING.sure * self.deviation / self.times**0.5
         return replace(spec, kind=noisy(spec), tolerance=spec.tolerance + left)
 
     def __call__(self, probes: Probes) -> Array:
@@ -98,9 +89,9 @@ def averaged_ways(defended: Oracle, seed: int, run: Attack) -> tuple[list[Way], 
             times,
             notes.get(times, f"each sequence was asked {times} times, and their mean declared"),
         )
-        for times in _TIMES
+        for times in AUDITING.askings
     ]
-    return ways, Usage(asked=_LOOKS, billed=_LOOKS, tokens=_LOOKS)
+    return ways, Usage(asked=AUDITING.looks, billed=AUDITING.looks, tokens=AUDITING.looks)
 
 
 def _measured(oracle: Oracle, seed: int) -> float:
@@ -113,8 +104,8 @@ def _measured(oracle: Oracle, seed: int) -> float:
         direction = rng.standard_normal(spec.dim)
         token = (min(1.0, spec.domain.norm_limit) * direction / np.linalg.norm(direction))[None, None]
         token = held(token, spec.dtype)
-    answers = np.array([oracle(Probes(token)) for _ in range(_LOOKS)])
-    return float(np.sqrt(np.mean(np.var(answers.reshape(_LOOKS, -1), axis=0, ddof=1))))
+    answers = np.array([oracle(Probes(token)) for _ in range(AUDITING.looks)])
+    return float(np.sqrt(np.mean(np.var(answers.reshape(AUDITING.looks, -1), axis=0, ddof=1))))
 
 
 def _sum(spent: Usage, recovery: Recovery | None, times: int) -> Usage:

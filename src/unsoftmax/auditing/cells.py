@@ -15,9 +15,10 @@ from unsoftmax import models
 from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import NOT_WITHIN
 from unsoftmax.auditing.attacks import Way, averaged_ways, in_turn
+from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.auditing.keeping import Remembered, write_cell
-from unsoftmax.auditing.ladder import LABEL_ACCURACY, Scenario, capped, same
-from unsoftmax.auditing.reading import LARGEST, read_logs
+from unsoftmax.auditing.ladder import Scenario, capped, same
+from unsoftmax.auditing.reading import read_logs
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.choice import through
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError
@@ -47,10 +48,6 @@ _OUT_OF_SCOPE = (Status.MISMATCH.value, Status.NOT_IDENTIFIABLE.value)
 _AVERAGED = 2 * CLOSE
 """Error of W, in Frobenius norm, that averaging is asked for: a close copy of scores of norm 2. It is a bound; heads of
 norm 2 and d = 4 to 16 came out at a third of it or less."""
-
-_SHORT = 1.0
-"""Token norm that learners of more than a head keep to behind a link: answers of models of order one are then about 1,
-where a sigmoid is steep."""
 
 _PARTS = (models.AttentionBehind, models.HeadsBehind, models.LayerBehind)
 """Models of the attention inside a target, which do not answer as the target does."""
@@ -135,8 +132,8 @@ def _own_limit(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> bool:
 
 
 def _learner(case: Case, scenario: Scenario, defended: Oracle) -> Learner:
-    averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= LARGEST else None
-    return through(case.base, defended.spec, labels=LABEL_ACCURACY, averaged=averaged)
+    averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= AUDITING.largest else None
+    return through(case.base, defended.spec, labels=AUDITING.label_accuracy, averaged=averaged)
 
 
 def _ways(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> tuple[list[Way], Usage]:
@@ -157,7 +154,7 @@ def _steep(defended: Oracle, learner: Learner) -> Oracle:
     """Behind a link long tokens saturate: a learner that does not know keeps to short ones."""
     if defended.spec.link is None or isinstance(learner, SingleHead | LowRank | Approximate | Membership):
         return defended
-    return capped(defended, max_norm=_SHORT)
+    return capped(defended, max_norm=AUDITING.short_norm)
 
 
 def _recovered(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from unsoftmax.adapters.callable import oracle as make
-from unsoftmax.auditing.reading import LARGEST
+from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -18,12 +18,6 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.access import EMBEDS, EXPLAINED, PROBABILITIES, RECORDED
 from unsoftmax.spec import EXPLAINED as EXPLAINED_KINDS
 from unsoftmax.spec import Domain, Kind, OracleSpec
-
-TOPS = (20, 5)
-"""Tokens that services name: 20 is the most of the largest today, 5 what they once named."""
-
-LABEL_ACCURACY = 1e-6
-"""Accuracy that attacks through labels aim at: what counts as an exact copy."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ def _short_and_blurred(spec: OracleSpec, access: str) -> list[Scenario]:
     """Two defences at once: long tokens drown digits and noise, so they are forbidden."""
     both = partial(capped_and_rounded, max_norm=1.0, decimals=3)
     rungs = [Scenario(access, "token norm at most 1 and rounding to 3 decimals", both)]
-    if spec.outputs is None and spec.dim <= LARGEST:
+    if spec.outputs is None and spec.dim <= AUDITING.largest:
         noisy = partial(capped_and_noisy, max_norm=1.0, deviation=1e-3)
         words = "token norm at most 1 and random noise of deviation 0.001"
         rungs.append(Scenario(access, words, noisy, stochastic=True))
@@ -160,7 +154,7 @@ def _less(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
         Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
         *_explained(spec, truth),
     ]
-    if spec.dim <= LARGEST and spec.link is None and spec.kind == "value":
+    if spec.dim <= AUDITING.largest and spec.link is None and spec.kind == "value":
         rungs.append(Scenario(RECORDED, "none", same))
     return rungs
 
@@ -186,7 +180,7 @@ def _language_model(spec: OracleSpec) -> list[Scenario]:
         rungs.append(Scenario(shown, "none", Shown))
     rungs += [Scenario(shown, f"rounding to {k} decimals", partial(Shown, decimals=k)) for k in (6, 4, 2)]
     rungs.append(Scenario(own, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3), stochastic=True))
-    for k in (top for top in TOPS if top < (spec.vocabulary or 0)):
+    for k in (top for top in AUDITING.tops if top < (spec.vocabulary or 0)):
         rungs += [
             Scenario(f"top {k} with a bias", "none", partial(Shown, shows="chosen", top=k)),
             Scenario(f"top {k} with a bias", "4 decimals", partial(Shown, shows="chosen", top=k, decimals=4)),

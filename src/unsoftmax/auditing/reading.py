@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.diagnosis.choice import LogClass, in_logs
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.fitting import Log, fit
@@ -19,21 +20,6 @@ from unsoftmax.results.recovery import Recovery, Status
 from unsoftmax.run.engine import ProgressCallback
 from unsoftmax.run.engine import run as run_program
 from unsoftmax.spec import OracleSpec
-
-LARGEST = 24
-"""Dimension up to which the rung is climbed, and noise averaged: seconds, where other rungs take hundredths of one."""
-
-_RATIOS = (1.5, 2.5, 4.0)
-"""Fitted records per degree of freedom, in turn until a fit arrives: heads up to hot ones are within."""
-
-_LENGTH = 8
-"""Tokens per recorded sequence, where the domain allows them."""
-
-_HELD_OUT = 0.15
-"""Share of the records that judges the fit; it is on the bill."""
-
-_STARTS = 40
-"""Starts per fit: an audit has other rungs to climb."""
 
 
 def read_logs(
@@ -51,19 +37,19 @@ def read_logs(
 
 def _traffic(spec: OracleSpec, model: LogClass, unknowns: int, seed: int) -> Asking[Recovery]:
     rng = np.random.default_rng([seed, 0x106])
-    length = int(min(_LENGTH, spec.domain.length_limit))
+    length = int(min(AUDITING.length, spec.domain.length_limit))
     # Standard normal tokens, shorter where the domain wants it.
     size = min(1.0, 0.5 * spec.domain.norm_limit / spec.dim**0.5)
     tokens: list[Array] = []
     answers: list[Array] = []
     found: Recovery | None = None
-    for ratio in _RATIOS:
-        number = int(np.ceil(ratio * unknowns / (1 - _HELD_OUT))) - sum(map(len, tokens))
+    for ratio in AUDITING.ratios:
+        number = int(np.ceil(ratio * unknowns / (1 - AUDITING.held_out))) - sum(map(len, tokens))
         X = size * rng.standard_normal((number, length, spec.dim))
         tokens.append(held(X, spec.dtype))
         answers.append((yield Probes(tokens[-1], phase="recorded")))
         log = Log(np.concatenate(tokens), np.concatenate(answers), tolerance=spec.tolerance or None, dtype=spec.dtype)
-        found = fit(log, model, holdout=_HELD_OUT, seed=seed, starts=_STARTS)
+        found = fit(log, model, holdout=AUDITING.held_out, seed=seed, starts=AUDITING.starts)
         if found.status is not Status.SURROGATE:
             break
     assert found is not None
