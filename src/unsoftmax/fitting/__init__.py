@@ -19,6 +19,7 @@ lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these
 result       from unknowns to a Recovery
 fit          all of it in order; held-out error against records used, a line for people
+constants    what was measured or chosen, side by side
 """
 
 from unsoftmax.fitting.fit import fit

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.log import Log
 from unsoftmax.probes.base import Array
-
-_BLOCK = 2**19
-"""Numbers in one block of tokens (4 MB): a few of them stay in a processor's cache while it is used four times."""
-
-_KEPT = 2**22
-"""Up to this many numbers (32 MB) all blocks are kept, beyond it they are looked up again at every evaluation."""
-
-_FEW = 64
-"""Fewer records than this are not worth a block of their own: padding costs less than one more pass of the loop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +56,7 @@ class Blocks:
         size = sum((cut.stop - cut.start) * int(lengths[cut.stop - 1]) for cut in self._cuts) * self.log.dim
         for cut in self._cuts:
             block = self._block(cut, lengths[cut])
-            if size <= _KEPT:
+            if size <= FITTING.held_numbers:
                 self._held.append(block)
             yield block
 
@@ -83,8 +75,8 @@ def _cuts(lengths: Array, dim: int) -> list[slice]:
     """Slices of records sorted by length: bounded size, and little padding where there are records enough."""
     cuts, start = [], 0
     for i in range(1, len(lengths)):
-        large = (i + 1 - start) * int(lengths[i]) * dim > _BLOCK
-        ragged = lengths[i] > 1.5 * lengths[start] and i - start >= _FEW
+        large = (i + 1 - start) * int(lengths[i]) * dim > FITTING.block_numbers
+        ragged = lengths[i] > 1.5 * lengths[start] and i - start >= FITTING.few_records
         if large or ragged:
             cuts.append(slice(start, i))
             start = i

@@ -8,6 +8,7 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.noise import Noise
@@ -15,16 +16,6 @@ from unsoftmax.fitting.recipes import recipe, smaller
 from unsoftmax.fitting.search import Found, Search, Watch, found
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
-
-_ARRIVED = 1e-9
-"""Relative residual at which a start is in the right basin: from there convergence is quadratic."""
-
-_PASSES = (8, 40)
-"""Attempts per shape in the first rounds over all shapes: a shape that is too small never arrives, so that none is
-exhausted before the next has had its chance."""
-
-_MOST_HEADS = 16
-"""Heads beyond this are not looked for unless their number is given."""
 
 
 def shapes(log: Log, model: str, heads: int | None, rank: int | None) -> list[Shape]:
@@ -44,7 +35,7 @@ def shapes(log: Log, model: str, heads: int | None, rank: int | None) -> list[Sh
         return [base]
     if model == "low rank":
         return [base] if rank is not None else [replace(base, rank=r) for r in range(1, d)]
-    return [replace(base, heads=H) for H in ([heads] if heads is not None else range(1, _MOST_HEADS + 1))]
+    return [replace(base, heads=H) for H in ([heads] if heads is not None else range(1, FITTING.most_heads + 1))]
 
 
 def affordable(wanted: list[Shape], span: Spans, given: int) -> list[Shape]:
@@ -69,7 +60,7 @@ def chosen(
 ) -> Found:
     """The first shape that arrives, without heads it can do without; else the one of the best criterion."""
     streams = [_stream(shape, blocks, noise, rng) for shape in wanted]
-    for most in (*(p for p in _PASSES if p < starts), starts) if len(streams) > 1 else (starts,):
+    for most in (*(p for p in FITTING.passes if p < starts), starts) if len(streams) > 1 else (starts,):
         for stream in streams:
             if stream.pull(most, watch):
                 return _pruned(stream, noise) if len(streams) > 1 else stream
@@ -83,7 +74,7 @@ def _stream(shape: Shape, blocks: Blocks, noise: Noise, rng: np.random.Generator
 
 def _goal(blocks: Blocks, shape: Shape, noise: Noise) -> float:
     """The squared residual at which the right basin is found."""
-    exact = _ARRIVED**2 * float((blocks.y**2).sum())
+    exact = FITTING.arrived**2 * float((blocks.y**2).sum())
     share = max(blocks.y.size - shape.freedom, 1) / blocks.y.size
     return max(exact, 1.3 * share * float((noise.deviations(blocks.y) ** 2).sum()))
 

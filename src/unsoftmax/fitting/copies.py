@@ -11,25 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.log import Log
 from unsoftmax.probes.base import Array
 
-_NEAR = 1e-3
-"""Differences of sequences, over their spread in the log, below which they nearly ask the same: a fit that is right at
-one and wrong elsewhere is off by that share of an answer at the other."""
-
-_SPREAD = 1e-3
-"""Least spread of sequences over the size of their tokens: in a log of one sequence and near copies all are near."""
-
 _FARTHEST = 2.0**60
-"""Place of sequences beyond any grid: whole numbers of 64 bits hold it."""
-
-_DIRECTIONS = 4
-"""Random directions along which sequences are compared: in query tokens, means and mean squares of tokens."""
-
-_GRIDS = 8
-"""Grids whose cells gather near records; two records that are a tenth of a cell apart part company in all of them once
-in 500."""
+"""Derived: a place beyond any grid that whole numbers of 64 bits hold."""
 
 
 def distinct(log: Log) -> tuple[Array, Array]:
@@ -58,7 +45,7 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     them without comparing every pair.
     """
     rng = np.random.default_rng(0)
-    directions = rng.standard_normal((log.dim, _DIRECTIONS)) / np.sqrt(log.dim)
+    directions = rng.standard_normal((log.dim, FITTING.copy_directions)) / np.sqrt(log.dim)
     shown = (log.tokens if log.table is None else log.table) @ directions
     rows = shown if log.table is None else shown[log.tokens]
     rows = rows / (float(np.median(np.abs(rows))) or 1.0)
@@ -67,8 +54,8 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     seen = np.concatenate([last, means, squares], axis=1)[first]
     # Medians: a few tokens of another size do not make the others alike.
     spread = np.median(np.abs(seen - np.median(seen, axis=0)), axis=0)
-    least = _SPREAD * float(np.median(np.abs(seen), axis=0).max())
-    return cells(seen / (_NEAR * np.maximum(spread, least + 1e-300)), rng)[number]
+    least = FITTING.least_spread * float(np.median(np.abs(seen), axis=0).max())
+    return cells(seen / (FITTING.near_copy * np.maximum(spread, least + 1e-300)), rng)[number]
 
 
 def cells(places: Array, rng: np.random.Generator) -> Array:
@@ -77,11 +64,14 @@ def cells(places: Array, rng: np.random.Generator) -> Array:
     from scipy.sparse.csgraph import connected_components
 
     k, places, found = len(places), np.clip(places, -_FARTHEST, _FARTHEST), []
-    for _ in range(_GRIDS):
+    for _ in range(FITTING.copy_grids):
         whole = np.floor(places + rng.random(places.shape[1])).astype(np.int64).astype(np.uint64)
         mixed = (whole * rng.integers(1, 2**63, places.shape[1], dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
         found.append(np.unique(mixed, return_inverse=True)[1])
     offsets = np.concatenate([cell + k * (i + 1) for i, cell in enumerate(found)])
-    edges = coo_array((np.ones(k * _GRIDS), (np.tile(np.arange(k), _GRIDS), offsets)), shape=[k * (_GRIDS + 1)] * 2)
+    edges = coo_array(
+        (np.ones(k * FITTING.copy_grids), (np.tile(np.arange(k), FITTING.copy_grids), offsets)),
+        shape=[k * (FITTING.copy_grids + 1)] * 2,
+    )
     labels = connected_components(edges, directed=False)[1][:k]
     return np.asarray(np.unique(labels, return_inverse=True)[1])

@@ -12,23 +12,10 @@ from typing import Protocol
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.shape import Shape, embedded
 from unsoftmax.probes.base import Array
-
-MOST_DIRECTIONS = 700
-"""Unknowns up to which J is taken apart into all its singular directions (d = 25 for one head: about a second each
-time); beyond, errors are sampled."""
-
-_DRAWS = 16
-"""Errors drawn to see whether the model is linear as far as they reach: where it is not, one in eight shows it."""
-
-_SHOWN = 0.5
-"""Share of the change that J says for the stated bars, below which they bound nothing: right heads of scores from 2 to
-20 had 0.7 and more, before noise of up to a tenth; heads that leave the query out 0.3 to 0.5."""
-
-VISIBLE = 1.0
-"""A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +86,11 @@ class Directions:
 
     @property
     def rank(self) -> int:
-        return int((~self.unseen(VISIBLE)).sum())
+        return int((~self.unseen(FITTING.visible)).sum())
 
     def step(self, rows: Array) -> Array:
         """The least-squares step (unknowns,) for residuals over deviations, unseen directions left alone."""
-        seen = ~self.unseen(VISIBLE)
+        seen = ~self.unseen(FITTING.visible)
         return np.asarray(-self.T @ (self.V[seen].T @ ((self.U.T @ rows)[seen] / self.s[seen])))
 
     def _root(self, limit: float) -> Array:
@@ -112,10 +99,10 @@ class Directions:
         return np.asarray(self.T @ (self.V[seen].T / self.s[seen]))
 
     def leverage(self, at: HeadsAt, deviations: Array) -> Array:
-        return np.asarray((((at.jacobian() / deviations[:, None]) @ self._root(VISIBLE)) ** 2).sum(axis=1))
+        return np.asarray((((at.jacobian() / deviations[:, None]) @ self._root(FITTING.visible)) ** 2).sum(axis=1))
 
     def off(self, columns: Array) -> Array:
-        Q = self.U[:, ~self.unseen(VISIBLE)]
+        Q = self.U[:, ~self.unseen(FITTING.visible)]
         return np.asarray(columns - Q @ (Q.T @ columns))
 
     def spread(self, limit: float) -> Spread:
@@ -126,15 +113,15 @@ class Directions:
         return Spread(errors[: W.size].reshape(W.shape), errors[W.size :].reshape(P.shape), *norms)
 
     def drawn(self, rng: np.random.Generator) -> Array:
-        root = self._root(VISIBLE)
-        return np.asarray(rng.standard_normal((_DRAWS, root.shape[1])) @ root.T)
+        root = self._root(FITTING.visible)
+        return np.asarray(rng.standard_normal((FITTING.drawn_errors, root.shape[1])) @ root.T)
 
     def axes(self) -> Array:
-        return self._root(VISIBLE).T
+        return self._root(FITTING.visible).T
 
     def without(self, which: Array) -> Directions:
         s = self.s.copy()
-        s[np.flatnonzero(~self.unseen(VISIBLE))[which]] = 1e-300
+        s[np.flatnonzero(~self.unseen(FITTING.visible))[which]] = 1e-300
         return replace(self, s=s)
 
     def confirmed(self, limit: float) -> Directions:
@@ -162,7 +149,7 @@ class Directions:
 
     def unseen_steps(self) -> Array | None:
         """Orthonormal steps (unknowns, k) of the unknowns that do not show; None if all do."""
-        unseen = self.unseen(VISIBLE)
+        unseen = self.unseen(FITTING.visible)
         return np.linalg.qr(self.T @ self.V[unseen].T)[0] if unseen.any() else None
 
 
@@ -243,5 +230,5 @@ def bounded(problem: Heads, x: Array, seen: Seen, deviations: Array, bars: float
     for step in bars * seen.axes():
         told = float(np.linalg.norm(at.response(step) / deviations))
         ends = ((problem.at(x + way).residual - at.residual) / deviations for way in (step, -step))
-        open_.append(min(float(np.linalg.norm(end)) for end in ends) < _SHOWN * told)
+        open_.append(min(float(np.linalg.norm(end)) for end in ends) < FITTING.shown_beside_others * told)
     return seen.without(np.array(open_, dtype=bool))

@@ -21,49 +21,24 @@ from unsoftmax.arguments import real, whole
 from unsoftmax.errors import InvalidArgument, NotIdentifiable
 from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.copies import distinct, groups
 from unsoftmax.fitting.directions import Seen, bounded
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.narrowing import narrowed
-from unsoftmax.fitting.noise import ROUNDED, Noise, computed, noise_of, rounding
+from unsoftmax.fitting.noise import Noise, computed, noise_of, rounding
 from unsoftmax.fitting.recipes import recipe
 from unsoftmax.fitting.result import Ended, recovery_of
 from unsoftmax.fitting.search import Search, Watch, found
 from unsoftmax.fitting.settle import confirmed, settled
 from unsoftmax.fitting.spans import Spans, spans
-from unsoftmax.fitting.verdict import BARS, FEWEST, FINEST, Judged, checked, exact, judge_exact, judge_noisy
+from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Recovery, Usage, plain
 
 Class = Literal["single head", "low rank", "multi-head", "layer"]
 """Model classes that a log can be fitted with."""
-
-_TOKENS = 1e7
-"""Largest typical entry of a token, and 1 / the least: heads came out to rounding at 1e-6 and 1e6 times ordinary ones,
-and not at 1e10, where a step of W that is small in the units of the fit turns every weight over."""
-
-_LONGEST = 1e8
-"""Largest entry of a token over the typical one: one of 1e6 was fitted to rounding, one of 1e10 not."""
-
-_ANSWERS = 1e11
-"""The same for answers: 1e-10 and 1e10 came out to rounding, 1e15 did not."""
-
-_BOUND = 0.5
-"""Residuals below this share of the stated noise show that it is a bound: their deviation is then taken for the noise.
-Twenty numbers beyond the unknowns fall below it by chance in 3 of 10^4 logs; the bars are the same then."""
-
-SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0)
-"""Parts of the fitted records that the curve is made of."""
-
-_ATTEMPTS = 8
-"""Starts per point: a curve shows how far few records lead, not how far patience does."""
-
-_PATIENCE = 2.0
-"""Seconds before anything is said."""
-
-_PAUSE = 10.0
-"""Seconds between two lines where there is no terminal to rewrite one in."""
 
 
 def fit(
@@ -148,20 +123,23 @@ def _check_sizes(log: Log) -> None:
     entries = np.abs(some[some != 0])
     typical = float(np.median(entries)) if entries.size else 1.0
     largest = max(float(rows.max()), -float(rows.min()))
-    if not 1 / _TOKENS <= typical <= _TOKENS:
+    if not 1 / FITTING.token_range <= typical <= FITTING.token_range:
         raise InvalidArgument(
-            f"entries of `tokens` must be of a size of {1 / _TOKENS:g} to {_TOKENS:g} for a fit (got a median of "
+            f"entries of `tokens` must be of a size of {1 / FITTING.token_range:g} to {FITTING.token_range:g} for a "
+            "fit (got a median of "
             f"{typical:.2g}); divide tokens by that c: what is found is then c^2 times W, and c times v."
         )
-    if largest > _LONGEST * typical:
+    if largest > FITTING.longest_entry * typical:
         raise InvalidArgument(
-            f"entries of `tokens` must be within {_LONGEST:g} of the median {typical:.2g} for a fit (got one of "
+            f"entries of `tokens` must be within {FITTING.longest_entry:g} of the median {typical:.2g} for a fit (got "
+            "one of "
             f"{largest:.2g}); leave such records out."
         )
     size = float(np.median(np.abs(log.answers[log.answers != 0])))
-    if not 1 / _ANSWERS <= size <= _ANSWERS:
+    if not 1 / FITTING.answer_range <= size <= FITTING.answer_range:
         raise InvalidArgument(
-            f"`answers` must be of a size of {1 / _ANSWERS:g} to {_ANSWERS:g} for a fit (got {size:.2g}, the median); "
+            f"`answers` must be of a size of {1 / FITTING.answer_range:g} to {FITTING.answer_range:g} for a fit (got "
+            f"{size:.2g}, the median); "
             "divide answers and `tolerance` by that, and multiply the values found by it."
         )
 
@@ -176,9 +154,10 @@ def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, A
     group = groups(log, first, number)
     n = int(group.max()) + 1
     kept = round(holdout * n)
-    if kept < 2 or kept * (log.outputs or 1) < FEWEST or n - kept < 1:
+    if kept < 2 or kept * (log.outputs or 1) < FITTING.fewest or n - kept < 1:
         raise InvalidArgument(
-            f"`holdout` must leave at least 2 records and {FEWEST} numbers for the verdict, and a record to fit (got "
+            f"`holdout` must leave at least 2 records and {FITTING.fewest} numbers for the verdict, and a record to "
+            "fit (got "
             f"{kept} of {n} different records, of {len(log)}); pass more records that differ."
         )
     order = rng.permutation(n)
@@ -193,7 +172,7 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
     shape, blocks = problem.shape, problem.blocks
     sharp, seen = settled(search, x, rounding(blocks, shape, x), span, seed)
     both = rounding(blocks, shape, sharp), rounding(rest, shape, sharp)
-    fitted = checked(problem, rest, sharp, seen, both, FINEST)
+    fitted = checked(problem, rest, sharp, seen, both, FITTING.finest)
     if exact(fitted):
         judged = judge_exact(problem, fitted, both[0])
         return judged, sharp, seen.confirmed(judged.limit)
@@ -207,15 +186,15 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
         sharp, seen = settled(search, x, rows[0], span, seed)
     z = problem.at(sharp).residual / rows[0]
     left = float(np.sqrt((z**2).sum() / max(len(z) - seen.rank, 1)))
-    if noise.source == "format" and left > ROUNDED:
+    if noise.source == "format" and left > FITTING.rounded_at_end:
         rows = [computed(noise, part, shape, sharp) for part in (blocks, rest)]
-    if left < _BOUND and len(z) > seen.rank:
+    if left < FITTING.bound_share and len(z) > seen.rank:
         # A bound was declared. In its units directions would pass for unseen that the answers show.
         rows = [row * left for row in rows]
     x, seen = settled(search, x, rows[0], span, seed)
     fitted = checked(problem, rest, x, seen, (rows[0], rows[1]), 1.0)
     judged = judge_noisy(problem, fitted, noise, rows[0], seed)
-    return judged, x, bounded(problem, x, seen.confirmed(judged.limit), rows[0], BARS * fitted.spread)
+    return judged, x, bounded(problem, x, seen.confirmed(judged.limit), rows[0], FITTING.bars * fitted.spread)
 
 
 @cache
@@ -227,12 +206,12 @@ def learning_curve(search: Search, held: Blocks, x: Array, rng: np.random.Genera
     """(records fitted, root mean square error on held-out records relative to their answers); x is the whole fit's."""
     blocks = search.problem.blocks
     order, points = rng.permutation(blocks.order), []
-    for share in SHARES:
+    for share in FITTING.curve_shares:
         count = max(1, round(share * len(order)))
         part = Search(Heads(Blocks(blocks.log, order[:count]), search.problem.shape), search.arrived * share)
         best = found(part, recipe(part, rng))
         if share < 1:
-            best.pull(_ATTEMPTS)
+            best.pull(FITTING.curve_attempts)
         points.append((count, held_out_error(Heads(held, search.problem.shape), best.x if share < 1 else x)))
     return points
 
@@ -264,7 +243,7 @@ def watching(progress: bool | Watch) -> Iterator[Watch | None]:
             now = time.monotonic()
             if status is not None:
                 status.update(words)
-            elif now - began > _PATIENCE and now - last > _PAUSE:
+            elif now - began > FITTING.patience and now - last > FITTING.pause:
                 last = now
                 console.file.write(words + "\n")
 

@@ -13,15 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense
-
-_PIECE = 2**22
-"""Numbers of the Jacobian formed at a time (32 MB) on the way to a normal matrix."""
-
-_FLOOR = 1e-12
-"""Squared lengths below this share of the largest are rounding: of singular values, and of eigenvalues of moments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +155,7 @@ class HeadsAt:
     def normal(self) -> Array:
         size = self.shape.unknowns
         A = np.zeros((size, size))
-        step = max(1, _PIECE // (size * self.shape.outputs))
+        step = max(1, FITTING.held_numbers // (size * self.shape.outputs))
         for start in range(0, len(self.q), step):
             J = self.jacobian(slice(start, start + step))
             A += J.T @ J
@@ -224,7 +219,7 @@ def _moments(rows: Array) -> Array:
 def _eigen(A: Array) -> tuple[Array, Array]:
     """Eigenvalues, 0 where they are rounding, and eigenvectors."""
     values, vectors = np.linalg.eigh(A)
-    return np.where(values > _FLOOR * max(float(values[-1]), 1e-300), values, 0.0), vectors
+    return np.where(values > FITTING.squared_floor * max(float(values[-1]), 1e-300), values, 0.0), vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +243,7 @@ class Eliminated:
         W = shape.split(np.concatenate([x, np.zeros(shape.unknowns - shape.scores)]))[0]
         Z = mean_tokens(blocks, W)
         U, s, Vt = np.linalg.svd(Z, full_matrices=False)
-        kept = s > _FLOOR * s[0]
+        kept = s > FITTING.squared_floor * s[0]
         Q = U[:, kept]
         C = Vt[kept].T @ ((Q.T @ blocks.y) / s[kept, None])
         return C.T.reshape(shape.outputs, shape.heads, shape.dim).transpose(1, 0, 2), Q

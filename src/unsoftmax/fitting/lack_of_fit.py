@@ -14,19 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
-from unsoftmax.fitting.directions import MOST_DIRECTIONS, Seen, units_of
+from unsoftmax.fitting.constants import FITTING
+from unsoftmax.fitting.directions import Seen, units_of
 from unsoftmax.fitting.heads import HeadsAt, mean_tokens
 from unsoftmax.fitting.shape import Shape
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
-
-_RANDOM_HEADS = 3
-"""Random heads of the fitted size among the features: what they attend to stands for any further head."""
-
-_OTHERS = 12
-"""Other heads that stand for targets of another class: with 24, right heads and wrong ones are told apart alike."""
-
-_ROUNDING = 1e-8
-"""A feature of which J explains all but this share is one that the class has."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ def lack_of_fit(blocks: Blocks, x: Array, at: HeadsAt, seen: Seen, deviations: A
     r = seen.off((at.residual / deviations)[:, None])[:, 0]
     found = []
     for name, F in _features(blocks, shape, x, seed).items():
-        if shape.unknowns > MOST_DIRECTIONS:
+        if shape.unknowns > FITTING.most_directions:
             # One column stands for all of a large log's feature: each costs a solve.
             F = F @ np.random.default_rng([seed, F.shape[1]]).standard_normal((F.shape[1], 1))
         columns = np.kron(F, np.eye(shape.outputs)) / deviations[:, None]
@@ -72,8 +65,8 @@ def chance(blocks: Blocks, x: Array, shape: Shape, seen: Seen, deviations: Array
     W, _, P = shape.split(x)
     rng = np.random.default_rng([seed, 0x0DD])
     entry = units_of(blocks, shape, x)[0]
-    others = np.empty((len(deviations), _OTHERS))
-    for k in range(_OTHERS):
+    others = np.empty((len(deviations), FITTING.other_heads))
+    for k in range(FITTING.other_heads):
         Z = mean_tokens(blocks, W + entry * rng.standard_normal(W.shape))
         values = rng.standard_normal(P.shape).transpose(0, 2, 1).reshape(-1, shape.outputs)
         others[:, k] = (Z @ values).ravel() / deviations
@@ -86,7 +79,7 @@ def chance(blocks: Blocks, x: Array, shape: Shape, seen: Seen, deviations: Array
 def _basis(A: Array) -> Array:
     """Orthonormal columns that span those of A; of columns that had length 1, what is below this is rounding."""
     U, s, _ = np.linalg.svd(A, full_matrices=False)
-    return np.asarray(U[:, s > _ROUNDING])
+    return np.asarray(U[:, s > HALF_DIGITS])
 
 
 def _features(blocks: Blocks, shape: Shape, x: Array, seed: int) -> dict[str, Array]:
@@ -123,7 +116,7 @@ def _features(blocks: Blocks, shape: Shape, x: Array, seed: int) -> dict[str, Ar
         found["the length of the sequence"] = np.log(blocks.lengths)[:, None]
     rng = np.random.default_rng([seed, 0x5C0])
     size = float(np.sqrt((W**2).mean()))
-    for _ in range(_RANDOM_HEADS):
+    for _ in range(FITTING.random_heads):
         head = mean_tokens(blocks, rng.standard_normal((1, d, d)) * size)
         found["a further head"] = np.concatenate([found.get("a further head", np.empty((n, 0))), head], axis=1)
     return found

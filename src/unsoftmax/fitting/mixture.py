@@ -12,16 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from unsoftmax.fitting.blocks import Block, Blocks, attend
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import mean_tokens
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
-
-LEVELS = (1.0, 0.5, 0.25, 0.12, 0.06)
-"""Noise s of one level after the other, relative to the deviation of the answers: halving keeps every level inside
-the basin of the one before; below 0.06 most logs that can be read have been."""
-
-_STEPS = 60
-"""L-BFGS steps per level: the start of a fit need not be a minimum."""
 
 
 def regressed(blocks: Blocks, shape: Shape) -> Array:
@@ -36,10 +30,15 @@ def levels(blocks: Blocks, shape: Shape, x: Array, ridge: float) -> Iterator[Arr
     from scipy.optimize import minimize  # a slow import, needed for hot heads only
 
     unit = float(blocks.y.std()) or 1.0
-    for level in LEVELS:
+    for level in FITTING.mixture_levels:
         s = level * unit
         found = minimize(
-            _cost, x, args=(blocks, shape, s, ridge), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
+            _cost,
+            x,
+            args=(blocks, shape, s, ridge),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": FITTING.mixture_steps},
         )
         x = found.x
         yield x

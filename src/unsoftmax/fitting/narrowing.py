@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.fitting.directions import MOST_DIRECTIONS
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.log import Log
-from unsoftmax.fitting.sampled import LARGEST_BASIS
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -20,9 +19,6 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array
-
-_SMALLEST = 1e-5
-"""Size of a coordinate over the largest that is still brought to 1: below, rounding of the tokens would be, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +69,7 @@ class Narrowed:
             return number, basis
         total = number + wide.freedom - shape.freedom
         size = wide.heads * wide.dim * (wide.dim + wide.outputs)
-        if shape.rank is not None or total * size > LARGEST_BASIS or (number and basis is None):
+        if shape.rank is not None or total * size > FITTING.largest_basis or (number and basis is None):
             return total, None
         U = np.linalg.qr(B, mode="complete")[0]
         k, parts = B.shape[1], []
@@ -87,12 +83,12 @@ class Narrowed:
 
 def narrowed(log: Log, span: Spans) -> Narrowed:
     """Coordinates of the tokens' span where all singular directions in all dimensions would be too many."""
-    if span.tokens == span.dim or log.dim * (log.dim + (log.outputs or 1)) <= MOST_DIRECTIONS:
+    if span.tokens == span.dim or log.dim * (log.dim + (log.outputs or 1)) <= FITTING.most_directions:
         return Narrowed()
     basis = span.token_basis
     square = ((log.tokens if log.table is None else log.table[np.unique(log.tokens)]) @ basis) ** 2
     size = np.sqrt(square.mean(axis=0))
-    return Narrowed(basis / np.maximum(size, _SMALLEST * size.max()))
+    return Narrowed(basis / np.maximum(size, FITTING.smallest_coordinate * size.max()))
 
 
 def _beyond(U: Array, k: int, wide: Shape) -> list[Array]:

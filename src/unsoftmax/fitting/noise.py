@@ -8,32 +8,12 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.precision import EPS, UNIT
 from unsoftmax.probes.base import Array
-
-ROUNDINGS = 100.0
-"""Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums of
-d^2 products are off by tens of roundings at most."""
-
-_COARSE = 1e-12
-"""Rounding units above this belong to formats shorter than float64."""
-
-_ARITHMETIC = 30.0
-"""Deviations of one rounding that arithmetic in a short format may add up to: scores are sums of d^2 products, and
-in float32 logs of trained layers the answers are 3 to 20 roundings off."""
-
-ROUNDED = 1.5
-"""Deviations of one rounding up to which answers of a short format were rounded to it at their end alone: beyond, they
-were computed in it, or their tokens were rounded, and answers near 0 are as far off as others."""
-
-_DECLARED = 1.15
-"""Deviations up to this many times the declared noise pass for it: declarations have one or two digits."""
-
-_PAIRS = 10
-"""Repetitions needed before their spread is taken for the noise: fewer leave it uncertain by more than a quarter."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +25,7 @@ class Noise:
     source: Literal["declared", "format", "decimals", "repeated records", "none"]
     absolute: float = 0.0
     relative: float = 0.0
-    allowed: float = _DECLARED
+    allowed: float = FITTING.over_declared
     freedom: float = np.inf
 
     def deviations(self, answers: Array) -> Array:
@@ -62,11 +42,11 @@ def noise_of(log: Log) -> Noise:
     unit = max(rounding_unit(y), float(np.finfo(log.dtype).eps))
     step = decimal_error(y)
     # Numbers of a short format are decimals of ten digits and more: the coarser of both is what was rounded to.
-    if step > (0.0 if unit <= _COARSE else unit * float(np.median(np.abs(y)))):
+    if step > (0.0 if unit <= FITTING.shorter_format else unit * float(np.median(np.abs(y)))):
         return Noise("decimals", step / np.sqrt(3.0))
-    if unit > _COARSE:
+    if unit > FITTING.shorter_format:
         # A rounded number is off by up to half a unit of its last place, uniformly.
-        return Noise("format", 0.0, 0.5 * unit / np.sqrt(3.0), _ARITHMETIC)
+        return Noise("format", 0.0, 0.5 * unit / np.sqrt(3.0), FITTING.short_arithmetic)
     found = _repeated(log)
     return Noise("none") if found is None else found
 
@@ -78,13 +58,17 @@ def _repeated(log: Log) -> Noise | None:
         groups.setdefault(log.tokens[start : start + length].tobytes(), []).append(i)
     several = [group for group in groups.values() if len(group) > 1]
     freedom = sum(len(group) - 1 for group in several)
-    if freedom < _PAIRS:
+    if freedom < FITTING.repetitions:
         return None
     spread = sum(float(((log.answers[g] - log.answers[g].mean(axis=0)) ** 2).sum()) for g in several)
     freedom *= log.outputs or 1
     deviation = float(np.sqrt(spread / freedom))
     size = float(np.sqrt((log.answers**2).mean()))
-    return Noise("repeated records", deviation, 0.0, _DECLARED, freedom) if deviation > 1e3 * UNIT * size else None
+    return (
+        Noise("repeated records", deviation, 0.0, FITTING.over_declared, freedom)
+        if deviation > 1e3 * UNIT * size
+        else None
+    )
 
 
 def computed(noise: Noise, blocks: Blocks, shape: Shape, x: Array) -> Array:

@@ -9,49 +9,11 @@ from itertools import chain
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.mixture import levels, regressed
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
-
-_PICKED = 1e-6
-"""A share of the answers' deviation: an answer this near to one token's value is that token's value."""
-
-_NOISES = 3.0
-"""Deviations of the noise within which it is, too: one answer in 400 is farther off by chance."""
-
-_NEARLY_ALL = 0.9
-"""Share of answers that are one token's value."""
-
-_OTHERS = 0.5
-"""Most of the answers that may be so near to a token of another record: beyond, nearness says nothing."""
-
-_CHANCE = 1e-3
-"""Probability that noise takes answers of argmax attention for others."""
-
-_LEVELS = 40
-"""Steps of the falling noise, a factor 0.85 each: from the deviation of the answers down to 2e-3 of it."""
-
-_WARM = 16
-"""The step from which values of a mixture are annealed (0.07 of the deviation, where a mixture ends): from the first
-step on, their picks would be forgotten."""
-
-_RIDGES = (1.0, 0.3, 0.1, 0.03)
-"""Ridges of the mixtures: few records need large ones, and random starts do best with the first two."""
-
-_SCORES = 0.5
-"""Deviation of the scores of a mixture's random start."""
-
-_EACH = 4
-"""Random values per random mixture, which takes twenty times as long."""
-
-_MOST = 25
-"""Random mixtures at most. Of logs that hardly determine the scores (1.1 records per unknown, 8 to 32 tokens a record)
-one value in twenty arrives in the hardest, and one mixture in ten; together they miss one such log in thousands."""
-
-_WORK = 2**20
-"""Numbers in the tokens of all records that random mixtures may look at together, three of them in any case: with many
-records nearly every start arrives."""
 
 
 def unbounded(problem: Heads, x: Array, deviations: Array) -> bool:
@@ -72,16 +34,18 @@ def unbounded(problem: Heads, x: Array, deviations: Array) -> bool:
         picked[block.rows] = block.tokens[np.arange(len(best)), best]
     z, wanted = picked / deviations[:, None], blocks.y[:, 0] / deviations
     left = wanted - z @ np.linalg.lstsq(z, wanted, rcond=None)[0]
-    if left @ left <= chi2.ppf(1 - _CHANCE, len(wanted)):
+    if left @ left <= chi2.ppf(1 - FITTING.chance, len(wanted)):
         return True
-    v, near = _sharpened(blocks, P[0, 0]), _NOISES * deviations
+    v, near = _sharpened(blocks, P[0, 0]), FITTING.picked_deviations * deviations
     far = int((_nearest(blocks, v)[1] > near).sum())
-    return far <= binom.ppf(1 - _CHANCE, len(near), math.erfc(_NOISES / math.sqrt(2))) and _telling(blocks, v, near)
+    return far <= binom.ppf(
+        1 - FITTING.chance, len(near), math.erfc(FITTING.picked_deviations / math.sqrt(2))
+    ) and _telling(blocks, v, near)
 
 
 def _telling(blocks: Blocks, v: Array, near: Array) -> bool:
     """Whether answers are seldom so near to a value of another record's tokens."""
-    return float((_nearest(blocks, v, shift=1)[1] <= near)[blocks.lengths > 1].mean()) <= _OTHERS
+    return float((_nearest(blocks, v, shift=1)[1] <= near)[blocks.lengths > 1].mean()) <= FITTING.other_records
 
 
 def picks_one_token(problem: Heads, x: Array, deviations: Array | float = 0.0) -> bool:
@@ -94,15 +58,15 @@ def picks_one_token(problem: Heads, x: Array, deviations: Array | float = 0.0) -
     longer = blocks.lengths > 1
     if shape.heads > 1 or shape.outputs > 1 or longer.sum() < shape.dim:
         return False
-    near = np.maximum(_PICKED * blocks.y.std(), _NOISES * deviations) + np.zeros(len(blocks))
+    near = np.maximum(FITTING.picked * blocks.y.std(), FITTING.picked_deviations * deviations) + np.zeros(len(blocks))
     size = int(blocks.lengths.sum()) * shape.dim
-    rounds = min(_MOST, max(3, _WORK // size))
+    rounds = min(FITTING.most_mixtures, max(3, FITTING.mixture_work // size))
     start = np.concatenate([np.zeros(shape.dim**2), regressed(blocks, shape).ravel()])
     known = ((v, 0) for v in (shape.split(x)[2][0, 0], start[shape.dim**2 :]))
-    mixtures = (_mixed(blocks, start, ridge) for ridge in _RIDGES)
+    mixtures = (_mixed(blocks, start, ridge) for ridge in FITTING.pick_ridges)
     for v, first in chain(known, mixtures, _at_random(blocks, start, rounds)):
         v = _sharpened(blocks, _annealed(blocks, v, first))
-        if float((_nearest(blocks, v)[1] <= near)[longer].mean()) >= _NEARLY_ALL:
+        if float((_nearest(blocks, v)[1] <= near)[longer].mean()) >= FITTING.nearly_all:
             return _telling(blocks, v, near)
     return False
 
@@ -115,7 +79,7 @@ def _mixed(blocks: Blocks, start: Array, ridge: float) -> _Start:
     """Values of a head fitted as a mixture, whose picks follow scores; from W raveled and v."""
     shape, square = Shape(1, blocks.q.shape[1]), float((blocks.q**2).mean()) or 1.0
     *_, x = levels(blocks, shape, start, ridge * square**2)
-    return shape.split(x)[2][0, 0], _WARM
+    return shape.split(x)[2][0, 0], FITTING.warm_step
 
 
 def _at_random(blocks: Blocks, start: Array, rounds: int) -> Iterator[_Start]:
@@ -125,17 +89,17 @@ def _at_random(blocks: Blocks, start: Array, rounds: int) -> Iterator[_Start]:
     v = start[d * d :]
     near, far = float(np.linalg.norm(v)) / d**0.5, float(blocks.y.std()) / square**0.5
     for number in range(rounds):
-        for k in range(_EACH):
+        for k in range(FITTING.values_per_mixture):
             yield (v + near * rng.standard_normal(d) if k % 2 else far * rng.standard_normal(d)), 0
-        scores = _SCORES / (d * square) * rng.standard_normal(d * d)
+        scores = FITTING.start_scores / (d * square) * rng.standard_normal(d * d)
         random = np.concatenate([scores, v + near * rng.standard_normal(d)])
-        yield _mixed(blocks, random, _RIDGES[number % 2])
+        yield _mixed(blocks, random, FITTING.pick_ridges[number % 2])
 
 
 def _annealed(blocks: Blocks, v: Array, first: int) -> Array:
     """EM for v: each token's share of a record by how near its value is, least squares on the shares."""
     d, unit = len(v), float(blocks.y.std()) or 1.0
-    for level in range(first, _LEVELS):
+    for level in range(first, FITTING.falling_steps):
         s = unit * 0.85**level
         A, b = 1e-9 * np.eye(d), np.zeros(d)
         for block in blocks:

@@ -16,36 +16,12 @@ import numpy as np
 
 from unsoftmax.fitting import mixture
 from unsoftmax.fitting.blocks import Blocks, attend
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import Eliminated
 from unsoftmax.fitting.search import BOLD, FAST, SLOW, Attempt, Search
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import descend
-
-RIDGES = (1.0, 0.3, 0.1, 0.03, 0.01)
-"""Ridges of the mixture starts, in turn: few records need large ones, hot heads small ones."""
-
-_SIZE = 0.5
-"""Deviation of the scores of random starts: near 0 heads are alike and separate slowly, at 1 the wrong winners of
-hot sequences are fixed already."""
-
-_FACTORS = 0.3
-"""Deviation of the scores of random factors."""
-
-_AGREED = 1e-6
-"""Two rounds whose costs agree to this share ended in the same minimum."""
-
-_SAME = 3
-"""Rounds that must end in the best minimum known before no further mixture is tried."""
-
-LEVELS = (1.0, 0.5, 0.25, 0.12)
-"""Noise of the levels, relative to the root mean square of the answers; each is a start of its own."""
-
-_ROUNDS = 6
-"""EM rounds per level: picks settle within five."""
-
-_SWEEPS = 3
-"""Passes over the heads per E step: each sees the others' new picks."""
 
 
 class _Picks:
@@ -67,7 +43,7 @@ class _Picks:
         for block, log, rho in zip(self.blocks, self._logs(self.W), self.rho, strict=True):
             values = np.stack([block.tokens @ P.T for P in self.P])
             means = np.einsum("hbn,hbnm->hbm", rho, values)
-            for h in np.concatenate([rng.permutation(H) for _ in range(_SWEEPS)]):
+            for h in np.concatenate([rng.permutation(H) for _ in range(FITTING.em_sweeps)]):
                 wanted = self.blocks.y[block.rows] - means.sum(axis=0) + means[h]
                 joint = log[h] - ((wanted[:, None] - values[h]) ** 2).sum(axis=2) / (2 * s * s)
                 share = np.exp(joint - joint.max(axis=1, keepdims=True))
@@ -117,17 +93,17 @@ def _single(search: Search) -> Iterator[Attempt]:
     start = np.concatenate([np.zeros(shape.scores), mixture.regressed(blocks, shape).ravel()])
     yield ("from scores 0", *search.descend(start, BOLD if search.large else SLOW))
     best, same = np.inf, 0
-    for ridge in RIDGES:
+    for ridge in FITTING.ridges:
         costs = []
         for hot in mixture.levels(blocks, shape, start, ridge * search.token_square() ** 2):
             for x, cost in _both_orders(search, hot):
                 yield f"mixture, ridge {ridge:g}", x, cost
                 costs.append(cost)
-        agreed = min(costs) <= best * (1 + _AGREED) and best <= min(costs) * (1 + _AGREED)
+        agreed = min(costs) <= best * (1 + FITTING.same_minimum) and best <= min(costs) * (1 + FITTING.same_minimum)
         same, best = same + 1 if agreed else 1, min(best, *costs)
-        if same >= _SAME:
+        if same >= FITTING.same_rounds:
             break
-    if same < _SAME or not search.large:
+    if same < FITTING.same_rounds or not search.large:
         yield from _random_single(search)
 
 
@@ -139,10 +115,10 @@ def _random_single(search: Search) -> Iterator[Attempt]:
     """
     rng, blocks, shape = np.random.default_rng(0x51), search.problem.blocks, search.problem.shape
     for number in range(20):
-        W = _random_scores(search, rng, _SIZE * (1 + number % 4))
+        W = _random_scores(search, rng, FITTING.start_scores * (1 + number % 4))
         yield ("random scores", *search.descend(_with_values(search, W), BOLD))
-        start = _with_values(search, _random_scores(search, rng, _SIZE))
-        ridge = RIDGES[number % 4]
+        start = _with_values(search, _random_scores(search, rng, FITTING.start_scores))
+        ridge = FITTING.ridges[number % 4]
         *_, hot = mixture.levels(blocks, shape, start, ridge * search.token_square() ** 2)
         yield (f"random mixture, ridge {ridge:g}", *search.descend(hot, FAST))
 
@@ -170,9 +146,9 @@ def _low_rank(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
         W, _, P = wider.problem.shape.split(wider.descend(x, BOLD)[0])
         yield ("one column more", *search.descend(shape.joined(W, P), FAST))
         start = np.concatenate([_random_factors(search, rng), values])
-        ridge = RIDGES[number % 3] * search.token_square()
+        ridge = FITTING.ridges[number % 3] * search.token_square()
         for hot in islice(mixture.levels(blocks, shape, start, ridge), 4):
-            yield (f"mixture, ridge {RIDGES[number % 3]:g}", *search.descend(hot, BOLD))
+            yield (f"mixture, ridge {FITTING.ridges[number % 3]:g}", *search.descend(hot, BOLD))
 
 
 def _large_low_rank(search: Search, values: Array, rng: np.random.Generator) -> Iterator[Attempt]:
@@ -184,7 +160,7 @@ def _large_low_rank(search: Search, values: Array, rng: np.random.Generator) -> 
 def _random_factors(search: Search, rng: np.random.Generator) -> Array:
     shape = search.problem.shape
     assert shape.rank is not None
-    size = np.sqrt(_FACTORS / (shape.dim * search.token_square())) / shape.rank**0.25
+    size = np.sqrt(FITTING.start_factors / (shape.dim * search.token_square())) / shape.rank**0.25
     return rng.standard_normal(shape.scores) * size
 
 
@@ -192,7 +168,7 @@ def _several(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
     """Random scores, one head to spare, and factorial mixtures, in turn."""
     shape, blocks = search.problem.shape, search.problem.blocks
     for number in count():
-        x, cost = search.descend(_with_values(search, _random_scores(search, rng, _SIZE)), BOLD)
+        x, cost = search.descend(_with_values(search, _random_scores(search, rng, FITTING.start_scores)), BOLD)
         yield "random scores", x, cost
         yield ("one head more", *_spared(search, rng))
         W = _random_scores(search, rng, 1.0)
@@ -204,7 +180,7 @@ def _several(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
 def _spared(search: Search, rng: np.random.Generator) -> tuple[Array, float]:
     """A fit of one head more, then the best of what is left without one."""
     wider = search.like(replace(search.problem.shape, heads=search.problem.shape.heads + 1))
-    x, _ = wider.descend(_with_values(wider, _random_scores(wider, rng, _SIZE)), BOLD)
+    x, _ = wider.descend(_with_values(wider, _random_scores(wider, rng, FITTING.start_scores)), BOLD)
     return smaller(wider, x, search)
 
 
@@ -237,7 +213,7 @@ def _layers(search: Search, rng: np.random.Generator) -> Iterator[Attempt]:
     inner = Eliminated(search.problem)
     while True:
         if shape.rank is None:
-            start = _random_scores(search, rng, _SIZE).ravel()
+            start = _random_scores(search, rng, FITTING.start_scores).ravel()
         else:
             start = _random_factors(search, rng)
         end = descend(inner, start, replace(BOLD, arrived=search.arrived))
@@ -262,8 +238,8 @@ def levels(blocks: Blocks, shape: Shape, W: Array, ridge: float, rng: np.random.
 
     picks = _Picks(blocks, shape, W)
     unit = float(np.sqrt((blocks.y**2).mean())) or 1.0
-    for level in LEVELS:
-        for _ in range(_ROUNDS):
+    for level in FITTING.em_levels:
+        for _ in range(FITTING.em_rounds):
             picks.choose(level * unit, rng)
             picks.values()
             picks.W = minimize(

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.narrowing import Narrowed
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
-from unsoftmax.fitting.verdict import BARS, Judged
+from unsoftmax.fitting.verdict import Judged
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Model
 from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import RELATIVE_ERROR, Certificate, Claim, Recovery, Status, Usage
-
-_ZERO = 1e-6
-"""Share of the parameters along undetermined directions that is called 0: the directions themselves are no better."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +55,7 @@ def recovery_of(end: Ended, usage: Usage, provenance: dict[str, Any]) -> Recover
     which = "W and P" if shape.outputs > 1 else "W and v"
     stated = Claim(
         RELATIVE_ERROR,
-        BARS * judged.deviation * max(relative),
+        FITTING.bars * judged.deviation * max(relative),
         statement=f"of {which}{' on what the log determines' if number else ''}, from the residual and J",
     )
     errors = end.narrowed.errors(_named(shape, spread.W * judged.deviation, spread.P * judged.deviation))
@@ -88,7 +86,7 @@ def _named(shape: Shape, W: Array, P: Array) -> dict[str, Array]:
 def _at_zero(basis: Array | None, W: Array, P: Array) -> bool:
     """Whether the parameters have nothing along undetermined directions (k, unknowns): what hardly shows was fitted."""
     x = np.concatenate([W.ravel(), P.ravel()])
-    return basis is not None and float(np.linalg.norm(basis @ x)) <= _ZERO * float(np.linalg.norm(x))
+    return basis is not None and float(np.linalg.norm(basis @ x)) <= FITTING.called_zero * float(np.linalg.norm(x))
 
 
 def _blind_sentence(number: int, shape: Shape, span: Spans, at_zero: bool) -> str:

@@ -10,25 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.directions import Spread
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import conjugate_gradients
-
-_DRAWS = 2
-"""Draws of noise: with thousands of unknowns each is right to a few percent, unless one direction alone is weak; two
-draws miss a factor of 4 (the stated bars) in such a direction once in 25 logs, and then err towards the typical."""
-
-_PRODUCTS = 400
-"""Most products per draw; a log that needs more has directions it hardly shows."""
-
-_ACCURACY = 1e-3
-"""Relative accuracy of a draw: it is an estimate."""
-
-LARGEST_BASIS = 2**25
-"""Numbers of a basis of undetermined directions that are still written out (256 MB)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +71,7 @@ class Sampled:
     def hidden(self, limit: float) -> tuple[int, Array | None]:
         number = self.shape.freedom - self.rank
         size = self.shape.heads * self.shape.dim * (self.shape.dim + self.shape.outputs)
-        if number == 0 or number * size > LARGEST_BASIS:
+        if number == 0 or number * size > FITTING.largest_basis:
             return number, None
         return number, never_varied(self.span, self.shape, self.at.factors)
 
@@ -92,7 +80,7 @@ def sampled(problem: Heads, x: Array, deviations: Array, span: Spans, seed: int)
     """Draws of the errors that noise of these deviations (rows,) leaves at x."""
     rng = np.random.default_rng([seed, 0x5A])
     at = problem.at(x).weighted(1 / deviations)
-    found = [_solved(at, at.adjoint(rng.standard_normal(len(deviations)))) for _ in range(_DRAWS)]
+    found = [_solved(at, at.adjoint(rng.standard_normal(len(deviations)))) for _ in range(FITTING.sampled_draws)]
     return Sampled(at, np.array([draw for draw, _ in found]), all(done for _, done in found), span)
 
 
@@ -100,7 +88,11 @@ def _solved(at: HeadsAt, b: Array) -> tuple[Array, bool]:
     diagonal, precondition = at.preconditioner()
     least = 2.0**-52 * diagonal
     return conjugate_gradients(
-        lambda p: at.adjoint(at.forward(p)) + least * p, b, lambda r: precondition(r, 0.0), _PRODUCTS, _ACCURACY
+        lambda p: at.adjoint(at.forward(p)) + least * p,
+        b,
+        lambda r: precondition(r, 0.0),
+        FITTING.most_products,
+        FITTING.draw_accuracy,
     )
 
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Descent, Linearised, Steps, cholesky, conjugate, descend
-
-MOST_DENSE = 1200
-"""Unknowns up to which normal matrices are formed: a factorisation then costs less than 60 products without it."""
 
 SLOW = Descent(damping=10.0, down=2.0, iterations=120, patience=12)
 """From scores 0: small steps first, because most of the way is curved."""
@@ -41,7 +39,7 @@ class Search:
     @property
     def large(self) -> bool:
         """Whether there are too many unknowns for matrices."""
-        return self.problem.shape.unknowns > MOST_DENSE
+        return self.problem.shape.unknowns > FITTING.most_dense
 
     @property
     def steps(self) -> Steps:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unsoftmax.fitting.directions import MOST_DIRECTIONS, Directions, Seen, directions
+from unsoftmax.fitting.constants import FITTING
+from unsoftmax.fitting.directions import Directions, Seen, directions
 from unsoftmax.fitting.heads import Heads, HeadsAt
-from unsoftmax.fitting.noise import ROUNDINGS, Noise, rounding
+from unsoftmax.fitting.noise import Noise, rounding
 from unsoftmax.fitting.sampled import sampled
 from unsoftmax.fitting.search import Found, Search, Watch
 from unsoftmax.fitting.spans import Spans
@@ -20,20 +21,6 @@ _DOWN = Descent(damping=1e-3, down=10.0, iterations=60, patience=4)
 
 _AT_ONCE = Descent(damping=1e-3, down=10.0, iterations=30, patience=1)
 """The same where a step is expensive: one that gains nothing is the last."""
-
-_NEARLY = 1e4
-"""Squared residuals over those of an arrived attempt that are worth settling where one that arrived was no good: a
-relative residual of 1e-7."""
-
-_SETTLED = 25
-"""Attempts settled at most: of ids that hardly show one in twelve was right, each took a fiftieth of a second."""
-
-_HALVINGS = 12
-"""Halvings of a step through singular values before none is taken: along a weight that is nearly 0, such a step goes as
-far as a straight line would have to, and the exponential is shorter by a factor of a few."""
-
-_NOTHING = 1e-3
-"""A step that lowers the sum of squared deviations by less than this moves no parameter by a thirtieth of its error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +40,7 @@ def settled(search: Search, x: Array, deviations: Array, span: Spans, seed: int)
     problem = search.problem
     x = descend(Weighted(problem, 1 / deviations), x, _AT_ONCE if search.large else _DOWN, steps=search.steps).x
     x = _balanced(problem, x)
-    if problem.shape.unknowns > MOST_DIRECTIONS:
+    if problem.shape.unknowns > FITTING.most_directions:
         x = _kept(problem, x, _inside(problem, x, span), deviations)
         return x, sampled(problem, x, deviations, span, seed)
     x, shown = _newton(problem, x, deviations)
@@ -81,12 +68,12 @@ def _newton(problem: Heads, x: Array, deviations: Array) -> tuple[Array, Directi
     cost, shown = _cost(problem, x, deviations), _directions(problem, x, deviations)
     for _ in range(STEPS):
         step = shown.step(problem.at(x).residual / deviations)
-        trials = (_balanced(problem, x + step / 2.0**k) for k in range(_HALVINGS))
+        trials = (_balanced(problem, x + step / 2.0**k) for k in range(FITTING.halvings))
         new, trial = next(((c, t) for t in trials if (c := _cost(problem, t, deviations)) < cost), (cost, x))
         if not new < cost:
             break
         gained, x, cost, shown = cost - new, trial, new, _directions(problem, trial, deviations)
-        if gained < _NOTHING:
+        if gained < FITTING.least_gain:
             break
     return x, shown
 
@@ -126,15 +113,15 @@ def confirmed(best: Found, noise: Noise, span: Spans, starts: int, seed: int, wa
     """
     search, number = best.search, 0
     problem, kept, least = search.problem, best.x, np.inf
-    if noise.source != "none" or problem.shape.unknowns > MOST_DIRECTIONS:
+    if noise.source != "none" or problem.shape.unknowns > FITTING.most_directions:
         return best
-    again = replace(best, search=replace(search, arrived=_NEARLY * search.arrived))
-    while best.arrived and again.arrived and number < _SETTLED:
+    again = replace(best, search=replace(search, arrived=FITTING.nearly_arrived * search.arrived))
+    while best.arrived and again.arrived and number < FITTING.most_settled:
         x, _ = settled(search, again.x, rounding(problem.blocks, problem.shape, again.x), span, seed)
         worst = float(np.abs(problem.at(x).residual / rounding(problem.blocks, problem.shape, x)).max())
         if worst < least:
             kept, least = again.x, worst
-        if worst <= ROUNDINGS:
+        if worst <= FITTING.roundings:
             break
         number, again.cost = number + 1, np.inf
         again.pull(starts, watch)

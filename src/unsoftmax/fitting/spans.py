@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.probes.base import Array
-
-_SPAN = 1e-13
-"""Eigenvalues of token moments below this share of the largest are directions no token has (3e-7 in length)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,4 +70,4 @@ def spans(blocks: Blocks) -> Spans:
 
 def _basis(A: Array) -> Array:
     values, vectors = np.linalg.eigh(A)
-    return np.asarray(vectors[:, values > _SPAN * max(float(values[-1]), 1e-300)])
+    return np.asarray(vectors[:, values > FITTING.no_span * max(float(values[-1]), 1e-300)])

@@ -8,44 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.fitting.blocks import Blocks
+from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.copies import cells
 from unsoftmax.fitting.directions import Seen, bent, units_of
 from unsoftmax.fitting.heads import Heads, HeadsAt
 from unsoftmax.fitting.lack_of_fit import Missing, chance, lack_of_fit
-from unsoftmax.fitting.noise import ROUNDINGS, Noise
+from unsoftmax.fitting.noise import Noise
 from unsoftmax.fitting.picks import picks_one_token, unbounded
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.precision import EPS
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim, Status
-
-FEWEST = 5
-"""Numbers that must be held out, in two records at least, and that must be left beyond the unknowns, copies counted
-once: fewer would agree by chance too often."""
-
-_CHANGES = 4
-"""Random changes of all parameters, and as many of the scores alone, by which records are told apart."""
-
-FINEST = 1e-6
-"""In exact logs a direction known to worse than this share of the parameters is listed as undetermined. And the share
-of an answer to which a held-out one must be foretold to test the fit."""
-
-SIGNIFICANCE = 0.01
-"""A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it. And the
-chance above which a fit that agrees within the noise shows nothing."""
-
-_CHANCE = 1e-3
-"""Probability that noise as declared exceeds the bounds on its size, in the fit and on held-out records."""
-
-_BENT = 100.0
-"""Mean squares of what errors of the fit do, over what J says, beyond which errors are not known: tenfold bars."""
-
-CONFIDENCE = 0.99
-"""Of the statement about records like those held out."""
-
-BARS = 4.0
-"""Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
-the noise itself is only measured."""
 
 _UNTESTED = (
     "To this model few of the records differ (tokens without weight, sequences of one token, multiples of one): what "
@@ -135,15 +108,15 @@ def _spare(
     scores = np.arange(len(sizes)) < shape.scores
 
     def responses(part: Array) -> Array:
-        steps = part * rng.standard_normal((_CHANGES, len(sizes)))
+        steps = part * rng.standard_normal((FITTING.changes, len(sizes)))
         rows = [np.stack([at.response(s) / d for s in steps], axis=1) for at, d in zip(both, deviations, strict=True)]
-        return np.concatenate([each.reshape(-1, shape.outputs * _CHANGES) for each in rows])
+        return np.concatenate([each.reshape(-1, shape.outputs * FITTING.changes) for each in rows])
 
     def left(places: Array, most: int) -> int:
         return (int(cells(places, rng).max()) + 1) * shape.outputs - max(most, 0)
 
     F = responses(sizes)
-    noise = 1 / limit + ROUNDINGS * EPS * float(np.median(np.abs(F)))
+    noise = 1 / limit + FITTING.roundings * EPS * float(np.median(np.abs(F)))
     spare = min(left(F / noise, rank), left(responses(sizes * scores) / noise, rank - shape.values))
     warmer = [np.abs(at.response(x * scores) / d).max() for at, d in zip(both, deviations, strict=True)]
     if max(warmer) > noise:
@@ -155,33 +128,33 @@ def _spare(
 
 def exact(fit: Checked) -> bool:
     """Whether fitted and held-out records agree to rounding."""
-    limit = ROUNDINGS * np.sqrt(1 + fit.leverage)
-    return bool((np.abs(fit.train) <= ROUNDINGS).all() and (np.abs(fit.held) <= limit).all() and len(fit.held))
+    limit = FITTING.roundings * np.sqrt(1 + fit.leverage)
+    return bool((np.abs(fit.train) <= FITTING.roundings).all() and (np.abs(fit.held) <= limit).all() and len(fit.held))
 
 
 def judge_exact(problem: Heads, fit: Checked, deviations: Array) -> Judged:
     """Held-out records agree to rounding: the model, unless they would with any larger W, or test nothing."""
     foretold = np.sqrt(1 + fit.leverage)
-    apart = (np.abs(fit.held) > ROUNDINGS).reshape(-1, fit.shape.outputs).any(axis=1)
+    apart = (np.abs(fit.held) > FITTING.roundings).reshape(-1, fit.shape.outputs).any(axis=1)
     claims = (
         Claim(
             "held-out records",
-            ROUNDINGS,
+            FITTING.roundings,
             float(np.abs(fit.held / foretold).max()),
             statement=f"largest gap on {len(fit.held)} numbers nobody fitted, in deviations of float64 rounding and of "
             "what the fit leaves open",
         ),
         pac(fit, "agree to rounding", int(apart.sum())),
     )
-    tests = int((ROUNDINGS * EPS * foretold <= FINEST).sum())
+    tests = int((FITTING.roundings * EPS * foretold <= FITTING.finest).sum())
     doubts = {
-        _UNTESTED: min(fit.spare, tests) < FEWEST,
+        _UNTESTED: min(fit.spare, tests) < FITTING.fewest,
         _HARDLY: not fit.seen.certain,
         _ARGMAX: unbounded(problem, fit.x, deviations),
     }
     # Where a record is farther off than rounding is by chance, all may be: so much less is known.
     farthest = float(np.abs(fit.train).max())
-    limit = FINEST / (farthest if farthest > BARS else 1.0)
+    limit = FITTING.finest / (farthest if farthest > FITTING.bars else 1.0)
     for doubt, there in doubts.items():
         if there:
             return Judged(Status.SURROGATE, claims[1:], (doubt,), max(fit.spread, 1.0), limit)
@@ -199,28 +172,31 @@ def judge_noisy(problem: Heads, fit: Checked, noise: Noise, deviations: Array, s
     freedom = max(fit.freedom, 1)
     largest = math.inf
     if noise.source != "none":
-        quantile = chi2.ppf(1 - _CHANCE, freedom) / freedom
+        quantile = chi2.ppf(1 - FITTING.chance, freedom) / freedom
         if math.isfinite(noise.freedom):
-            quantile = f.ppf(1 - _CHANCE, freedom, noise.freedom)
+            quantile = f.ppf(1 - FITTING.chance, freedom, noise.freedom)
         largest = noise.allowed * float(np.sqrt(quantile))
     ratio = float((z**2).mean()) / max(fit.spread**2, 1e-300)
-    above = float(f.ppf(1 - _CHANCE, len(z), freedom))
+    above = float(f.ppf(1 - FITTING.chance, len(z), freedom))
     claims = (
         Claim("residual over the noise", largest, fit.spread, statement=f"noise: {noise.source}"),
         Claim("held-out over fitted", above, ratio, statement="ratio of mean squares, errors of the fit allowed for"),
         Claim(
             "missing features",
-            -math.log10(SIGNIFICANCE),
+            -math.log10(FITTING.significance),
             -math.log10(max(missing.p_value, 1e-300)),
             statement=f"minus the logarithm of the p-value of the strongest: {missing.feature}",
         ),
         Claim(
-            "another class", SIGNIFICANCE, other, statement="chance that answers as large of one would agree as well"
+            "another class",
+            FITTING.significance,
+            other,
+            statement="chance that answers as large of one would agree as well",
         ),
         pac(fit, f"are off by at most {fit.gap:.2g}"),
     )
     curved = max(bent(problem, fit.x, fit.seen, deviations, fit.spread), 1.0)
-    known = fit.seen.certain and curved <= _BENT
+    known = fit.seen.certain and curved <= FITTING.bent
     doubts = _doubts(fit, noise, missing, other, known, fit.spread > largest, ratio > above)
     picked = picks_one_token(problem, fit.x, noise.deviations(problem.blocks.y).ravel()) if doubts else False
     if picked or (noise.source != "none" and unbounded(problem, fit.x, deviations)):
@@ -234,8 +210,8 @@ def _doubts(
     fit: Checked, noise: Noise, missing: Missing, other: float, known: bool, too_large: bool, worse: bool
 ) -> list[str]:
     """Why this is not called a recovery, the strongest reason first."""
-    doubts = [_UNTESTED] if fit.spare < FEWEST else []
-    if missing.p_value < SIGNIFICANCE:
+    doubts = [_UNTESTED] if fit.spare < FITTING.fewest else []
+    if missing.p_value < FITTING.significance:
         doubts.append(
             f"The fit does not explain the answers: {missing.feature} would explain more (p = {missing.p_value:.1g}). "
             "Fit a wider class; if this should be the right one, add records, or starts."
@@ -252,7 +228,7 @@ def _doubts(
         )
     if worse:
         doubts.append("Held-out records fit worse than the fit's own error bars allow: more records are needed.")
-    if other > SIGNIFICANCE:
+    if other > FITTING.significance:
         doubts.append(_ANY.format(other))
     if not known:
         doubts.append(
@@ -269,11 +245,11 @@ def pac(fit: Checked, what: str, apart: int = 0) -> Claim:
     from scipy.stats import beta  # a slow import, needed at the end of a fit only
 
     k = len(fit.held) // fit.shape.outputs
-    share = float(beta.ppf(CONFIDENCE, apart + 1, k - apart)) if apart < k else 1.0
+    share = float(beta.ppf(FITTING.confidence, apart + 1, k - apart)) if apart < k else 1.0
     return Claim(
         "records like these",
         share,
         apart / k,
-        statement=f"{k - apart} of {k} held-out records {what}; with {CONFIDENCE:.0%} confidence the share of records "
-        "of the same distribution that are not is below the bound",
+        statement=f"{k - apart} of {k} held-out records {what}; with {FITTING.confidence:.0%} confidence the share of "
+        "records of the same distribution that are not is below the bound",
     )
