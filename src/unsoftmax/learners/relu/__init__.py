@@ -6,4 +6,5 @@ chain      the state of that search
 gradients  gradients of the cells that a great circle passes
 kinks      all kinks along a half great circle
 peel       circles until nothing is left, then least squares over all cells
+constants  what was measured or chosen, side by side
 """

@@ -13,26 +13,9 @@ import numpy as np
 
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain
-from unsoftmax.learners.relu.search import SIGMAS
+from unsoftmax.learners.relu.constants import RELU
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.circle import Circle
-
-_LONGEST = 0.3
-"""Longest step off the plane, in radians of the unit sphere, where no kink is near: a longer one leaves the cell by
-kinks that the circle does not show."""
-
-_CAUTION = 6.0
-"""A step is this many times shorter than the distance to the nearest kink, weighted by the size of that kink; one that
-left its cell all the same is shortened by as much again at least, and by its square at most."""
-
-_FLAT = (0.1, 0.4)
-"""Change of slope, relative to the median one, that parts cells into waves."""
-
-_TRIES = 9
-"""Rounds of repairs; in the last three every cell that failed is asked again, not only the likely culprit."""
-
-_PASSES = 3
-"""A cell saved in one pass may save its neighbour in the next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +71,13 @@ def _cells(circle: Circle, chain: Chain, rng: np.random.Generator) -> _Cells:
         ends = (theta[-1] - np.pi, theta[0] + np.pi)
     bounds = np.concatenate([[ends[0]], theta, [ends[1]]])
     middle = 0.5 * (bounds[:-1] + bounds[1:])
-    h, flatness = np.full(count + 1, _LONGEST), np.ones(count)
+    h, flatness = np.full(count + 1, RELU.longest_step), np.ones(count)
     if count:
         pieces = chain.pieces
         jumps = np.array([abs(b.slope(t) - a.slope(t)) for a, b, t in zip(pieces, pieces[1:], theta, strict=False)])
         flatness = np.minimum(jumps / np.median(jumps), 1)
         distance = np.abs(np.sin(middle[:, None] - theta)) * np.sqrt(np.maximum(flatness, 0.03))
-        h = np.minimum(h, distance.min(axis=1) / _CAUTION)
+        h = np.minimum(h, distance.min(axis=1) / RELU.caution)
     h = np.minimum(h, circle.room(middle))
     seen = [(p.value(t), p.slope(t), p.error(t, chain.sigma)) for p, t in zip(chain.pieces, middle, strict=True)]
     value, slope, error = np.array(seen).T
@@ -109,7 +92,7 @@ def read_gradients(circle: Circle, chain: Chain, shortest: float, rng: np.random
     alive, repairs = cells.h > shortest, 0
     for wave in _waves(cells):
         repairs += yield from _measured(cells, wave[alive[wave]], "gradients")
-    for attempt in range(_TRIES):
+    for attempt in range(RELU.tries):
         bad = np.flatnonzero(alive & ~cells.good)
         if not len(bad):
             break
@@ -131,8 +114,8 @@ def _waves(cells: _Cells) -> list[Array]:
     later cells avoid it.
     """
     padded = np.concatenate([[np.inf], cells.flatness, [np.inf]])
-    wave = np.searchsorted(_FLAT, np.minimum(padded[:-1], padded[1:]), side="right")
-    return [np.flatnonzero(wave == k) for k in range(len(_FLAT) + 1)]
+    wave = np.searchsorted(RELU.flat, np.minimum(padded[:-1], padded[1:]), side="right")
+    return [np.flatnonzero(wave == k) for k in range(len(RELU.flat) + 1)]
 
 
 def _measured(cells: _Cells, todo: Array, phase: str) -> Asking[int]:
@@ -147,7 +130,7 @@ def _measured(cells: _Cells, todo: Array, phase: str) -> Asking[int]:
     _judge(cells, todo)
     repairs = 0
     # Cells saved now may be the neighbour that saves another.
-    for _ in range(_PASSES):
+    for _ in range(RELU.passes):
         bad = np.flatnonzero(cells.asked & ~cells.good)
         asked = yield from _recovered(cells, bad)
         repairs += asked
@@ -170,13 +153,13 @@ def _culprits(cells: _Cells, bad: Array, attempt: int) -> Array:
     width = np.abs(np.sin(cells.middle[[chosen, chosen + 1]] - cells.theta[chosen])) * np.isin(
         [chosen, chosen + 1], bad
     )
-    redo = np.unique(chosen + width.argmax(axis=0)) if attempt < _TRIES - 3 else bad
+    redo = np.unique(chosen + width.argmax(axis=0)) if attempt < RELU.tries - 3 else bad
     reach = np.full(count, np.inf)
     for k in chosen:
-        reach[[k, k + 1]] = np.abs(np.sin(cells.middle[[k, k + 1]] - cells.theta[k])) * cells.flatness[k] / _CAUTION
+        reach[[k, k + 1]] = np.abs(np.sin(cells.middle[[k, k + 1]] - cells.theta[k])) * cells.flatness[k] / RELU.caution
     # A slight kink may also be that of a small neuron, which needs no shorter step: approach it gradually.
     h = cells.h[redo]
-    cells.h[redo] = np.clip(reach[redo], h / _CAUTION**2, h / _CAUTION)
+    cells.h[redo] = np.clip(reach[redo], h / RELU.caution**2, h / RELU.caution)
     return redo
 
 
@@ -191,7 +174,7 @@ def _judge(cells: _Cells, index: Array) -> None:
     predicted = value[:, 0] + ((Y[:, :-1] - value) * weights).sum(axis=1)
     allowed = cells.sigma * (1 + np.sqrt((weights**2).sum(axis=1)))
     allowed += cells.error[index] * (1 + np.abs(1 - weights.sum(axis=1)))
-    cells.good[index] = np.abs(Y[:, -1] - predicted) < SIGMAS * allowed
+    cells.good[index] = np.abs(Y[:, -1] - predicted) < RELU.sigmas * allowed
 
 
 def _recovered(cells: _Cells, bad: Array) -> Asking[int]:
@@ -227,7 +210,7 @@ def _foreign(cells: _Cells, bad: Array) -> Array:
         rates = np.hstack([there @ E.T, (cells.signs[cell] * (there @ E.T)).sum(axis=1)[:, None]])
         predicted = (there * cells.base[cell]).sum(axis=1)[:, None] + cells.step[cell] * rates
         blur = cells.sigma * np.abs(cells.step[cell] / cells.step[neighbour[known]])
-        crossed[known] |= np.abs(cells.Y[cell] - predicted) < SIGMAS * (10 * cells.error[cell, None] + blur)
+        crossed[known] |= np.abs(cells.Y[cell] - predicted) < RELU.sigmas * (10 * cells.error[cell, None] + blur)
     return crossed
 
 

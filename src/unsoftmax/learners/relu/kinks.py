@@ -14,16 +14,10 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain, Gap
-from unsoftmax.learners.relu.search import NARROWEST, Search
+from unsoftmax.learners.relu.constants import RELU
+from unsoftmax.learners.relu.search import Search
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import meeting
-
-_MOST_LEVELS = 120
-"""Levels of the search; kinks at half the distance take one more, so two or three dozen are usual."""
-
-_LOST = 24, 0.02
-"""Gaps too narrow for another query, and more of them as a share of all, from which on answers contradict each other:
-of 4096 random kinks one pair in a thousand circles lies so close together."""
 
 
 def find_kinks(circle: Circle, sigma: float, scale: float, eps: float, rng: np.random.Generator) -> Asking[Chain]:
@@ -31,7 +25,7 @@ def find_kinks(circle: Circle, sigma: float, scale: float, eps: float, rng: np.r
     search = Search(circle, sigma, scale, eps, rng)
     yield from search.seeds()
     looked = False
-    for _ in range(_MOST_LEVELS):
+    for _ in range(RELU.most_levels):
         search.settle()
         _refuse_contradictions(search.gaps)
         if not looked and len(search.pieces) > search.many:
@@ -59,9 +53,9 @@ def find_kinks(circle: Circle, sigma: float, scale: float, eps: float, rng: np.r
 def _refuse_contradictions(gaps: list[Gap]) -> None:
     """Noise that neighbours do not show looks like kinks within kinks, without end."""
     lost = sum(gap.lost for gap in gaps)
-    if lost > _LOST[0] + _LOST[1] * len(gaps):
+    if lost > RELU.lost_gaps[0] + RELU.lost_gaps[1] * len(gaps):
         raise ModelMismatch(
             f"along a great circle {lost} of {len(gaps)} neighbouring pieces contradict each other within angles of "
-            f"{NARROWEST:g}: the answers carry more noise than those of neighbouring vectors show. Declare it "
+            f"{RELU.narrowest:g}: the answers carry more noise than those of neighbouring vectors show. Declare it "
             "(tolerance, dtype), or ask a target that rounds less."
         )

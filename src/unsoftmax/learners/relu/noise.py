@@ -16,40 +16,16 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, OracleError
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.relu.constants import RELU
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.sphere import unit
 
 Rounding = Callable[[], tuple[float, float]]
 """Error of an answer, absolute and as a share of it, as declared or as the format of the answers so far shows it."""
 
-DIRECTIONS = 4
-"""Vectors of the pilot: two pairs of opposite ones, or four for second differences."""
-
-_STRETCH = 1.2345678
-"""No power of two: a stretch by one would show no rounding."""
-
-_STEP = 1e-4
-"""Short beside the distance of kinks, long beside the rounding of tokens in float32."""
-
-_MORE = 32
-"""Vectors asked where the first few are all answered 0, before the target is taken for zero."""
-
-_DOUBTFUL = 12
-"""Further vectors looked at where some of the first bend and some do not."""
-
-FINER = 8
-"""How many times shorter the second step is: it divides the second difference of a smooth function by its square."""
-
-_RATIOS = (0.75 * FINER**2, 1.3 * FINER**2)
+_RATIOS = (0.75 * RELU.finer**2, 1.3 * RELU.finer**2)
 """What counts as that division. The ratio of two noises lies there once in 350 times, that of a kink's differences
-(1 to `FINER`, or infinite) only where the kink is at the end of the shorter step."""
-
-_SHARE = 0.25
-"""Share of the places looked at that must bend before the target counts as smooth. Noise fakes it once in 350 places,
-and a smooth function bends at nearly all."""
-
-_LEAST = 3
-"""Places that must bend at the least, however few are looked at: one or two may be accidents."""
+(1 to `RELU.finer`, or infinite) only where the kink is at the end of the shorter step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +48,13 @@ def directions(count: int, dim: int, upper: bool, rng: np.random.Generator) -> A
 
 def queries(upper: bool) -> int:
     """How many queries `size_and_noise` asks of a target that is not zero."""
-    return DIRECTIONS * (3 if upper else 2)
+    return RELU.directions * (3 if upper else 2)
 
 
 def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Generator) -> Asking[Answers]:
     """Noise from stretched copies of a few vectors, or where a stretch changes nothing, from second differences."""
     if upper:
-        x = directions(DIRECTIONS, dim, upper, rng)
+        x = directions(RELU.directions, dim, upper, rng)
         step = _level_steps(x, rng)
         y = yield one_row(np.vstack([x, x + step, x - step]), phase="pilot")
         values, ahead, behind = y.reshape(3, -1)
@@ -90,16 +66,16 @@ def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Gen
         if gap > max(CORE.audible * eps * float(np.abs(values).max()), floor):
             yield from _look_for_curvature(x, step, values, second, rng)
     else:
-        half = directions(DIRECTIONS // 2, dim, upper, rng)
+        half = directions(RELU.directions // 2, dim, upper, rng)
         # Both signs: no neuron is off at a vector and at its antipode.
         x = np.vstack([half, -half])
-        y = yield one_row(np.vstack([x, x * _STRETCH]), phase="pilot")
+        y = yield one_row(np.vstack([x, x * RELU.stretch]), phase="pilot")
         values, stretched = y.reshape(2, -1)
         _require_size(values)
-        gap = float(np.sqrt(np.mean((stretched / _STRETCH - values) ** 2)))
+        gap = float(np.sqrt(np.mean((stretched / RELU.stretch - values) ** 2)))
     scale = float(np.sqrt(np.mean(values**2)))
     if scale == 0:
-        more = directions(_MORE, dim, upper, rng)
+        more = directions(RELU.more_vectors, dim, upper, rng)
         y = yield one_row(more, phase="residual")
         _require_size(y)
         x, values = np.vstack([x, more]), np.concatenate([values, y])
@@ -107,8 +83,10 @@ def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Gen
     floor, eps = rounding()
     if not upper and gap > max(1e-3 * scale, 10 * floor):
         raise ModelMismatch(
-            f"the target is not positively homogeneous: stretching a vector by {_STRETCH:.4g} changes its answer by "
-            f"{_STRETCH:.4g} times only up to {gap / scale:.1g} of its size. A bias-free ReLU network is homogeneous; "
+            f"the target is not positively homogeneous: stretching a vector by {RELU.stretch:.4g} changes its answer "
+            "by "
+            f"{RELU.stretch:.4g} times only up to {gap / scale:.1g} of its size. A bias-free ReLU network is "
+            "homogeneous; "
             "try bias=True."
         )
     return Answers(max(1.5 * max(gap, eps * scale), floor), scale, x, values)
@@ -116,13 +94,13 @@ def size_and_noise(dim: int, upper: bool, rounding: Rounding, rng: np.random.Gen
 
 def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng: np.random.Generator) -> Asking[None]:
     """Refuse a smooth target: answers `values` (n,) at x (n, d) had second differences `second` over `step` (n, d)."""
-    y = yield one_row(np.vstack([x + step / FINER, x - step / FINER]), phase="curvature")
+    y = yield one_row(np.vstack([x + step / RELU.finer, x - step / RELU.finer]), phase="curvature")
     bent = bending(second, y.reshape(2, -1).sum(axis=0) - 2 * values)
-    if 0 < bent.sum() < DIRECTIONS:
+    if 0 < bent.sum() < RELU.directions:
         # Sharp activations bend beside their kinks only.
-        x = directions(_DOUBTFUL, x.shape[1], True, rng)
+        x = directions(RELU.doubtful, x.shape[1], True, rng)
         step = _level_steps(x, rng)
-        shorter = step / FINER
+        shorter = step / RELU.finer
         y = yield one_row(np.vstack([x, x + step, x - step, x + shorter, x - shorter]), phase="curvature")
         values, *around = y.reshape(5, -1)
         bent = np.concatenate([bent, bending(*(np.reshape(around, (2, 2, -1)).sum(axis=1) - 2 * values))])
@@ -132,7 +110,7 @@ def _look_for_curvature(x: Array, step: Array, values: Array, second: Array, rng
 def _level_steps(x: Array, rng: np.random.Generator) -> Array:
     """Short random steps (n, d) from x that leave the last coordinate alone."""
     n, dim = x.shape
-    return _STEP * unit(rng.standard_normal((n, dim)) * (np.arange(dim) < dim - 1))
+    return RELU.step * unit(rng.standard_normal((n, dim)) * (np.arange(dim) < dim - 1))
 
 
 def _require_size(values: Array) -> None:
@@ -147,7 +125,7 @@ def _require_size(values: Array) -> None:
 
 
 def bending(second: Array, finer: Array) -> Array:
-    """Where (n,) second differences over long steps and over `FINER` times shorter ones tell of a smooth function."""
+    """Where (n,) second differences over long steps and over shorter ones tell of a smooth function."""
     size, small = np.abs(second), np.abs(finer)
     return (second * finer > 0) & (size > _RATIOS[0] * small) & (size < _RATIOS[1] * small)
 
@@ -155,9 +133,10 @@ def bending(second: Array, finer: Array) -> Array:
 def refuse_if_smooth(bent: Array) -> None:
     """Refuse a target that bends at a quarter of the places (n,) looked at, or more."""
     count = int(bent.sum())
-    if count >= max(_LEAST, _SHARE * len(bent)):
+    if count >= max(RELU.least_bent, RELU.bent_share * len(bent)):
         raise ModelMismatch(
-            f"at {count} of {len(bent)} places the answers bend as a smooth function's do (steps {FINER} times shorter "
-            f"divide second differences by about {FINER**2}); a two-layer ReLU network is linear between kinks. "
+            f"at {count} of {len(bent)} places the answers bend as a smooth function's do (steps {RELU.finer} times "
+            "shorter "
+            f"divide second differences by about {RELU.finer**2}); a two-layer ReLU network is linear between kinks. "
             "AttentionBehind reads W without knowing the network."
         )

@@ -16,6 +16,7 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.costs import network_range
 from unsoftmax.learners.core.reductions import overheard, residual
 from unsoftmax.learners.relu.chain import Chain
+from unsoftmax.learners.relu.constants import RELU
 from unsoftmax.learners.relu.gradients import Gradients, read_gradients
 from unsoftmax.learners.relu.kinks import find_kinks
 from unsoftmax.learners.relu.noise import Answers, Rounding, directions, size_and_noise
@@ -31,58 +32,6 @@ from unsoftmax.solvers.cells import (
     no_cells,
     with_chain,
 )
-
-_CIRCLES = 6, 1
-"""Great circles at most, of exact answers and of rounded ones. A circle misses a neuron only where its kink lies too
-close to another, so a few suffice. Of rounded answers a circle sees what the one before left only as sharply as its
-gradients are, so it is better to begin anew: of 150 networks of 24 neurons in float32 that lost 9, up to six circles on
-what was left 41."""
-
-_ANEW = 2
-"""Times that rounded answers are asked anew along another circle, where fresh ones contradict the network or leave its
-error unknown; a circle merges a pair in one of ten float32 networks of that size, so three seldom do."""
-
-_POLISHES = 4
-"""Rounds of circles and polish at most; each polish makes answers sharper, and so shows neurons that were hidden."""
-
-_FRACTION = 0.08
-"""Polish queries for each unknown: enough to determine the narrowest cells anew."""
-
-_SPARE = 40
-"""Candidates beyond the polish queries due. Where few are due, for one narrow cell, half of all would not show it."""
-
-_ITERATIONS = 50
-"""Steps of the iterative solve of one correction at most: it trades digits of that correction for time, and the next
-polish starts from what it left."""
-
-_AT_NOISE = 2e4
-"""Error of the net over the noise of one answer up to which no polish is asked for: at the 1e-16 of float64 that is
-2e-12 of the answers."""
-
-_SURPRISE = 10.0
-"""Gap of a fresh answer over its expected error from which on it shows a neuron that is missing. Ten deviations never
-happen by noise alone, and leave room for an error that is an estimate."""
-
-_HOPELESS = 1e-2
-"""Gap of a fresh answer, over the typical answer, beyond which cells are missing and a polish, linear in the error,
-would not converge."""
-
-_MARGIN = 1e-5
-"""Angle, in radians, that a half circle keeps from its two ends, where the line it stands for is at infinity: it ends
-at 10^5 times the unit, beyond the kinks of networks of usual size."""
-
-_FARTHEST = 0.1
-"""Angle, in radians, beyond which a vector is no longer beside a hyperplane, however blurred that is."""
-
-_FRESH = 2, 4
-"""Fresh answers at random vectors after a circle: two of exact answers, where a missing neuron shows at almost every
-vector. Noise hides all but a wedge between two hyperplanes, which vectors beside the hyperplanes found are for."""
-
-_EXACT = 1e-9
-"""Noise, as a share of the answers, up to which they are exact: below the rounding of float32 and of nine digits."""
-
-_COARSEST = 1e-3
-"""Shortest step in units of sqrt(noise): 3e-11 in float64, a gradient of five digits, which the polish sharpens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +60,11 @@ class Peeled:
     def allowed(self) -> float:
         """Largest gap that noise explains, by way of every gradient that was read: a larger one shows a missing
         neuron."""
-        return _SURPRISE * (self.sigma + self.net.error) / self.scale
+        return RELU.surprise * (self.sigma + self.net.error) / self.scale
 
     @property
     def rounded(self) -> bool:
-        return self.sigma > _EXACT * self.scale
+        return self.sigma > RELU.exact_noise * self.scale
 
     @property
     def explained(self) -> bool:
@@ -138,7 +87,7 @@ def learn_homogeneous(dim: int, upper: bool, rounding: Rounding, seed: int) -> A
     peeling = _Peeling(dim, upper, rounding()[1], answers, rng, no_cells(dim))
     asked: list[Array] = []
     best = yield from overheard(peeling.found(), asked)
-    for times in range(1, 1 + _ANEW if peeling.rounded else 1):
+    for times in range(1, 1 + RELU.rounds_anew if peeling.rounded else 1):
         spent = sum(map(len, asked))
         if (best.explained and best.bound <= 1) or spent + spent / times > network_range(dim)[1]:
             break
@@ -175,12 +124,12 @@ class _Peeling:
 
     def found(self) -> Asking[Peeled]:
         """Circles and polish in turn, until the fresh answers are explained or nothing more is found."""
-        for _ in range(_POLISHES):
+        for _ in range(RELU.most_polishes):
             yield from self.circles_until_quiet()
-            if not self.quiet(max(_HOPELESS * self.answers.scale, self.surprise())):
+            if not self.quiet(max(RELU.hopeless * self.answers.scale, self.surprise())):
                 break
             yield from self.polish()
-            if self.quiet(3 * _SURPRISE * self.limit()):
+            if self.quiet(3 * RELU.surprise * self.limit()):
                 break
         expected = min(self.net.error, self.limit()) if self.polished else self.net.error
         scale = float(np.sqrt(np.mean(self.y**2))) or self.answers.scale
@@ -189,7 +138,7 @@ class _Peeling:
     @property
     def rounded(self) -> bool:
         """Whether answers are so coarse that kinks close to each other on a circle are taken for one."""
-        return self.sigma > _EXACT * self.answers.scale
+        return self.sigma > RELU.exact_noise * self.answers.scale
 
     def quiet(self, allowed: float) -> bool:
         """Whether the net explains every fresh answer up to `allowed`."""
@@ -197,7 +146,7 @@ class _Peeling:
 
     def surprise(self) -> float:
         """Gap of a fresh answer from which on noise does not explain it."""
-        return _SURPRISE * (self.sigma + self.net.error)
+        return RELU.surprise * (self.sigma + self.net.error)
 
     def limit(self) -> float:
         """Error that the better nine tenths of the cells leave: what a polish cannot be expected to undercut."""
@@ -225,39 +174,39 @@ class _Peeling:
         x = unit(x - (x * normal).sum(axis=1, keepdims=True) * normal)
         if self.upper:
             x *= np.where(x[:, -1:] < 0, -1.0, 1.0)
-        step = np.minimum(2 * self.surprise() / size, _FARTHEST)
+        step = np.minimum(2 * self.surprise() / size, RELU.farthest)
         x = unit(x + np.vstack([step, -step]) * normal)
         return x[x[:, -1] > 0] if self.upper else x
 
     def circles_until_quiet(self) -> Asking[None]:
-        while self.count < _CIRCLES[self.rounded]:
+        while self.count < RELU.most_circles[self.rounded]:
             sigma = self.sigma + self.net.error
             added = yield from residual(self.circle(sigma), self.net.of)
             self.count += 1
             if self.count > 1 and len(added.s) == len(self.net.s):
                 return
             self.net = added
-            yield from self.fresh(_FRESH[self.rounded])
+            yield from self.fresh(RELU.fresh[self.rounded])
             if self.quiet(self.surprise()):
                 return
 
     def circle(self, sigma: float) -> Asking[CellNetwork]:
         """One great circle: kinks, then gradients, then the net with what they add."""
-        circle = upper_circle(self.dim, self.rng, _MARGIN) if self.upper else closed_circle(self.dim, self.rng)
+        circle = upper_circle(self.dim, self.rng, RELU.end_margin) if self.upper else closed_circle(self.dim, self.rng)
         chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, self.rng)
         if not len(self.net.noise):
             self.sigma = chain.sigma
-        shortest = _COARSEST * np.sqrt(self.sigma / self.answers.scale)
+        shortest = RELU.shortest_step * np.sqrt(self.sigma / self.answers.scale)
         found: Gradients = yield from read_gradients(circle, chain, shortest, self.rng)
         self.repairs += found.repairs
         return with_chain(self.net, found.G, found.noise, found.good, chain.resolved, found.base)
 
     def polish_queries(self) -> int:
         """None where noise is reached already; at least enough to determine the one or two narrowest cells anew."""
-        if not len(self.net.s) or self.net.error <= _AT_NOISE * self.sigma:
+        if not len(self.net.s) or self.net.error <= RELU.polished_over_noise * self.sigma:
             return 0
         unknowns = len(self.net.s) * self.dim
-        count = int(max(_FRACTION * unknowns - self.repairs, 0.5 * _FRACTION * unknowns))
+        count = int(max(RELU.polish_per_unknown * unknowns - self.repairs, 0.5 * RELU.polish_per_unknown * unknowns))
         narrow = int((self.net.noise > 0.3 * self.net.error).sum())
         return max(count, min(narrow, 2) * (self.dim + 2))
 
@@ -266,7 +215,7 @@ class _Peeling:
         m = len(self.net.s)
         count = self.polish_queries()
         if count:
-            x = directions(int(1.05 * count) + _SPARE, self.dim, self.upper, self.rng)
+            x = directions(int(1.05 * count) + RELU.spare_candidates, self.dim, self.upper, self.rng)
             moved = moved_away(self.net, x)
             x = np.where(moved[:, -1:] > 0, moved, x) if self.upper else moved
             x = x[away_from_kinks(self.net, x)]
@@ -274,7 +223,7 @@ class _Peeling:
             if len(x):
                 self.polished = True
                 y = yield one_row(x, phase="polish")
-                self.net = corrected(self.net, x, y - self.net.of(x), self.sigma, _ITERATIONS)
+                self.net = corrected(self.net, x, y - self.net.of(x), self.sigma, RELU.solve_steps)
         yield from self.fresh(min(64, 6 + m * self.dim // 150))
 
 

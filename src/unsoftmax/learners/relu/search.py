@@ -13,40 +13,12 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Gap, Plan
-from unsoftmax.learners.relu.noise import FINER, bending, refuse_if_smooth
+from unsoftmax.learners.relu.constants import RELU
+from unsoftmax.learners.relu.noise import bending, refuse_if_smooth
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import Piece, agree, crossing, meeting, merged
-
-SIGMAS = 8.0
-"""Answers farther than this many noise levels from a piece are not on it."""
-
-NARROWEST = 1e-10
-"""Angle of a gap too narrow for another query."""
-
-_CURVED = 24
-"""Short arcs that are no sinusoids before the target is refused; a network shows a few where kinks are close."""
-
-_LOOKS = 2
-"""Times that a kink seen from afar is looked at again: pieces grow in between, and after the second look no more."""
-
-_BLURRED = 30.0
-"""A piece that predicts a point this many times worse than its neighbour has no say about it."""
-
-_SHORT = 0.25
-"""A piece seen in less than this share of its cell gets one more point."""
-
-_MANY = 100
-"""Pieces of a circle from which on they may be those of a smooth function, and curvature is looked for in between."""
-
-_LOOKED_AT = 8
-"""Pieces looked at for curvature, at five queries each: `_SHARE` in noise.py of them must bend, and three at
-least."""
-
-_SHARE = 0.02
-"""Share of a circle's cost, d queries a piece, up to which that look may cost; circles of fewer pieces go without."""
-
 
 _NOT_SINUSOIDAL = (
     "along a great circle {} of {} short arcs are not sinusoids: the target is not piecewise linear and homogeneous, "
@@ -79,7 +51,7 @@ class Search:
 
     @property
     def tolerance(self) -> float:
-        return SIGMAS * self.sigma
+        return RELU.sigmas * self.sigma
 
     def seeds(self) -> Asking[None]:
         """Three short pieces: both ends and the middle."""
@@ -104,7 +76,7 @@ class Search:
             if not gap.lost and agree(pieces[-1], piece, self.tolerance):
                 pieces[-1] = merged(pieces[-1], piece)
                 continue
-            if gap.open and piece.left[0] - pieces[-1].right[0] < NARROWEST:
+            if gap.open and piece.left[0] - pieces[-1].right[0] < RELU.narrowest:
                 gap.lost = True
             gaps.append(gap)
             pieces.append(piece)
@@ -131,7 +103,7 @@ class Search:
         """How near to a crossing two points can be and still be told to lie on different pieces."""
         uncertain = (left.error(t, self.sigma) + right.error(t, self.sigma)) / jump
         # Ten of the narrowest gaps still leave one.
-        return max(10 * NARROWEST, 20 * uncertain, 200 * self.sigma / jump)
+        return max(10 * RELU.narrowest, 20 * uncertain, 200 * self.sigma / jump)
 
     def read(self, plan: Plan) -> list[tuple[float, float]]:
         """Use a plan's answers; returns points that lie on neither piece (the start of a new one)."""
@@ -159,7 +131,7 @@ class Search:
         a, b = left.fits(*point, self.tolerance), right.fits(*point, self.tolerance)
         if a and b:
             blur = left.error(point[0], 1.0) / right.error(point[0], 1.0)
-            return blur < _BLURRED, blur > 1 / _BLURRED
+            return blur < RELU.blurred, blur > 1 / RELU.blurred
         return a, b
 
     def grow(self, found: list[tuple[int, list[tuple[float, float]]]]) -> Asking[None]:
@@ -191,12 +163,12 @@ class Search:
                 self.curved += 1
         self.insert(new)
         found_kinks = sum(gap.kink is not None for gap in self.gaps)
-        if self.curved > _CURVED + 2 * found_kinks + 0.5 * len(self.pieces):
+        if self.curved > RELU.curved_arcs + 2 * found_kinks + 0.5 * len(self.pieces):
             raise ModelMismatch(_NOT_SINUSOIDAL.format(self.curved, self.curved + len(self.pieces)))
 
     def reopen(self) -> bool:
         """Look once more at kinks seen from afar: their pieces have grown longer since, so they are sharper now."""
-        again = [gap for k, gap in enumerate(self.gaps) if gap.looks < _LOOKS and (gap.vague or self.far(k))]
+        again = [gap for k, gap in enumerate(self.gaps) if gap.looks < RELU.looks and (gap.vague or self.far(k))]
         for gap in again:
             gap.kink, gap.vague, gap.looks = None, False, gap.looks + 1
         return bool(again)
@@ -219,7 +191,7 @@ class Search:
         for piece, start, stop in zip(self.pieces, *self.bounds(), strict=True):
             low, high = piece.left[0], piece.right[0]
             inner = [t for t, _ in piece.points if 0.05 * (high - low) < t - low < 0.95 * (high - low)]
-            if high - low < _SHORT * (stop - start):
+            if high - low < RELU.short_piece * (stop - start):
                 share = 0.1 if low + high > start + stop else 0.9
                 hollow.append((piece, start + share * (stop - start)))
             elif not inner and high - low > self.widest:
@@ -269,18 +241,18 @@ class Search:
     @property
     def many(self) -> float:
         """More pieces than this may be those of a smooth function; d queries are spent on each of a network's."""
-        return max(_MANY, 5 * _LOOKED_AT / (_SHARE * len(self.circle.P)))
+        return max(RELU.many_pieces, 5 * RELU.looked_at / (RELU.look_share * len(self.circle.P)))
 
     def look_for_curvature(self) -> Asking[None]:
         """So many pieces may be those of a smooth function, which would never end: look between some of them."""
-        places = self.rng.choice(np.arange(1, len(self.pieces) - 1), _LOOKED_AT, replace=False)
+        places = self.rng.choice(np.arange(1, len(self.pieces) - 1), RELU.looked_at, replace=False)
         t = np.array([0.5 * (self.pieces[k].left[0] + self.pieces[k].right[0]) for k in places])
         low, high = (np.array([self.pieces[k + side].left[0] for k in places]) for side in (-1, 1))
         h = 0.5 * np.minimum(t - low, high - t)
-        angles = np.concatenate([t, t + h, t - h, t + h / FINER, t - h / FINER])
+        angles = np.concatenate([t, t + h, t - h, t + h / RELU.finer, t - h / RELU.finer])
         y, ahead, behind, near_ahead, near_behind = (yield from self.ask(angles.tolist())).reshape(5, -1)
         # A sinusoid of the circle has f(t + h) + f(t - h) = 2 cos(h) f(t).
-        long, short = ahead + behind - 2 * np.cos(h) * y, near_ahead + near_behind - 2 * np.cos(h / FINER) * y
+        long, short = ahead + behind - 2 * np.cos(h) * y, near_ahead + near_behind - 2 * np.cos(h / RELU.finer) * y
         refuse_if_smooth(bending(long, short))
 
     def insert(self, new: dict[int, Piece]) -> None:
