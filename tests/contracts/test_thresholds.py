@@ -75,7 +75,8 @@ def loose_numbers(source: str) -> Iterator[str]:
 
 
 def rooms_with_a_table() -> list[Path]:
-    return sorted({path.parent for path in ROOT.rglob("constants.py")})
+    """Rooms with a `constants.py`, and the public learners, whose numbers stand in the tables of their rooms."""
+    return sorted({ROOT / "learners", *(path.parent for path in ROOT.rglob("constants.py"))})
 
 
 def files() -> list[str]:
