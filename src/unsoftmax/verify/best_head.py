@@ -2,7 +2,9 @@
 
 Every answer is many numbers, each in units of what rounding or the declared tolerance leave. W and v are off by what
 the learner states, so a right head may miss them; the least squares head near it may not, however large the stated
-error is: no head leaves less, and the true one leaves rounding alone.
+error is: no head leaves less, and the true one leaves rounding alone. As an instance of `solvers/gauss_newton.descend`
+right heads were left the same, from about 15 lines more (a linearisation with all its products) in up to three times
+the time: four steps near the end need no damping, and LSMR has not the squared condition of normal equations.
 
 Theory: docs/theory/verification.md, "Noisy answers", one head.
 """
