@@ -14,6 +14,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import logits
+from unsoftmax.learners.approximate import Approximate
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Forecast, Outcome, Program
 from unsoftmax.learners.core.constants import CORE
@@ -39,6 +40,7 @@ class SingleHead:
 
     probes: "householder" asks along an orthogonal basis in which all a.v are equal, so no entry of v needs a margin,
     at scales set by a small pilot. "coordinate" is the paper's own construction, unscaled: the baseline.
+    Answers within a declared tolerance are read as by `Approximate()`, which states what they leave of W.
     affine: learn the wider class with a key offset c and an output constant, d + 1 queries more.
     W_bound: a bound on ||W||_F; it sets the scales instead of the pilot. A bound k times too large costs a factor k in
     the last digits, which the result states; one that is too small costs repairs.
@@ -62,6 +64,8 @@ class SingleHead:
                 "of W."
             )
         require_pairs(spec, "SingleHead")
+        if self._noisy(spec):
+            return Approximate().forecast(spec)
         d = spec.dim
         phases = {"values": d, "main": theory.single_head_queries(d) - d}
         if self.affine:
@@ -80,10 +84,16 @@ class SingleHead:
         least = 0 if spec.domain.max_norm or self.affine or self.W_bound else PILOT_QUERIES
         return Forecast(phases, extra=64 + phases["main"] // 100, least_extra=least)
 
+    def _noisy(self, spec: OracleSpec) -> bool:
+        """Whether scores are to be read from answers within a tolerance, by tokens that outscale it."""
+        return spec.tolerance > 0 and self == SingleHead()
+
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
         if spec.kind in EXPLAINED:
             return single_program(spec, seed)
+        if self._noisy(spec):
+            return Approximate().program(spec, seed)
         if self.affine:
             return with_affine_terms(lambda small: self._householder(small, seed), spec, seed)
         return self._coordinate(spec) if self.probes == "coordinate" else self._householder(spec, seed)

@@ -9,7 +9,7 @@ precision     noisy answers, against the precision that the learner states
 heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
 head_ties     these ties, how far an error of a head moves them, and what gaps then say of it
 explained     the same by attention maps and gradients
-best_head     what these leave of one head, whatever its stated error
+best_head     what these, or values within a tolerance, leave of one head, whatever its stated error
 rays          attention in front of an unknown network
 heads_behind  several heads in front of one
 networks      ReLU networks of one vector
@@ -32,6 +32,8 @@ constants_models  the same for heads, networks and layers
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from unsoftmax.learners.core.base import Allowance, Asking, Forecast
 from unsoftmax.learners.core.reductions import as_values
@@ -117,6 +119,12 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance | None = 
     `allows` is what the learner says of its model; labels are compared as near the boundary, and values as closely, as
     it permits. A learner that states its precision under noise is held to it.
     """
-    if spec.kind in EXPLAINED and isinstance(model, (SingleHead, LowRankHead)):
-        return explained.one_head(model, spec, allows or Allowance(), check(model, as_values(spec), seed, allows))
-    return plan_of(type(model), spec).check(model, spec, seed, allows or Allowance())
+    allows = allows or Allowance()
+    by_values = plan_of(type(model), as_values(spec) if spec.kind in EXPLAINED else spec).check
+    if isinstance(model, (SingleHead, LowRankHead)) and spec.outputs is None and spec.kind != "membership":
+        if spec.kind in EXPLAINED:
+            values = replace(as_values(spec), kind="value")
+            return explained.one_head(model, spec, allows, by_values(model, values, seed, allows))
+        if spec.tolerance > 0 and spec.link is None:
+            return explained.one_head(model, spec, allows, by_values(model, spec, seed, allows))
+    return by_values(model, spec, seed, allows)

@@ -1,4 +1,4 @@
-"""One head by fresh explanations: the best head near the one found leaves no more than rounding, or there is none.
+"""One head by fresh answers: the best head near the one found leaves no more than rounding, or there is none.
 
 Every answer is many numbers, each in units of what rounding or the declared tolerance leave. W and v are off by what
 the learner states, so a right head may miss them; the least squares head near it may not, however large the stated
@@ -11,13 +11,14 @@ Theory: docs/theory/verification.md, "Noisy answers", one head.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from unsoftmax.models.base import attention_weights
 from unsoftmax.probes.base import Array
+from unsoftmax.spec import EXPLAINED, Kind
 from unsoftmax.verify.constants_models import MODELS
 
 
@@ -33,8 +34,8 @@ class Round:
 class Explaining:
     """A head's explanations of one round: what they are, and how they move with W and v."""
 
-    def __init__(self, X: Array, W: Array, v: Array, *, maps: bool) -> None:
-        self.X, self.W, self.v, self.maps = X, W, v, maps
+    def __init__(self, X: Array, W: Array, v: Array, kind: Kind) -> None:
+        self.X, self.W, self.v, self.kind = X, W, v, kind
         self.q = X[:, -1]
         self.u = self.q @ W.T
         self.alpha = attention_weights(np.einsum("bnd,bd->bn", X, self.u)[:, None], None)[:, 0]
@@ -46,7 +47,9 @@ class Explaining:
 
     def rows(self) -> Array:
         """The answers (n, 1 + numbers)."""
-        if self.maps:
+        if self.kind not in EXPLAINED:
+            return self.y[:, None]
+        if self.kind == "attention":
             return self._joined(self.y, self.alpha)
         G = self.alpha[:, :, None] * self.v + self.pull[:, :, None] * self.u[:, None]
         G[:, -1] += self.pulled @ self.W
@@ -56,8 +59,10 @@ class Explaining:
         """How far they move, to first order, as W and v change by so much."""
         u = self.q @ W.T
         y = np.einsum("bd,bd->b", self.pulled, u) + self.mean @ v
+        if self.kind not in EXPLAINED:
+            return y[:, None]
         alpha = self.alpha * np.einsum("bnd,bd->bn", self.X - self.mean[:, None], u)
-        if self.maps:
+        if self.kind == "attention":
             return self._joined(y, alpha)
         pull = alpha * self.over + self.alpha * (self.X @ v - y[:, None])
         G = alpha[:, :, None] * self.v + self.alpha[:, :, None] * v
@@ -67,10 +72,11 @@ class Explaining:
 
     def back(self, rows: Array) -> tuple[Array, Array]:
         """The adjoint of `moved`: W (d, d) and v (d,) of rows."""
-        y, more = rows[:, 0], rows[:, 1:].reshape(self.alpha.shape if self.maps else self.X.shape)
+        y, more = rows[:, 0], rows[:, 1:]
         W, v, u = np.zeros_like(self.W), np.zeros_like(self.v), np.zeros_like(self.u)
-        alpha = more
-        if not self.maps:
+        alpha = more if self.kind == "attention" else np.zeros_like(self.alpha)
+        if self.kind == "gradient":
+            more = more.reshape(self.X.shape)
             pull = np.einsum("bnd,bd->bn", more, self.u) + np.einsum("bnd,bd->bn", self.X, more[:, -1] @ self.W.T)
             alpha = more @ self.v + pull * self.over
             y = y - (pull * self.alpha).sum(axis=1)
@@ -87,34 +93,51 @@ class Explaining:
         return np.concatenate([y[:, None], more.reshape(len(y), -1)], axis=1)
 
 
-def left_over(rounds: list[Round], W: Array, v: Array, off: tuple[float, float], *, maps: bool, enough: float) -> float:
+def left_over(rounds: list[Round], W: Array, v: Array, off: tuple[float, float], kind: Kind, *, enough: float) -> float:
     """Largest root mean square of a sequence's numbers, or value, in units of what they may be off by: the best head's.
 
     `off`: how far ||W||_F and ||v|| may be off. A head that leaves `enough` or less is as good as the best.
     """
-    worst = _worst(rounds, W, v, maps=maps)
     d = len(v)
     units = np.concatenate([np.full(d * d, off[0] / d), np.full(d, off[1] / np.sqrt(d))])
     x = np.zeros(d * d + d)
-    for _ in range(MODELS.best_steps):
-        if not enough < worst < MODELS.best_far:
+    worst, weighed = _worst(rounds, W, v, kind), rounds
+    for _ in range(MODELS.best_steps if kind in EXPLAINED else MODELS.best_by_values):
+        if not (enough < worst and np.isfinite(worst)):
             break
-        x = x + _step(rounds, W + _W(x * units, d), v + (x * units)[d * d :], x, units, maps=maps)
-        left = _worst(rounds, W + _W(x * units, d), v + (x * units)[d * d :], maps=maps)
+        x = x + _step(weighed, W + _W(x * units, d), v + (x * units)[d * d :], x, units, kind)
+        near = W + _W(x * units, d), v + (x * units)[d * d :]
+        left = _worst(rounds, *near, kind)
         gained, worst = left < MODELS.best_gain * worst, min(left, worst)
-        if not gained:
+        if not gained and kind in EXPLAINED:
             break
+        if not gained:
+            weighed = _weighed(rounds, weighed, *near)
     return worst
+
+
+def _weighed(rounds: list[Round], before: list[Round], W: Array, v: Array) -> list[Round]:
+    """Values that a head misses by more than others count for more in the next step, by what they had counted for
+    (Lawson 1961): hostile errors lie where least squares leave most, and the least largest gap is theirs at most."""
+    gaps = [np.abs(one.answers - Explaining(one.X, W, v, "value").rows()) / one.allowed for one in rounds]
+    weights = [gap * (one.allowed / old.allowed) ** 2 for gap, one, old in zip(gaps, rounds, before, strict=True)]
+    mean = float(np.mean(np.concatenate(weights)))
+    return [
+        replace(one, allowed=one.allowed / np.sqrt(np.maximum(weight / mean, MODELS.best_lightest)))
+        for one, weight in zip(rounds, weights, strict=True)
+    ]
 
 
 def _W(x: Array, d: int) -> Array:
     return np.asarray(x[: d * d].reshape(d, d))
 
 
-def _step(rounds: list[Round], W: Array, v: Array, x: Array, units: Array, *, maps: bool) -> Array:
+def _step(rounds: list[Round], W: Array, v: Array, x: Array, units: Array, kind: Kind) -> Array:
     """A Gauss-Newton step, in units of the parameters' errors, that holds these small as well: they are at `x`."""
+    if kind not in EXPLAINED:
+        return _step_by_values(rounds, W, v, x, units)
     d = len(v)
-    seen = [Explaining(one.X, W, v, maps=maps) for one in rounds]
+    seen = [Explaining(one.X, W, v, kind) for one in rounds]
     sizes = [one.answers.size for one in rounds]
 
     def forward(step: Array) -> Array:
@@ -142,11 +165,26 @@ def _step(rounds: list[Round], W: Array, v: Array, x: Array, units: Array, *, ma
     )
 
 
-def _worst(rounds: list[Round], W: Array, v: Array, *, maps: bool) -> float:
+def _step_by_values(rounds: list[Round], W: Array, v: Array, x: Array, units: Array) -> Array:
+    """The same where answers are values: fewer than unknowns, so that their Gram matrix (n, n) is solved with."""
+    d = len(v)
+    seen = [Explaining(one.X, W, v, "value") for one in rounds]
+    allowed = np.concatenate([one.allowed for one in rounds])
+    off = np.concatenate([one.answers - part.rows() for one, part in zip(rounds, seen, strict=True)])
+    by_W = np.concatenate([part.pulled for part in seen]) / allowed * units[0]
+    by_v = np.concatenate([part.mean for part in seen]) / allowed * units[-1]
+    q = np.concatenate([part.q for part in seen])
+    moved = np.einsum("nd,de,ne->n", by_W, _W(x, d), q) + by_v @ x[d * d :]
+    gram = (by_W @ by_W.T) * (q @ q.T) + by_v @ by_v.T
+    z = np.linalg.solve(gram + np.eye(len(q)), (off / allowed)[:, 0] + moved)
+    return np.concatenate([((by_W * z[:, None]).T @ q).ravel(), by_v.T @ z]) - x
+
+
+def _worst(rounds: list[Round], W: Array, v: Array, kind: Kind) -> float:
     """Largest root mean square gap of a sequence, and gap of a value: it would drown among what explains it."""
     worst = 0.0
     for one in rounds:
-        off = np.abs(one.answers - Explaining(one.X, W, v, maps=maps).rows()) / one.allowed
+        off = np.abs(one.answers - Explaining(one.X, W, v, kind).rows()) / one.allowed
         # Squares of what is as far off as this would overflow.
         together = np.sqrt(np.mean(np.minimum(off, 1e27) ** 2, axis=1))
         worst = max(worst, float(together.max()), float(off[:, 0].max()))

@@ -35,6 +35,14 @@ class Constants:
     saturated: float = 16.0
     """Longest tokens over those whose scores are of order one: scores of 256 pick one token, and longer tokens would
     show the rounding of the scores instead of the model."""
+    known: float = 0.5
+    """Typical error of a score by which W's stated error may move the weights of a sequence: further out a right head
+    may pick another token, and the best head near it is not found by steps."""
+    larger: float = 4.0
+    """Norm of both tokens, over those whose scores are of order one, whose product the larger scores have: 16."""
+    outscaled: float = 2.0**10
+    """Norm of long tokens over the others: their answers are as much larger beside a tolerance. Users do not send
+    longer ones, and rounding of float32 stays far below it."""
     held: float = 60.0
     """Largest log kappa of a score in a plain sum: e^60 is 1e26, so that hundreds of tokens stay within float32's
     3e38."""

@@ -80,9 +80,11 @@ class Constants:
     """Iterations of one step at most."""
     best_digits: float = 1e-6
     """What a step leaves of the gradient, relative: the next one takes off the rest."""
-    best_far: float = 1e4
-    """Units from which on a head is not near, and none is looked for: right heads before decimals leave up to 40 before
-    the first step."""
+    best_by_values: int = 30
+    """The same where answers are values alone: where W is as far off as Theorem 6.1 states, each takes off three
+    quarters of what is left; from where steps gain nothing, values that are missed most count for more."""
+    best_lightest: float = 1e-3
+    """Least weight of a value over the mean one: an answer that is met by chance is still an answer."""
 
     # rays
     ray_directions: int = 6

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from unsoftmax.inversion import FORMAT_SHOWS, decimal_error, printed_error, shown_unit, smallest_normal
-from unsoftmax.learners.core.base import Allowance, Asking
+from unsoftmax.inversion import FORMAT_SHOWS, Noise, decimal_error, printed_error, shown_unit, smallest_normal
+from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, Allowance, Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import only_values, watched
 from unsoftmax.models import explanations
 from unsoftmax.models.multi_head import MultiHead
@@ -23,39 +24,84 @@ from unsoftmax.models.single_head import LowRankHead, SingleHead
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import EXPLAINED, OracleSpec
 from unsoftmax.verify.best_head import Round, left_over
 from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.head_ties import Gaps
 from unsoftmax.verify.plan import Checked
-from unsoftmax.verify.stated import errors_of, moves
+from unsoftmax.verify.stated import OTHER_PARAMETERS, errors_of, moves
 
 
 def one_head(
     model: SingleHead | LowRankHead, spec: OracleSpec, allows: Allowance, by_values: Asking[Checked]
 ) -> Asking[Checked]:
-    """The check of the values alone, and what its queries' explanations leave of the best head near the model."""
+    """The check of the values alone, and what its answers, explanations included, leave of the best head near."""
     kept: list[tuple[Array, Array]] = []
-    checked = yield from watched(only_values(by_values), lambda asked, y: kept.append((asked.tokens, y)))  # type: ignore[union-attr]
+    explained = spec.kind in EXPLAINED
+    asked = watched(only_values(by_values) if explained else by_values, lambda asked, y: kept.append((asked.tokens, y)))  # type: ignore[union-attr]
+    checked = yield from asked
+    off = _may_be_off(model, allows, Checked(()) if explained else checked)
+    if not np.isfinite(off).all():
+        return checked
+    if explained:
+        rounds, words = _explained(model, spec, allows, kept)
+        left = left_over(rounds, model.W, model.v, off, spec.kind, enough=MODELS.best_left)
+    else:
+        W, v, rounds = _plain(model, spec, allows, kept)
+        left, words = left_over(rounds, W, v, off, spec.kind, enough=MODELS.best_left), "rounding and tolerance"
+    more = ", or root mean square of those of its explanation," if explained else ""
+    statement = f"gap of a fresh value{more} to that of the best head near this one, in units of what {words} leave"
+    name = "explanations" if explained else "one head"
+    return Checked((*checked.gaps, Claim(name, MODELS.best_left, left, statement=statement)), checked.stated)
+
+
+def _may_be_off(model: SingleHead | LowRankHead, allows: Allowance, checked: Checked) -> tuple[float, float]:
+    """How far ||W||_F and ||v|| may be off: as the learner states it, or as fresh answers say that know of no less."""
+    if allows.precision is not None:
+        return allows.precision.W, allows.precision.v
+    said = {claim.name: claim.bound for claim in checked.stated.claims}
+    others = said.get(RELATIVE_ERROR, said.get(OTHER_PARAMETERS, 0.0))
+    relative = max(allows.relative_error, others)
+    of_W = said.get(ERROR_OF_W, relative * float(np.linalg.norm(model.W)))
+    return of_W, max(allows.value_error, relative * float(np.linalg.norm(model.v)))
+
+
+def _explained(
+    model: SingleHead | LowRankHead, spec: OracleSpec, allows: Allowance, kept: list[tuple[Array, Array]]
+) -> tuple[list[Round], str]:
+    """Fresh explanations, what every number may be off by, and that in words."""
     numbers = np.concatenate([y.ravel() for _, y in kept])
     absolute = max(spec.tolerance, printed_error(numbers, FORMAT_SHOWS))
-    off = (
-        allows.relative_error * float(np.linalg.norm(model.W)),
-        max(allows.value_error, allows.relative_error * float(np.linalg.norm(model.v))),
-    )
     if allows.precision is not None:
-        absolute, off = max(absolute, allows.precision.noise.absolute), (allows.precision.W, allows.precision.v)
+        absolute = max(absolute, allows.precision.noise.absolute)
     unit = max(spec.eps, shown_unit(numbers, absolute))
     head = MultiHead(model.W[None], model.v[None])
+    words = f"rounding{' and tolerance' if absolute else ''}"
     absolute += smallest_normal(unit)
     slack = MODELS.arithmetic if unit > ARITHMETIC else MODELS.explained_last_digits
-    rounds = [Round(X, y, slack * _rounding(head, X, spec.kind, unit) + absolute) for X, y in kept]
-    left = left_over(rounds, model.W, model.v, off, maps=spec.kind == "attention", enough=MODELS.best_left)
-    statement = (
-        "gap of a fresh value, or root mean square of those of its explanation, to that of the best "
-        f"head near this one, in units of what rounding{' and tolerance' if absolute else ''} leave"
-    )
-    return Checked((*checked.gaps, Claim("explanations", MODELS.best_left, left, statement=statement)), checked.stated)
+    return [Round(X, y, slack * _rounding(head, X, spec.kind, unit) + absolute) for X, y in kept], words
+
+
+def _plain(
+    model: SingleHead | LowRankHead, spec: OracleSpec, allows: Allowance, kept: list[tuple[Array, Array]]
+) -> tuple[Array, Array, list[Round]]:
+    """W, v and fresh values with what each may be off by; tokens have one more entry, 1, where a head has offsets."""
+    noise = Noise(spec.tolerance, CORE.roundings_granted * spec.eps)
+    if allows.precision is not None:
+        noise = allows.precision.noise
+    W, v, d = model.W, model.v, model.dim
+    lifted = model.c is not None or model.constant != 0
+    if lifted:
+        W, v = np.zeros((d + 1, d + 1)), np.append(v, model.constant)
+        W[:d, :d], W[:d, d] = model.W, 0.0 if model.c is None else model.c
+    rounds = []
+    for X, y in kept:
+        seen, size = np.isfinite(y), np.linalg.norm(X, axis=2).max(axis=1) * float(np.linalg.norm(model.v))
+        y = np.where(seen, y, 0.0)
+        allowed = np.where(seen, noise.radius(y, size + abs(model.constant)), np.inf)
+        X = np.concatenate([X, np.ones((*X.shape[:2], 1))], axis=2) if lifted else X
+        rounds.append(Round(X, y[:, None], allowed[:, None]))
+    return W, v, rounds
 
 
 @dataclass(frozen=True, eq=False)

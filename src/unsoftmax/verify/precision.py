@@ -27,7 +27,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked
-from unsoftmax.verify.sent import fresh, sent_norms, settled_norms
+from unsoftmax.verify.sent import fresh, sent_norms, settled_norms, under_tolerance
 from unsoftmax.verify.ties import typical_norm
 from unsoftmax.verify.values import tying
 
@@ -80,8 +80,9 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
     claims: list[Claim] = []
     held = _inside_format(model, spec, precision)
     scale = typical_norm(model, held, rng)
-    sizes, norms = yield from settled_norms([scale], sent_norms(scale, held))
-    kinds = fresh(held, VERIFY.one_token, VERIFY.per_length, sizes, norms, rng)
+    regimes = under_tolerance(scale, held, precision.W)
+    sizes, queries, norms = yield from settled_norms(*regimes, sent_norms(scale, held, precision.W))
+    kinds = fresh(held, VERIFY.one_token, VERIFY.per_length, sizes, norms, rng, queries)
     for kind in [*kinds, (yield from tying(model, held, rng))]:
         if not kind.rounds:
             continue

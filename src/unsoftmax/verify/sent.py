@@ -42,13 +42,25 @@ class Kind:
 
 
 def fresh(
-    spec: OracleSpec, single: int, per_length: int, sizes: list[float], norms: list[float], rng: np.random.Generator
+    spec: OracleSpec,
+    single: int,
+    per_length: int,
+    sizes: list[float],
+    norms: list[float],
+    rng: np.random.Generator,
+    queries: list[float] | None = None,
 ) -> list[Kind]:
-    """Single tokens, random sequences of each length, tokens of norms `sizes` in turn, and long ones, of `norms`."""
+    """Single tokens, random sequences of each length, tokens of norms `sizes` in turn, and long ones, of `norms`.
+
+    `queries`: norms of the last of several tokens, in the same turn, where they are others.
+    """
 
     def drawn(number: int, length: int) -> Array:
         turns = np.resize(np.array(sizes), number)[:, None, None]
-        return representable(sphere(rng, (number, length, spec.dim)) * turns, spec)
+        tokens = sphere(rng, (number, length, spec.dim)) * turns
+        if queries is not None and length > 1:
+            tokens[:, -1:] *= np.resize(np.array(queries), number)[:, None, None] / turns
+        return representable(tokens, spec)
 
     far = long_rounds(spec, norms, per_length, rng)
     said = ", ".join(map(str, lengths(spec)))
@@ -108,15 +120,33 @@ def natural_norm(spec: OracleSpec) -> float:
     return min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
 
 
-def sent_norms(scale: float, spec: OracleSpec) -> list[float]:
+def sent_norms(scale: float, spec: OracleSpec, off: float = math.inf) -> list[float]:
     """Token norms 1 and sqrt d, inside the domain and where weights are not all 0 or 1; `scale`: scores of order one.
 
-    Behind a link and under a tolerance the answers of one size are compared: that of `scale`.
+    Behind a link the answers of one size are compared, that of `scale`; under a tolerance another one as far as scores
+    are known, if W is `off` by so much.
     """
     if spec.link is not None or spec.tolerance > 0:
-        return [scale]
+        return list(dict.fromkeys((scale, under_tolerance(scale, spec, off)[0][1])))
     most = min(natural_norm(spec), VERIFY.saturated * scale)
     return list(dict.fromkeys((min(1.0, most), most)))
+
+
+def under_tolerance(scale: float, spec: OracleSpec, off: float) -> tuple[list[float], list[float]]:
+    """Norms of tokens, and of the last ones, that take turns where answers have an absolute error: four regimes.
+
+    Scores of order one; tokens as users send them; scores of order one by long tokens before a short one, beside whose
+    answers the tolerance is least; and so with larger scores, where a cap or a bend of them shows. W may be `off` by so
+    much in norm, and scores are at most so large that they are known to `VERIFY.known`. One regime behind a link, where
+    no tolerance is declared, and for the values of explanations (kind "value"), which show scores by themselves.
+    """
+    if spec.link is not None or not spec.tolerance or spec.kind == "value":
+        return [scale] * 4, [scale] * 4
+    limit = 0.9 * spec.domain.norm_limit
+    known = max(scale, min(limit, math.sqrt(VERIFY.known * spec.dim / max(off, 1e-300))))
+    natural, larger = max(scale, min(math.sqrt(spec.dim), known)), min(VERIFY.larger * scale, known)
+    long = min(limit, VERIFY.outscaled * scale)
+    return [scale, natural, long, long], [scale, natural, scale**2 / long, larger**2 / long]
 
 
 def held(norms: list[float], model: Model) -> list[float]:
