@@ -18,16 +18,18 @@ from unsoftmax import theory
 from unsoftmax.errors import DomainError, InvalidArgument, NotIdentifiable
 from unsoftmax.inversion import Noise
 from unsoftmax.learners.core.base import Allowance, Outcome, Precision, Program
-from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.models.single_head import SingleHead as Head
 from unsoftmax.probes.base import one_row
 from unsoftmax.probes.pairs import Pairs
 from unsoftmax.spec import OracleSpec
 
-PUBLISHED_CLIP = SINGLE.second_length
+_A = 0.5
+"""Defined: length a of the second token in Theorem 6.1, b = 1 / Wbar being that of the first."""
+
+PUBLISHED_CLIP = _A
 """Largest |logit| kept by the published proof of Theorem 6.1: ab |W_ij| <= a."""
 
-ZERO_BRANCH_CLIP = math.sqrt(2) * SINGLE.second_length
+ZERO_BRANCH_CLIP = math.sqrt(2) * _A
 """Largest |logit| kept where v_i = 0: ab |W_ij + W_pj| <= a sqrt(2) for ||W||_F <= Wbar. The published 1/2 cuts true
 values off there."""
 
@@ -69,18 +71,18 @@ def program(spec: OracleSpec, W_bound: float, margin: float, zero_clip: float = 
     b = 1 / W_bound
     U = np.eye(d)
     U[zero, p] += 1
-    longest = math.hypot(SINGLE.second_length + b, b) if zero.any() else SINGLE.second_length + b
+    longest = math.hypot(_A + b, b) if zero.any() else _A + b
     if longest > spec.domain.norm_limit:
         raise DomainError(
             f"the probes of Theorem 6.1 reach token norm {longest:.3g} where v has zeros and max_norm is "
             f"{spec.domain.max_norm}; pass a larger W_bound, or use method='optimal'."
         )
-    design = Pairs(b * U, SINGLE.second_length * np.eye(d))
+    design = Pairs(b * U, _A * np.eye(d))
     y = yield design.probes("main")
-    share = (design.matrix(y) - SINGLE.second_length * v[None, :]) / (b * np.where(zero, v[p], v))[:, None]
+    share = (design.matrix(y) - _A * v[None, :]) / (b * np.where(zero, v[p], v))[:, None]
     clip = np.where(zero, zero_clip, PUBLISHED_CLIP)[:, None]
     share = np.clip(share, expit(-clip), expit(clip))
-    W = (np.log(share) - np.log1p(-share)) / (SINGLE.second_length * b)
+    W = (np.log(share) - np.log1p(-share)) / (_A * b)
     W[zero] -= W[p]
 
     tau = spec.tolerance + 4 * spec.eps

@@ -79,10 +79,6 @@ class Constants:
     measurable: float = 0.2
     """A gap beyond this is never noise that W would survive."""
 
-    # approximate_paper
-    second_length: float = 0.5
-    """Length a of the second token in Theorem 6.1, b = 1 / Wbar being that of the first."""
-
     # token_pairs
     leading_digit: float = 5.0
     """Rounding to digits depends on the leading one, by a factor of up to ten between answers; half of it is met."""
