@@ -73,6 +73,34 @@ def test_heads_that_fill_the_space_are_named():
     assert (values["heads"], values["value groups"], values["positions"]) == (8, 8, "rotary")
 
 
+FILLING = {"four of 8": (32, 4, 8), "eight of 4": (32, 8, 4), "five of 6": (32, 5, 6), "seven of 4": (32, 7, 4)}
+
+
+@pytest.mark.parametrize("name", FILLING)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_heads_that_fill_the_space_are_named_within_40_and_4_d_queries(name, seed):
+    d, H, s = FILLING[name]
+    rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "positions": us.models.Rope.ladder(s)}
+    found = us.diagnose(us.oracle(us.models.AttentionLayer.random(d, H, s, seed=seed, **rest)))
+    values = {finding.name: finding.value for finding in found.findings}
+    assert isinstance(found.learner, us.learners.AttentionLayer)
+    assert (values["heads"], values["value groups"], values["positions"]) == (H, H, "rotary")
+    assert values["score law"] == "linear"
+    assert found.usage.billed <= 40 + 4 * d
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_that_fill_the_space_and_share_values_are_refused_for_that(seed):
+    rest = {"norm": "rms", "residual": True, "bias": False, "scale": 2.0, "positions": ROPE, "kv_groups": 4}
+    layer = us.models.AttentionLayer.random(32, 8, 8, seed=seed, **rest)
+    found = us.diagnose(us.oracle(layer))
+    assert (found.family, found["positions"], found["norm"]) == ("outside", "rotary", "rms")
+    assert "share values" in found.reasons[0]
+    assert found.usage.billed <= 40 + 4 * 32
+    with pytest.raises(us.errors.NotIdentifiable, match="share values"):
+        us.recover(us.oracle(layer), us.learners.AttentionLayer())
+
+
 def biased(tables):
     """Heads whose scores have a learned bias per distance."""
     layer = us.models.AttentionLayer.random(32, 4, 4, seed=1)

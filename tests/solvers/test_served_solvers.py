@@ -47,3 +47,13 @@ def test_equal_groups():
     assert found.rank == 4
     assert np.allclose(found.centres, [0.2, 0.5, 0.7], atol=1e-8)
     assert equal_groups(np.arange(3.0)) is None
+
+
+def test_equal_groups_of_which_two_nearly_meet():
+    values = np.repeat([0.2, 0.5, 0.5001, 0.9], 4) + 1e-4 * np.random.default_rng(0).standard_normal(16)
+    assert equal_groups(values).rank == 4
+
+
+def test_conjugate_values_are_no_pair():
+    values = np.repeat([0.2, 0.5, 0.7, 0.9], 2) + 0.3j * np.tile([1, -1], 4)
+    assert equal_groups(values).contrast < 1

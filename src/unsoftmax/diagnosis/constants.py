@@ -131,6 +131,12 @@ class Constants:
     served_queries: int = 35
     """Most queries for norm and kind: thirteen for the norm, eleven for the kind, one for each of eleven halvings of a
     window. Heads are told apart with what is left of the allowance."""
+    named_queries: int = 2
+    """Queries beyond 4 d within which heads are told apart and a step of distance is asked: with 38 for order, norm and
+    kind 40 + 4 d, a window aside. Keys of heads of d / 2 dimensions that fill the space take more, and are not
+    asked."""
+    small_dim: int = 32
+    """Dimensions up to which a step of distance may take as many: what does not grow with d is more than 40 there."""
 
     # depth
     depth_step: float = 2.0**-4

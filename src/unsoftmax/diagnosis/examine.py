@@ -114,7 +114,8 @@ def _positioned(
     """Order counts: a layer with positions, or a stack under a causal mask."""
     meter = Meter(room)
     layer_of = yield from limited(served(spec, found, rng, room), meter)
-    if layer_of.learner is not None:
+    # Under a causal mask a token stands for those before it: the order of a stack counts before x = 0 too.
+    if layer_of.learner is not None or ("positions" in layer_of and layer_of["positions"] == "rotary"):
         return layer_of
     row = yield from one_row(spec, norm, known, rng)
     if row.shape not in ("linear", "affine"):

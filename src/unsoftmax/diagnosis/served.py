@@ -10,7 +10,7 @@ from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
-from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import overheard
@@ -19,7 +19,7 @@ from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.kind import Kind, find_kind
 from unsoftmax.learners.rotary.llama import Heads, read_heads
 from unsoftmax.learners.rotary.presets import PLANS
-from unsoftmax.learners.rotary.turns import Turns, read_turns
+from unsoftmax.learners.rotary.turns import Turns, read_turns, turn_queries
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
 
@@ -67,10 +67,12 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
             require_digits(heard[0], spec)
             family = "attention layer behind a network"
             return Diagnosis(family, learner_of(family), found + _behind(norm, kind))
+    except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
+        return _refused(found, refusal)
+    try:
         seen = yield from _heads(spec, norm, kind, rng, allowed - DIAGNOSIS.served_queries)
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
-        words = f"No learner is chosen: the order of the other tokens changes the answer, and {refusal}"
-        return Diagnosis("outside", None, found, (words,), code="order")
+        return _refused(found + _kind_findings(norm, kind, kind.order), refusal)
     found += (*_kind_findings(norm, kind, seen.positions), *_head_findings(seen))
     if seen.positions == "bias":
         words = (
@@ -85,14 +87,21 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
     return Diagnosis("attention layer", learner_of("attention layer"), found)
 
 
+def _refused(found: tuple[Finding, ...], refusal: UnsoftmaxError) -> Diagnosis:
+    words = f"No learner is chosen: the order of the other tokens changes the answer, and {refusal}"
+    return Diagnosis("outside", None, found, (words,), code="order")
+
+
 def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Generator, allowed: int) -> Asking[Seen]:
     """Heads, the law of their scores and one step of distance, as far as the allowance reaches."""
-    meter, plan = Meter(max(0, allowed)), replace(PLANS["balanced"], more=0)
+    meter, plan = Meter(max(0, allowed)), replace(PLANS["balanced"], more=0, rough=True)
     seen = Seen(norm, kind)
     try:
         heads = yield from limited(read_heads(spec, norm, kind, plan, rng, draws=1), meter)
         seen = Seen(norm, kind, heads)
-        if heads.law == "linear" and heads.reader.sinks is None:
+        room = min(meter.allowed, DIAGNOSIS.named_queries + 4 * max(spec.dim, DIAGNOSIS.small_dim)) - meter.used
+        dear = turn_queries(heads.reader, heads.begun, heads.turning) > room
+        if heads.law == "linear" and heads.reader.sinks is None and not dear:
             turns = yield from limited(read_turns(heads.reader, heads.begun, heads.turning), meter)
             seen = Seen(norm, kind, heads, turns)
     except TooDearError:

@@ -106,12 +106,14 @@ def left_null(M: Array, count: int, *, precise: bool = False) -> Array:
 
 def equal_groups(values: Array) -> Clusters | None:
     """The clearest split of n values into equal groups of two and more, their size being the rank; None if n allows no
-    split into several. Contrast: the smallest gap between two groups over the widest one."""
-    x, best = np.sort(values.real), None
+    split into several. Contrast: the middle gap between two groups over the widest one; two groups may nearly meet."""
+    x, best = np.sort_complex(values), None
+    # Two conjugate values are as far apart as their imaginary parts.
+    x, aside = x.real, 2 * float(np.abs(x.imag).max())
     for size in (k for k in range(2, len(x)) if len(x) % k == 0):
         groups = x.reshape(-1, size)
-        width = float((groups[:, -1] - groups[:, 0]).max()) + _WIDTH
-        contrast = float((groups[1:, 0] - groups[:-1, -1]).min()) / width
+        width = max(float((groups[:, -1] - groups[:, 0]).max()), aside) + _WIDTH
+        contrast = float(np.median(groups[1:, 0] - groups[:-1, -1])) / width
         if best is None or contrast > best.contrast:
             best = Clusters(size, groups.mean(axis=1), contrast)
     return best

@@ -31,7 +31,8 @@ def judged(monkeypatch: pytest.MonkeyPatch, bent: Any, error: float) -> str:
 
     monkeypatch.setattr(llama, "weights_before", shorter)
     begun = SimpleNamespace(block=np.zeros((4, 3)), q=np.zeros((1, 3)), weights=weights[:1])
-    found = llama.find_law(SimpleNamespace(scene=SimpleNamespace(exact=True, limits=EXACT)), begun)  # type: ignore[arg-type]
+    scene = SimpleNamespace(exact=True, limits=EXACT, noise=1e-16)
+    found = llama.find_law(SimpleNamespace(scene=scene, error=1e-16, gain=[(1.0, 1.0)]), begun)  # type: ignore[arg-type]
     next(found)
     with pytest.raises(StopIteration) as ended:
         found.send(weights)

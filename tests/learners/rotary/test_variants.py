@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -129,3 +131,45 @@ REFUSED = {
 def test_what_is_not_learned_is_refused(name):
     with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
         recovered(REFUSED[name]())
+
+
+@pytest.mark.parametrize(("d", "H", "dh"), [(34, 4, 8), (32, 7, 4)], ids=["two dimensions left", "fewer than heads"])
+def test_heads_that_leave_few_dimensions(d, H, dh):
+    target = layer(d=d, H=H, G=H, dh=dh)
+    assert worst(target, recovered(target).model) < 1e-8
+
+
+def filling(seed, scale=2.0):
+    rest = {"norm": "rms", "residual": True, "positions": Rope.ladder(4), "bias": False}
+    return us.models.AttentionLayer.random(16, 4, 4, seed=seed, scale=scale, **rest)
+
+
+def nearly_alike(seed):
+    """Two heads read nearly the same."""
+    target = filling(seed)
+    V = target.V.copy()
+    V[1] = V[0] + 1e-3 * V[1]
+    return replace(target, V=V)
+
+
+def strong(seed):
+    return filling(seed, scale=6.0)
+
+
+@pytest.mark.parametrize(("made", "seed"), [(nearly_alike, 8), (nearly_alike, 12), (nearly_alike, 39), (strong, 18)])
+def test_no_draw_refuses_heads_that_fill_the_space(made, seed):
+    """A fit that stalls is no other law of scores, and heads that read nearly the same do not share values."""
+    target = made(seed)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(recovery.model, target) <= bound < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [({"softcap": 20.0}, "soft cap"), ({"softcap": 300.0}, "soft cap"), ({"qk_norm": True}, "norms of keys")],
+    ids=["cap", "far cap", "QK-norm"],
+)
+def test_other_laws_of_heads_that_fill_the_space_are_refused_by_name(rest, words):
+    with pytest.raises(us.errors.UnsoftmaxError, match=words):
+        us.recover(us.oracle(small(ROPE, kv_groups=4, **rest)), us.learners.AttentionLayer())

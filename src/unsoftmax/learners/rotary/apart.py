@@ -19,6 +19,10 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.sum_table import separate
 
 
+class CrowdedError(ModelMismatch):
+    """More heads than dimensions of tokens that write nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Apart:
     """columns (outputs, H): P_h x under the empty query token q; cells (C, 2, d) pairs of empty tokens before x;
@@ -109,7 +113,7 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
     Y = np.array([table.answers[k] for k in keys])
     B = np.linalg.svd(Y, full_matrices=False)[2][:H].T
     if len(scene.empty) < H:
-        raise ModelMismatch(f"{H} heads and {len(scene.empty)} dimensions of tokens that write nothing: too few.")
+        raise CrowdedError(f"{H} heads and {len(scene.empty)} dimensions of tokens that write nothing: too few.")
     steps = np.linalg.qr(rng.standard_normal((len(scene.empty), H)))[0].T @ scene.empty * scene.radius
     J = []
     for j in (0, 1):

@@ -56,12 +56,35 @@ class Constants:
     below that of the rounding over it."""
 
     # filling
-    filling_step: float = 1e-7
-    """Step of differences as a share of the radius: the square root of rounding, at exact answers."""
-    clear_gap: float = 20.0
-    """Gaps between groups of eigenvalues over their widths."""
+    filling_step: float = 3e-6
+    """Length of steps as a share of the radius: what they bend is fitted with them, and of their answers rounding over
+    a step is lost. Three times as long, the eigenvalues of two of eight heads ran together in one of forty draws."""
+    clear_gap: float = 0.3
+    """Gaps between groups of eigenvalues over their widths, from which on heads are fitted to them: 5 and more in 324
+    draws of heads with values of their own. A wrong split costs the few tokens of a fit, which it does not pass."""
+    step_misfit: float = 100.0
+    """What a fit to steps leaves of the answers at most, over rounding over a step and times the condition of what
+    heads write, by which it rises: 0.1 in 240 draws."""
+    wrong_heads: float = 1e-3
+    """The same where the condition is out of all bounds: wrong heads leave a tenth of the answers."""
+    settled_misfit: float = 3e3
+    """What a fit to random tokens alone leaves of the answers at most, over their rounding."""
+    few_tokens: int = 4
+    """Random tokens beyond the fewest that determine heads together with the steps: each tells d - H numbers more,
+    which wrong heads do not explain."""
     spare_tokens: int = 20
     """Random tokens beyond the unknowns of key directions, for a Newton iteration that does not stall."""
+    stalled_fits: int = 2
+    """Query tokens before which no linear scores explain random tokens, from which on scores are not linear: of strong
+    ones a fit stalls before one of eighty."""
+    apart_jacobians: float = 2e-3
+    """Difference of J' M^-1 J w and J M^-1 J' w, over their sum, from which on Jacobians do not commute: at most 1e-4
+    in 324 draws of heads with values of their own, since steps bend, and 2e-2 and more in 180 of heads that share
+    them."""
+    bent_jacobians: float = 0.1
+    """The same over a step and the condition of M, which raises what steps bend: at most 0.08 in 230 draws of heads
+    with values of their own that are off by more than that, two of them nearly alike, and 0.3 and more in 140 of heads
+    that share them. In between other query tokens are asked."""
 
     # values
     shrinks: int = 4
@@ -88,6 +111,17 @@ class Constants:
     soft_values: float = 0.3
     """Singular values of all groups' values together, over the middle one, below which tokens do not follow them: where
     heads fill the space the least is a hundredth, and tokens made without this were nearly one token."""
+    rough_error: float = 1e-7
+    """Error of what heads write from which on weights are judged as those of rounded answers: logs and their operator
+    of one step raise it up to 5e3 times, and a thousandth is asked of exact ones."""
+    shown_error: float = 5.0
+    """Error of what heads write over what it leaves of an answer, by the root of the share of its numbers that weights
+    do not explain: these are few."""
+
+    # slopes
+    small_weight: float = 0.1
+    """Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
+    5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
 
     # turns
     lost_weight: float = 1e-3
@@ -140,9 +174,6 @@ class Constants:
     weight_error: float = 1e-8
     """Error of a weight of exact answers at most, which its log shows divided by the weight: strong scores left
     2e-9."""
-    small_weight: float = 0.1
-    """Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
-    5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
     normed: float = 0.05
     """Logs of tokens and of their halves agree that well behind a norm, whose eps is all that tells them apart."""
 

@@ -4,8 +4,6 @@ Logits of sinks: two copies of a token before an empty one, against one copy.
 
 Which law scores follow: linear in the token, normed (QK-norm) or capped, from a block shortened by halves.
 
-ALiBi told from rotary positions with a query bias, head by head: a block of tokens before x = 0, in both orders.
-
 Theory: docs/theory/attention-layer.md, "Layers of language models".
 """
 
@@ -20,7 +18,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
-from unsoftmax.learners.rotary.apart import Apart, tell_apart
+from unsoftmax.learners.rotary.apart import Apart, CrowdedError, tell_apart
 from unsoftmax.learners.rotary.assembly import NearlyError, outcome, require_far
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.filling import fill, require_filling
@@ -30,6 +28,7 @@ from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene
+from unsoftmax.learners.rotary.slopes import known, read_slopes
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader
@@ -124,6 +123,11 @@ def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.ra
         return outcome(reader, turns, keys, queries, kind, None, spec)
     if law == "capped":
         return (yield from _capped(heads, spec, kind, plan, rng))
+    if not reader.values.linear:
+        raise ModelMismatch(
+            "heads that fill the space are told apart by steps, and scores that are linear in the tokens do not "
+            "explain longer tokens: a soft cap far beyond the scores, or another law of scores."
+        )
     try:
         return (yield from _scored(heads, spec, kind, plan, None, rng))
     except NearlyError as refusal:
@@ -155,19 +159,29 @@ def _scored(
 
 
 def _heads(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int) -> Asking[Written]:
-    """The scene, what every head writes, and the logits of sinks where there are any.
+    """The scene, what every head writes, and the logits of sinks where there are any."""
+    if len(scene.empty) >= ROTARY.fewest_quiet:
+        try:
+            return (yield from _tabled(scene, kind, plan, rng, draws))
+        except CrowdedError:
+            pass
+    require_filling(scene, kind.order != "none")
+    scene, values = yield from fill(scene, plan.rough, rng)
+    return scene, values, None
+
+
+def _tabled(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int) -> Asking[Written]:
+    """The same by tables of tokens that write nothing.
 
     Of rounded answers a draw may lose a digit or two, and its own misfit shows it: then another one is made.
     """
-    if len(scene.empty) < ROTARY.fewest_quiet:
-        require_filling(scene, kind.order != "none")
-        scene, values = yield from fill(scene, rng)
-        return scene, values, None
     best: Written | None = None
     for attempt in range(draws):
         drawn = _drawn(scene, kind, plan, rng)
         try:
             found = yield from (drawn if attempt == 0 else relabelled(drawn, "repair"))
+        except CrowdedError:
+            raise
         except ModelMismatch:
             if best is None and attempt == draws - 1:
                 raise
@@ -220,43 +234,6 @@ def read_sinks(scene: Scene, apart: Apart) -> Asking[tuple[Apart, Array]]:
     return replace(apart, columns=apart.columns * shares, sums=apart.sums * shares[:, None]), np.log(weight)
 
 
-def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
-    """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
-
-    Three queries, and three for every halving where a bias of queries scores too strongly. Under a slope, log alpha_i -
-    log alpha_j changes by slope times the change of distances, whatever the tokens are; a rotation acts on them. Turned
-    around, two or three tokens agree with any bias per distance: moved two steps away, they agree with a slope alone.
-    None if it is no slope.
-    """
-    block, phase = reader.block(m, rng), "pilot"
-    for _ in range(ROTARY.shrinks):
-        there, back, away = yield from _turned_around(reader, block, phase)
-        least = min(there.min(), back.min(), away.min())
-        if least > ROTARY.small_weight * reader.scene.limits.readable:
-            break
-        block, phase = block / 2, "repair"
-    if least <= 0:
-        raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
-    there, back, away = np.log(there), np.log(back), np.log(away)
-    change = (there - back) - (there - back).mean(axis=1, keepdims=True)
-    # Token i stands m - i away, and i + 1 away when the block is turned around.
-    steps = np.arange(1, m + 1) - np.arange(m, 0, -1)
-    slopes = change @ steps / (steps @ steps)
-    moved = away - there
-    left = max(*map(np.linalg.norm, (change - np.outer(slopes, steps), moved - moved.mean(axis=1, keepdims=True))))
-    known = max(reader.scene.noise, reader.values.error) * max(log for _, log in reader.gain[-3:])
-    return np.asarray(slopes) if left <= reader.scene.limits.slope * np.linalg.norm(change) + known else None
-
-
-def _turned_around(reader: Reader, block: Array, phase: str) -> Asking[tuple[Array, Array, Array]]:
-    """Weights (H, m) of a block (m, d) before x = 0, token by token: as it is, turned around, and two steps away."""
-    m, zero = len(block), np.zeros((1, reader.scene.dim))
-    z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
-    near = yield from reader.before_quiet(z, m, phase)
-    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, phase)
-    return near[0], near[1][:, ::-1], away[0]
-
-
 def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     """Two queries: log ratios r of the weights of z, z/2, z/4 have r(1) - 3 r(1/2) + 2 r(1/4) = 0 if affine."""
     m = len(begun.block)
@@ -269,7 +246,7 @@ def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     bend = np.abs(whole - 3 * half + 2 * quarter)
     size = float(np.abs(whole).max())
     lost = ROTARY.weight_error / np.maximum(np.minimum(weights[..., 1:], weights[..., :1]).min(axis=0), 1e-300)
-    allowed = reader.scene.limits.bend * max(spread, size) + (lost if reader.scene.exact else 0.0)
+    allowed = reader.scene.limits.bend * max(spread, size) + (lost + known(reader) if reader.scene.exact else 0.0)
     if np.all(bend <= allowed):
         return "linear" if spread > ROTARY.normed * size or size == 0 else "normed"
     return "normed" if float(np.abs(whole - half).max()) <= ROTARY.normed * size else "capped"

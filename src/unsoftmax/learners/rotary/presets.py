@@ -22,6 +22,7 @@ class Plan:
     queries   query tokens at which a new token's key is read, beyond the fewest
     repeats   sequences for every query token of the query fit, at least
     more      further tokens, at most, for values that the others hardly show: what two leave weak is rare
+    rough     heads that fill the space are read as well as small steps show them, before as many query tokens as others
     """
 
     fill: float
@@ -30,6 +31,7 @@ class Plan:
     queries: int
     repeats: int
     more: int = 2
+    rough: bool = False
 
     def slots(self, reader: Reader) -> int:
         """Tokens of a sequence; an empty one costs a slot where the query token writes."""

@@ -71,7 +71,7 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
     """s + 2 query tokens or a few more, short enough for weights that can be read; fewer are asked where heads that
     share values, and keys as it seems, show them together."""
     scene, s = reader.scene, reader.values.width
-    n = s + (2 if reader.quiet else 4)
+    n = s + (2 if reader.quiet or plan.rough else 4)
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
     q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
     m = plan.slots(reader)
@@ -92,6 +92,11 @@ def _even(group: Array) -> bool:
     """Whether all groups have as many heads."""
     sizes = np.bincount(group)
     return bool(sizes.min() == sizes.max())
+
+
+def turn_queries(reader: Reader, begun: Start, turning: bool) -> int:
+    """Sequences that `read_turns` asks before the query tokens that were asked first."""
+    return len(begun.weights) * (len(begun.first(reader.values.width)) * (2 if turning else 1) - 1)
 
 
 def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
@@ -118,7 +123,7 @@ Logs = tuple[list[Array], list[Array], list[Array], list[Array]]
 
 def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[Logs]]) -> Asking[Turns]:
     """Who shares keys, and frequencies: before a few query tokens where heads that share values share keys too."""
-    s, limits, values = reader.values.width, reader.scene.limits, reader.values.group
+    s, limits, values = reader.values.width, reader.limits, reader.values.group
     for n in sorted({len(begun.weights), len(begun.q)}):
         blocks, fitted, near, far = yield from read(begun.q[:n])
         Y0 = np.concatenate([x[..., 1:] - x[..., :1] for x in near], axis=2)

@@ -25,13 +25,15 @@ from unsoftmax.solvers.score_roots import Written, score_roots
 class Values:
     """P_h = O[h] V[group[h]]: O (H, outputs, s), V (G, s, d) with orthonormal rows, group (H,).
 
-    error: estimate of the relative error of P_h.
+    error: estimate of the relative error of P_h; linear: False where scores that are linear in the tokens do not
+    explain the answers that they were read from.
     """
 
     O: Array
     V: Array
     group: Array
     error: float
+    linear: bool = True
 
     @property
     def width(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.base import Array
@@ -21,6 +22,7 @@ from unsoftmax.probes.base import Array
 class Reader:
     """Weights by head and slot. `gain` collects, read by read, by how much noise rises to a weight, and to its log.
 
+    `left`, where heads are known roughly: what of an answer their weights leave.
     slopes (H,): what every step of distance takes from a score; sinks (H,): logits of sinks. None where there are none.
     """
 
@@ -29,6 +31,17 @@ class Reader:
     gain: list[tuple[float, float]] = field(default_factory=list)
     slopes: Array | None = None
     sinks: Array | None = None
+    left: list[float] = field(default_factory=list)
+
+    @property
+    def limits(self) -> Limits:
+        """What counts as noise in weights like these."""
+        return self.scene.limits if self.error < ROTARY.rough_error else ROUNDED
+
+    @property
+    def error(self) -> float:
+        """Relative error of what heads write: as estimated, or as answers show it where that is rough."""
+        return min(self.values.error, ROTARY.shown_error * max(self.left)) if self.left else self.values.error
 
     @property
     def absolute(self) -> bool:
@@ -61,6 +74,7 @@ class Reader:
                 known[key] = self._inverse(tokens, last)
             out.append((known[key] @ row).reshape(len(self.values.O), -1))
             self._count(known[key], row, out[-1].min())
+            self._compare(tokens, row, out[-1])
         return np.array(out)
 
     def before_any(self, z: Array, phase: str) -> Asking[tuple[Array, Array, Array]]:
@@ -78,9 +92,11 @@ class Reader:
             alpha = np.array(out)
             return alpha[..., :-1], alpha[..., -1], seen
         for row, tokens in zip(y, seen, strict=True):
-            inverse = self._inverse(tokens[:-1] - tokens[-1], tokens[-1])
-            out.append((inverse @ (row - self.scene.M @ tokens[-1])).reshape(len(self.values.O), -1))
+            moved, above = tokens[:-1] - tokens[-1], row - self.scene.M @ tokens[-1]
+            inverse = self._inverse(moved, tokens[-1])
+            out.append((inverse @ above).reshape(len(self.values.O), -1))
             self._count(inverse, row, min(out[-1].min(), (1 - out[-1].sum(axis=1)).min()))
+            self._compare(moved, above, out[-1])
         alpha = np.array(out)
         return alpha, 1 - alpha.sum(axis=2), seen
 
@@ -93,6 +109,13 @@ class Reader:
         """(outputs, H * m): what every head writes of m tokens."""
         P = self.values.P @ tokens.T
         return P.transpose(1, 0, 2).reshape(P.shape[1], -1)
+
+    def _compare(self, tokens: Array, row: Array, weights: Array) -> None:
+        """What of an answer (outputs,) the weights (H, m) of tokens (m, d) leave, where heads are known roughly."""
+        free = 1 - weights.size / len(row)
+        if self.values.error > ROTARY.rough_error and free > 0:
+            rest = row - self._written(tokens) @ weights.ravel()
+            self.left.append(float(np.linalg.norm(rest) / np.linalg.norm(row) / np.sqrt(free)))
 
     def _count(self, inverse: Array, row: Array, least: float) -> None:
         size = float(np.linalg.norm(inverse) / np.sqrt(len(inverse)) * np.linalg.norm(row))
