@@ -50,7 +50,7 @@ def written(answers: Array, spec: OracleSpec, noisy: Learner) -> Written | None:
     unit, decimals, relative = rounding_unit(y), decimal_error(y), shown_rounding(y)[1]
     more = "give answers with more digits"
     if isinstance(noisy, Approximate):
-        more += ", or use learners.Approximate()"
+        more += ", or use learners.Approximate"
     if unit > _COARSER * spec.eps:
         name = next(name for name in ("float16", "float32") if unit == np.finfo(name).eps)
         if not (y.astype(np.float32).view(np.uint32) & _BELOW_BFLOAT16).any():
