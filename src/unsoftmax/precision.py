@@ -12,10 +12,5 @@ HALF_DIGITS = 1e-8
 """Relative gap that leaves half of the digits of float64: what a number read through a square, or through one
 ill-conditioned step, may be off and still be the same; coarser answers have units of their own noise instead."""
 
-NEAR = 2.0**-36
-"""Largest distance of two tokens, beside the largest entry of the sequence, that may be rounding (1.5e-11): programs on
-two processors were up to 4e-13 apart, and 1e-11 where a subspace is ill determined; what differs on purpose is farther
-apart, or stands at another place."""
-
 ARITHMETIC = 1e-13
 """Relative gap that arithmetic in float64 leaves at most: some 500 units, more than sums over thousands of entries."""

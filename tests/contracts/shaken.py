@@ -41,7 +41,7 @@ def shaken(model: Any, rng: np.random.Generator) -> Any:
 def paid_again(model: Any, oracle: Any, place: Path, seed: int) -> tuple[int, int]:
     """Queries of verifying a model, and those that are paid again where the ledger is resumed with other digits.
 
-    `settling.NEAR` is to be `WIDE`.
+    `settling.UNDECIDED` is to be `WIDE`.
     """
     other = shaken(model, np.random.default_rng(seed))
     billed = []

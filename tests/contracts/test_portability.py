@@ -68,7 +68,7 @@ def test_three_kinds_run_every_case_between_them(cases: int) -> None:
 
 @pytest.mark.parametrize("case", [case for case in collect() if case.name != "Membership-paper"], ids=str)
 def test_fresh_queries_are_settled(case: Case, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(settling, "NEAR", WIDE)
+    monkeypatch.setattr(settling, "UNDECIDED", WIDE)
     oracle = case.oracle(case.target())
     model = us.recover(oracle, case.learner, seed=3, verify=False).model
     asked, again = paid_again(model, oracle, tmp_path / "ledger.db", 3)

@@ -19,8 +19,12 @@ import numpy as np
 from unsoftmax.oracles.decisions import Place
 from unsoftmax.oracles.recording import Store
 from unsoftmax.oracles.sequences import Sequences, unrepeatable
-from unsoftmax.precision import NEAR
 from unsoftmax.probes.base import Array, Probes
+
+NEAR = 2.0**-36
+"""Largest distance of two tokens, beside the largest entry of the sequence, that may be rounding (1.5e-11): programs on
+two processors were up to 4e-13 apart, and 1e-11 where a subspace is ill determined; what differs on purpose is farther
+apart, or stands at another place."""
 
 _ROUNDINGS = 16.0
 """Units of rounding of an answer below which a difference of two of the model's is its own arithmetic."""

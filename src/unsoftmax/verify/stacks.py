@@ -30,7 +30,7 @@ from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.gaps import representable, size_of
 from unsoftmax.verify.layers import near_ties
 from unsoftmax.verify.plan import Checked, Count, Plan
-from unsoftmax.verify.sent import made, settled_norms
+from unsoftmax.verify.sent import settled_norms
 from unsoftmax.verify.small_weights import small_weights
 
 ORDINARY = {1: 2, 2: 2, 3: 2, 5: 2, 9: 3, 11: 3, 34: 1, 300: 1}
@@ -206,7 +206,9 @@ def _ordinary(model: AttentionStack, spec: OracleSpec, claimed: float, rng: np.r
     if model.norm is None:
         asked.append(("small weights", small_weights(model.layers[0], 1.0, spec, rng)))
     for name, tokens in asked:
-        X = (yield from made(name, tokens)) if name == "small weights" else representable(tokens)
+        X = representable(tokens)
+        if name == "small weights":
+            (X,) = yield from settle(name, X)
         y = yield Probes(X, phase="verify")
         kept = 0.0 if model.final_norm else X[:, -1]
         size = max(size_of(y - kept), 1e-300)

@@ -83,15 +83,15 @@ def test_numbers_between_two_of_a_grid_are_rounded_as_they_were_first(tmp_path):
     tokens = np.random.default_rng(0).standard_normal((5, 4, 3))
     low = np.float64(np.float32(tokens[2, 1, 0]))
     between = (low + np.float64(np.nextafter(np.float32(low), np.float32(9)))) / 2
-    tokens[2, 1, 0] = between * (1 + 1e-14)
+    tokens[2, 1, 0] = between * (1 + 1e-10)
     other = tokens.copy()
-    other[2, 1, 0] = between * (1 - 1e-14)
-    assert not np.array_equal(short(tokens), short(other))
+    other[2, 1, 0] = between * (1 - 1e-10)
+    assert (short(tokens) != short(other)).sum() == 1
     with Ledger(tmp_path / "l.db") as ledger:
         same([run(rounding(tokens), ledger)[0]], [short(tokens)])
         same([run(rounding(other), ledger)[0]], [short(tokens)])
         (place,) = ledger._decisions._rows
-        assert len(ledger.settled(place)) < 12
+        assert len(ledger.settled(place)) < tokens.size
 
 
 def test_what_is_not_rounded_is_not_settled(tmp_path):

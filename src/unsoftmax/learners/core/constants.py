@@ -25,6 +25,12 @@ class Constants:
     """Smallest size of answers whose squares, and squares of their differences, are normal numbers of float64; the
     largest is its inverse."""
 
+    # settling
+    undecided: float = 2.0**-32
+    """Distance from where rounding turns, beside the largest entry of a sequence, within which a processor may go
+    either way (2e-10): numbers made of fits were up to 1e-10 apart. Few entries lie so near where float32 is the
+    grid."""
+
     # readable
     entries_for_scale: int = 8
     """Entries whose typical logit sets the scale that is kept, and errors or misfits whose size is stated: their root

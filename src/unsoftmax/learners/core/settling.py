@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking, Settled
-from unsoftmax.precision import NEAR
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array, Request
+
+UNDECIDED = CORE.undecided
 
 
 def settle(name: str, *values: Any) -> Asking[list[Array]]:
@@ -37,13 +39,13 @@ def settle_list(name: str, values: Sequence[Array]) -> Asking[list[Array]]:
 def settle_rounded(name: str, tokens: Array, rounded: Callable[[Array], Array]) -> Asking[Array]:
     """Sequences (n, ...) that follow from a fit, rounded to a grid; where last digits decide how, as a run before did.
 
-    What is farther than `NEAR` from where rounding turns is the same on every processor, so that little is settled.
+    What is farther than `UNDECIDED` from where rounding turns is the same everywhere, so that little is settled.
     """
     X = rounded(tokens)
     if np.array_equal(X, tokens):
         # Nothing is rounded: the ledger finds what is near.
         return X
-    size = NEAR * np.abs(tokens).max(axis=tuple(range(1, tokens.ndim)), keepdims=True, initial=0.0)
+    size = UNDECIDED * np.abs(tokens).max(axis=tuple(range(1, tokens.ndim)), keepdims=True, initial=0.0)
     undecided = np.flatnonzero(rounded(tokens + size) != rounded(tokens - size))
     kept = yield from settle_list(name, [undecided, X.flat[undecided]])
     places, values = kept if len(kept) == 2 and kept[0].shape == kept[1].shape else (undecided, X.flat[undecided])
