@@ -80,11 +80,11 @@ class Constants:
     most_circles: tuple[int, ...] = 6, 1
     """Great circles at most, of exact answers and of rounded ones. A circle misses a neuron only where its kink lies
     too close to another, so a few suffice. Of rounded answers a circle sees what the one before left only as sharply as
-    its gradients are, so it is better to begin anew: of 150 networks of 24 neurons in float32 that lost 9, up to six
-    circles on what was left 41."""
+    its gradients are, so it begins anew after one: six before each beginning learned 146 of 150 networks of 24 neurons
+    in float32 where one learns 141, but took up to 1,901 queries (of 40 runs) where one takes 1,220."""
     rounds_anew: int = 2
     """Times that rounded answers are asked anew along another circle, where fresh ones contradict the network or leave
-    its error unknown; a circle merges a pair in one of ten float32 networks of that size, so three seldom do."""
+    its error unknown: without it 41 of those 150 networks were refused, with it 9."""
     most_polishes: int = 4
     """Rounds of circles and polish at most; each polish makes answers sharper, and so shows neurons that were
     hidden."""
