@@ -191,7 +191,7 @@ class Attempt:
             pass  # the first error is the one to tell; what was measured is in the note
         if checker.changed:
             error.add_note(f"The target is not deterministic: {checker}.")
-        elif error.code is not Code.CONTRADICTED and self.written is not None and "eclare" not in str(error):
+        elif error.code is not Code.CONTRADICTED and self.written is not None:
             error.add_note(f"Note that {self.written.reason}; {self.written.advice}.")
 
     def _offer(self, error: UnsoftmaxError) -> None:
