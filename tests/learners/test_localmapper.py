@@ -63,20 +63,22 @@ def test_attention_that_training_has_driven_to_nothing_is_refused_as_such(part: 
 
 
 @pytest.mark.parametrize(
-    ("year", "groups"),
+    ("year", "groups", "seed"),
     [
-        ("202403", 2),
-        pytest.param("202403", 1, marks=pytest.mark.long),
-        pytest.param("202403", 4, marks=pytest.mark.long),
-        ("202407", 1),
-        pytest.param("202407", 2, marks=pytest.mark.long),
+        ("202403", 2, 0),
+        ("202403", 2, 2),
+        *(pytest.param("202403", 2, seed, marks=pytest.mark.long) for seed in (1, 3, 4, 5, 6, 7)),
+        pytest.param("202403", 1, 0, marks=pytest.mark.long),
+        pytest.param("202403", 4, 0, marks=pytest.mark.long),
+        ("202407", 1, 0),
+        pytest.param("202407", 2, 0, marks=pytest.mark.long),
     ],
 )
-def test_heads_that_share_values_behind_a_layer_norm_are_learned(year: str, groups: int) -> None:
+def test_heads_that_share_values_behind_a_layer_norm_are_learned(year: str, groups: int, seed: int) -> None:
     """What a LayerNorm adds makes scores of 30 (202407: up to 117) before the shortest query tokens, and some tokens
-    score 20 below others: both are shortened."""
+    score 20 below others: both are shortened. Tables in which a head is nearly saturated are drawn again."""
     target = localmapper_layer(year, CROSS, groups=groups)
-    r = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    r = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
     stated = next(claim.bound for claim in r.certificate if claim.name == "relative parameter error")
     assert us.models.distance(r.model, target) <= stated < 0.1
 

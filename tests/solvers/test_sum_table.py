@@ -32,6 +32,38 @@ def test_heads_come_back_from_a_table_of_sums(seed, H):
     assert gaps.min(axis=1).max() < 1e-7 * np.linalg.cond(A) * np.linalg.norm(A)
 
 
+def _told(H, others, seed, noise=0.0):
+    """A table of H heads, the last of which leaves the others `others` of the usual weight; answers rounded by `noise`,
+    relative to the largest. What the others weigh (H, cells), and what was found."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((H, H))
+    X, Y = np.exp(rng.standard_normal((2, H, 5)))
+    X[-1], Y[-1] = others * X[-1], others * Y[-1]
+    cells = np.array([(j, i) for j in range(5) for i in range(5)])
+    beside = X[:, cells[:, 1]] + Y[:, cells[:, 0]]
+    slopes = rng.standard_normal((H, H)) * X[:, :1]
+    J = [A @ np.diag(-1 / (1 + X[:, 0] + Y[:, j]) ** 2) @ slopes for j in (0, 1)]
+    F = (1 / (1 + beside)).T @ A.T
+    F = F + noise * np.linalg.norm(F, axis=1).max() * rng.standard_normal(F.shape)
+    return beside, A, separate(J[0], J[1], F, cells, A.sum(axis=1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_rise_says_what_noise_leaves_of_the_weights_beside_a_token(seed):
+    noise = 1e-11
+    for others in (1.0, 1e-4):
+        beside, A, found = _told(3, others, seed, noise)
+        order = np.argmin(np.linalg.norm(np.linalg.inv(found.rows)[:, :, None] - A[:, None], axis=0), axis=1)
+        off = np.abs((found.sums - 1) / beside[order] - 1).max()
+        assert off < 10 * noise * found.rise
+        assert off > noise * found.rise / 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_head_that_looks_at_one_token_alone_raises_noise(seed):
+    assert _told(3, 1e-4, seed)[2].rise > 100 * _told(3, 1.0, seed)[2].rise
+
+
 def test_no_table_of_sums_is_none():
     rng = np.random.default_rng(0)
     cells = np.array([(j, i) for j in range(4) for i in range(4)])

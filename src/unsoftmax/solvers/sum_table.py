@@ -39,11 +39,15 @@ _LEAST = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class SumTable:
-    """rows (H, H): rows @ answers are the weights; sums (H, cells): 1/alpha_h in every cell; residual: rms misfit."""
+    """rows (H, H): rows @ answers are the weights; sums (H, cells): 1/alpha_h in every cell; residual: rms misfit.
+
+    rise: by how much noise, relative to the largest answer, rises to what the others weigh, sums - 1, at worst.
+    """
 
     rows: Array
     sums: Array
     residual: float
+    rise: float
 
 
 def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array | None) -> SumTable | None:
@@ -59,20 +63,20 @@ def separate(J1: Array, J2: Array, F: Array, cells: Array, whole: Array | None) 
     if np.linalg.cond(columns) > 1e12:
         return None
     rows = np.linalg.inv(columns) if whole is None else np.linalg.inv(columns * np.linalg.solve(columns, whole))
-    sums, worst = np.zeros((len(rows), len(F))), 0.0
+    sums, worst, rise = np.zeros((len(rows), len(F))), 0.0, 0.0
     for h in range(len(rows)):
         found = _refined(rows[h], F, cells, whole)
         if found is None:
             return None
-        rows[h], sums[h], residual = found
+        rows[h], sums[h], residual, raised = found
         if whole is None and sums[h].min() <= 1 + _LEAST:
             # Nothing is lost where nothing is looked at: a = 0 solves the equations too.
             return None
-        worst = max(worst, residual)
+        worst, rise = max(worst, residual), max(rise, raised)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if len(rows) > 1 and np.abs(np.tril(unit @ unit.T, -1)).max() > _TWINS:
         return None
-    return SumTable(rows, sums, worst)
+    return SumTable(rows, sums, worst, rise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +97,8 @@ class _Table:
         return Dense(self.base + self.F @ x[:k] - 1 / sums, J)
 
 
-def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Array, Array, float] | None:
-    """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual).
+def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Array, Array, float, float] | None:
+    """Levenberg-Marquardt on a . F_c = 1 / (X_i + Y_j) with a . whole = 1; (a, sums (cells,), rms residual, rise).
 
     Without `whole` on 1 - a . F_c instead, a free. Where there is no table, sums may run away: steps beyond all numbers
     are not taken.
@@ -116,8 +120,13 @@ def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Arr
     end = descend(table, np.concatenate([free.T @ (a - start), u]), replace(_HOW, arrived=1e-33 * len(F)))
     if not np.isfinite(end.cost):
         return None
-    y, sums = end.x[: free.shape[1]], end.x[free.shape[1] :]
-    return start + free @ y, design @ sums, float(np.sqrt(end.cost / len(F)))
+    k = free.shape[1]
+    a, sums = start + free @ end.x[:k], design @ end.x[k:]
+    noise = float(np.linalg.norm(a) * np.linalg.norm(F, axis=1).max())
+    moved = np.linalg.norm(design @ np.linalg.pinv(table.at(end.x).J)[k:], axis=1)
+    # Beside a head that looks at one token alone next to nothing is left of what the others weigh.
+    rise = noise * float((moved / np.maximum(np.abs(sums - 1), 1e-300)).max())
+    return a, sums, float(np.sqrt(end.cost / len(F))), rise
 
 
 def _bent(a: Array, F: Array, design: Array) -> Array:

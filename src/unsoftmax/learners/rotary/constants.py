@@ -48,6 +48,12 @@ class Constants:
     table_misfit: float = 300.0
     """Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that
     had not ended 1e6, whose heads seemed to write twice as many dimensions."""
+    table_rise: float = 1e6
+    """Rise of the noise of exact answers to what the others weigh in a table, beyond which it is drawn again: 2e-10 of
+    it is left then. A trained layer with strong scores left 1e3 to 5e5 in 33 of 40 tables; in 7 a head weighed one
+    token by 0.999 and more, the rise was 3e6 to 1e9, and what heads write was off by 4e-9 to 2e-7 (2e-10 else)."""
+    tables: int = 4
+    """Tables that are drawn at most until one has less: of such a layer one in five has more (21 of 100)."""
     step: float = 1e-6
     """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
     rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
