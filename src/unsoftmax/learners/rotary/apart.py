@@ -52,7 +52,7 @@ def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
     best, drawn = None, 0
     for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
-        table = yield from _table(scene, rng, phase)
+        table = yield from _table(scene, rng, phase, ROTARY.shorter_again**attempt)
         found = yield from _separated(scene, table, rng, phase)
         if found is None:
             continue
@@ -80,9 +80,9 @@ class _Table:
         return np.stack([self.sides[0][j], self.sides[1][i]])
 
 
-def _table(scene: Scene, rng: np.random.Generator, phase: str) -> Asking[_Table]:
+def _table(scene: Scene, rng: np.random.Generator, phase: str, length: float) -> Asking[_Table]:
     """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
-    q, x = scene.draw(scene.empty, CORE.edge, rng), scene.draw(scene.written, CORE.edge, rng)
+    q, x = length * scene.draw(scene.empty, CORE.edge, rng), scene.draw(scene.written, CORE.edge, rng)
     sides = [scene.draw(scene.empty, ROTARY.empty_length, rng, ROTARY.empty_side) for _ in range(2)]
     even, asked = scene.M @ x / 4, dict[tuple[int, int], Array]()
     last: Array | None = None
