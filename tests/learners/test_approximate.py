@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import unsoftmax as us
 from tests.learners.noisy import STRATEGIES, Hostile, gaussian_head
-from unsoftmax.learners.single import approximate_paper
+from unsoftmax.learners.approximate import PUBLISHED_CLIP, ZERO_BRANCH_CLIP, published
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.run.engine import run
 
@@ -218,11 +218,11 @@ def test_published_clip_fails_where_ours_holds():
     head = us.models.SingleHead(W, np.array([0.0, 1.0, 0.0]))
     stack = Stack(us.oracle(head))
     wrong = {}
-    for clip in (approximate_paper.PUBLISHED_CLIP, approximate_paper.ZERO_BRANCH_CLIP):
-        outcome = run(approximate_paper.program(stack.spec, 2.0, 1.0, clip), stack)
+    for clip in (PUBLISHED_CLIP, ZERO_BRANCH_CLIP):
+        outcome = run(published(stack.spec, 2.0, 1.0, clip), stack)
         wrong[clip] = float(np.abs(outcome.model.W - W).max())
-    assert wrong[approximate_paper.PUBLISHED_CLIP] > 0.8
-    assert wrong[approximate_paper.ZERO_BRANCH_CLIP] < 1e-14
+    assert wrong[PUBLISHED_CLIP] > 0.8
+    assert wrong[ZERO_BRANCH_CLIP] < 1e-14
 
 
 def test_paper_refuses_what_it_does_not_cover():

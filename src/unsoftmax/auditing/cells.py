@@ -14,11 +14,10 @@ import numpy as np
 from unsoftmax import models
 from unsoftmax import verify as verification
 from unsoftmax.auditing.advice import NOT_WITHIN
-from unsoftmax.auditing.attacks import Way, averaged_ways, in_turn
+from unsoftmax.auditing.attacks import Way, averaged_ways, in_turn, read_logs
 from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.auditing.keeping import Remembered, write_cell
 from unsoftmax.auditing.ladder import Scenario, capped, same
-from unsoftmax.auditing.reading import read_logs
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.diagnosis.choice import through
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError, UnsoftmaxError

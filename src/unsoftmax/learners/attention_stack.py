@@ -17,7 +17,6 @@ from unsoftmax.learners.core.base import Asking, Forecast, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
-from unsoftmax.learners.stack.confined import read_confined
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, find_far
 from unsoftmax.learners.stack.frame import find_frame, require_far
@@ -25,7 +24,7 @@ from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain
 from unsoftmax.learners.stack.polish import Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
-from unsoftmax.learners.stack.star import read_spread, read_star
+from unsoftmax.learners.stack.star import read_confined, read_spread, read_star
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.layer_order import Order

@@ -11,10 +11,10 @@ from unsoftmax.models.base import Model
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.report import audit_charts, charts
 from unsoftmax.report.answer import answer
+from unsoftmax.report.charts import spectrum_chart
 from unsoftmax.report.document import bullets, code, document, facts, figure, figures, paragraph, section, table
 from unsoftmax.report.fits import fit_sections
 from unsoftmax.report.matrix import matrix, result, shade
-from unsoftmax.report.spectrum import spectrum_chart
 from unsoftmax.results.audit import CLOSE, EXACT, ROUGH, Audit, Cell, duration, error_of, rounded_up
 from unsoftmax.results.evidence import Evidence, Picture, evidence_of
 from unsoftmax.results.recovery import Recovery

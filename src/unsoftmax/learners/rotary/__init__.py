@@ -1,6 +1,6 @@
 """Layers with positions, RMSNorm or sinks, as steps of `AttentionLayer`, in reading order.
 
-kind      which positions, sinks and window: a handful of queries
+kind      which positions, sinks and window: a handful of queries; ALiBi told from rotary positions with a query bias
 presets   how much a run spends on conditioning
 limits    what counts as noise in exact and in rounded answers
 scene     what one token shows: RMSNorm, residual, tokens that write nothing; behind a LayerNorm, off the mean
@@ -8,7 +8,6 @@ apart     heads told apart by the sums of their softmax denominators
 filling   heads that fill the space, told apart by rotary positions themselves
 values    what each head writes, and who shares values
 weights   attention weights of all heads from one answer
-slopes    ALiBi told from rotary positions with a query bias
 turns     rotary frequencies, and who shares keys
 keys      K and its bias
 absolute  scores against an empty token, where differences do not say everything

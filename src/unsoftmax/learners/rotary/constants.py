@@ -23,6 +23,9 @@ class Constants:
     halved_ratio: int = 4
     """Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up
     to 1024 tokens, and 15 by ratios alone."""
+    small_weight: float = 0.1
+    """Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
+    5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
 
     # scene
     fullest: float = 0.98
@@ -127,11 +130,6 @@ class Constants:
     shown_error: float = 5.0
     """Error of what heads write over what it leaves of an answer, by the root of the share of its numbers that weights
     do not explain: these are few."""
-
-    # slopes
-    small_weight: float = 0.1
-    """Share of the least weight that is readable at which slopes are told from rotations: logs of weights of 1e-6 left
-    5e-7 of theirs unexplained, and ALiBi beside a strong bias of queries had been taken for rotations."""
 
     # turns
     lost_weight: float = 1e-3

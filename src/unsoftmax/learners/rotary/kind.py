@@ -2,7 +2,8 @@
 
 [q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
 positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); tokens are
-outside the window if replacing them changes nothing.
+outside the window if replacing them changes nothing. ALiBi is told from rotary positions with a query bias later, head
+by head: a block of tokens before x = 0, in both orders (`read_slopes`).
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 """
@@ -18,6 +19,7 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
@@ -121,3 +123,44 @@ def _limit(answers: Array, spec: OracleSpec) -> float:
     # Answers that fit into a narrower format than the declared one are rounded to it.
     noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(size, 1e-300))
     return min(ROTARY.same_roundings * noise if noise < 1e-12 else 100 * noise, 1e-2) * size
+
+
+def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:
+    """Slopes (H,) if turning a block of m tokens around changes the logs of its weights by a slope per step alone.
+
+    Three queries, and three for every halving where a bias of queries scores too strongly. Under a slope, log alpha_i -
+    log alpha_j changes by slope times the change of distances, whatever the tokens are; a rotation acts on them. Turned
+    around, two or three tokens agree with any bias per distance: moved two steps away, they agree with a slope alone.
+    None if it is no slope.
+    """
+    block, phase = reader.block(m, rng), "pilot"
+    for _ in range(ROTARY.shrinks):
+        there, back, away = yield from _turned_around(reader, block, phase)
+        least = min(there.min(), back.min(), away.min())
+        if least > ROTARY.small_weight * reader.scene.limits.readable:
+            break
+        block, phase = block / 2, "repair"
+    if least <= 0:
+        raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
+    there, back, away = np.log(there), np.log(back), np.log(away)
+    change = (there - back) - (there - back).mean(axis=1, keepdims=True)
+    # Token i stands m - i away, and i + 1 away when the block is turned around.
+    steps = np.arange(1, m + 1) - np.arange(m, 0, -1)
+    slopes = change @ steps / (steps @ steps)
+    moved = away - there
+    left = max(*map(np.linalg.norm, (change - np.outer(slopes, steps), moved - moved.mean(axis=1, keepdims=True))))
+    return np.asarray(slopes) if left <= reader.scene.limits.slope * np.linalg.norm(change) + known(reader) else None
+
+
+def known(reader: Reader) -> float:
+    """Error of the logs of weights read last, by that of what heads write."""
+    return max(reader.scene.noise, reader.error) * max(log for _, log in reader.gain[-3:])
+
+
+def _turned_around(reader: Reader, block: Array, phase: str) -> Asking[tuple[Array, Array, Array]]:
+    """Weights (H, m) of a block (m, d) before x = 0, token by token: as it is, turned around, and two steps away."""
+    m, zero = len(block), np.zeros((1, reader.scene.dim))
+    z = np.stack([np.vstack([block, zero]), np.vstack([block[::-1], zero])])
+    near = yield from reader.before_quiet(z, m, phase)
+    away = yield from reader.before_quiet(np.vstack([block, zero, zero, zero])[None], m, phase)
+    return near[0], near[1][:, ::-1], away[0]

@@ -23,12 +23,11 @@ from unsoftmax.learners.rotary.assembly import NearlyError, outcome, require_far
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
-from unsoftmax.learners.rotary.kind import Kind
+from unsoftmax.learners.rotary.kind import Kind, known, read_slopes
 from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene
-from unsoftmax.learners.rotary.slopes import known, read_slopes
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader

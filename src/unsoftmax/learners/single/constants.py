@@ -71,7 +71,7 @@ class Constants:
     read scores there; and for random pairs, which are drawn again where a.v is smaller, since their logits would lose
     digits."""
 
-    # random_pairs
+    # LowRank, random pairs
     program_accuracy: float = 1e-7
     """First-order methods reach this in bearable time; Gauss-Newton does the rest."""
     explained: float = 1e-6

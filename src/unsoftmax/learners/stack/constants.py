@@ -70,12 +70,10 @@ class Constants:
     """Answers of a displacement over p + n: they are all that is read, and the condition gains from a few more."""
     opposite_pairs_again: int = 4
     """Pairs of answers at every -delta: two were enough for a start."""
-
-    # confined
     widest_space: int = 5
-    """Dimensions of S at most: as many outputs are given up, and three of them cover d = 16."""
+    """Dimensions of S, behind a final norm, at most: as many outputs are given up, and three of them cover d = 16."""
     narrowest_space: int = 3
-    """Fewest: a displacement, and a circle of q."""
+    """Fewest dimensions of S: a displacement, and a circle of q."""
 
     # order
     numbers_asked: float = 1.4

@@ -1,12 +1,12 @@
-"""The picture of a width."""
+"""The chart of a width."""
 
 from __future__ import annotations
 
 import numpy as np
 
 import unsoftmax as us
+from unsoftmax.report.charts import MOST, spectrum_chart
 from unsoftmax.report.page import recovery_page
-from unsoftmax.report.spectrum import MOST, spectrum_chart
 
 
 def test_the_page_of_an_output_layer_shows_its_singular_values() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unsoftmax.probes.norm_budget import best_cosines, simplex, token_pairs
-from unsoftmax.solvers.token_pairs import TokenPairSystem
+from unsoftmax.solvers.bilinear import TokenPairSystem
 
 
 def system(d, ratio, seed):
