@@ -189,6 +189,17 @@ def test_rounded_answers_are_drawn_again_where_heads_show_badly(seed):
     assert us.models.distance(recovery.model, target) <= bound
 
 
+@pytest.mark.parametrize("learner", [us.learners.AttentionLayer(), None], ids=["named", "diagnosed"])
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_that_rounding_hides_are_not_called_another_class(seed, learner):
+    """Values of a condition of 1e4 in float32 had been "heads that attend to one token alone", or no rotation."""
+    target = layer(d=36, H=9, G=3, dh=4, seed=seed)
+    weak = 0.01 ** np.linspace(0, 1, 4)
+    target = replace(target, V=target.V * weak[:, None], O=target.O * weak)
+    with pytest.raises(us.errors.NotIdentifiable, match="do not show what each head writes"):
+        us.recover(us.oracle(target.astype("float32")), learner, seed=seed)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("rest", [{}, {"bias": True}, {"base": 1e6}, {"share": 0.5}, {"norm": None}], ids=str)

@@ -30,7 +30,7 @@ from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
-from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.learners.rotary.weights import Reader, by_these
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.base import Array
 from unsoftmax.spec import OracleSpec
@@ -80,7 +80,8 @@ def heads_in(
     """The same once single tokens have been asked."""
     scene = replace(scene, longest=min(scene.longest, kind.reach))
     scene, values, logits = yield from _heads(scene, kind, plan, rng, 1 if scene.exact else draws)
-    return (yield from heads_of(Reader(scene, values, sinks=logits), kind, plan, rng))
+    reader = Reader(scene, values, sinks=logits)
+    return (yield from by_these(reader, heads_of(reader, kind, plan, rng)))
 
 
 def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
@@ -101,7 +102,7 @@ def rotary(scene: Scene, spec: OracleSpec, kind: Kind, preset: str, rng: np.rand
     """A layer with positions or none, with RMSNorm or none; heads share keys and values or not."""
     plan = PLANS[preset]
     heads = yield from heads_in(scene, kind, plan, rng)
-    found = yield from explained(heads, spec, kind, plan, rng)
+    found = yield from by_these(heads.reader, explained(heads, spec, kind, plan, rng))
     assert isinstance(found.model, AttentionLayer)
     require_far(found.model, kind, found.allows.relative_error)
     return found

@@ -6,15 +6,17 @@ Theory: docs/theory/attention-layer.md, "Layers of language models".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.scene import Scene
-from unsoftmax.learners.rotary.values import Values
+from unsoftmax.learners.rotary.values import Values, raised
 from unsoftmax.probes.base import Array
 
 
@@ -147,6 +149,41 @@ class Reader:
         free = rng.standard_normal((m, len(self.scene.empty))) @ self.scene.empty
         room = np.maximum((CORE.edge * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         return np.asarray(v + free * (np.sqrt(room) / np.linalg.norm(free, axis=1))[:, None])
+
+
+_Told = TypeVar("_Told")
+
+
+def by_these(reader: Reader, steps: Asking[_Told]) -> Asking[_Told]:
+    """What steps tell by the weights of these heads. Where rounding hides what heads write, a contradiction speaks of
+    the rounding and not against the class."""
+    try:
+        return (yield from steps)
+    except ModelMismatch as mismatch:
+        hidden = _hidden(reader)
+        if hidden is None:
+            raise
+        raise NotIdentifiable(
+            f"answers rounded to {reader.scene.noise:.1g} do not show what each head writes: {hidden}. Ask for answers "
+            "in float64.",
+            code=Code.NOISE,
+        ) from mismatch
+
+
+def _hidden(reader: Reader) -> str | None:
+    """How heads that were read from rounded answers contradict single tokens, or how little is known of them; None
+    where they are known."""
+    scene, values = reader.scene, reader.values
+    groups, s = values.V.shape[:2]
+    if scene.exact:
+        return None
+    if groups * s > len(scene.written):
+        return (
+            f"{len(values.O)} heads with values of {groups} kinds and {s} dimensions each seem to be there, where "
+            f"single tokens write {len(scene.written)} dimensions in all"
+        )
+    split = values.error * raised(np.hstack(list(values.O)))
+    return f"splitting an answer among them leaves {split:.1g} of it open" if split > ROTARY.open_split else None
 
 
 def dual_values(values: Values, m: int, size: float, rng: np.random.Generator) -> Array:
