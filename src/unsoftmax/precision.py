@@ -14,3 +14,7 @@ ill-conditioned step, may be off and still be the same; coarser answers have uni
 
 ARITHMETIC = 1e-13
 """Relative gap that arithmetic in float64 leaves at most: some 500 units, more than sums over thousands of entries."""
+
+SHORT_FORMAT = 1e-12
+"""Relative rounding, or noise, from which on answers are not of float64 but of a shorter format: 4,500 of its units,
+which sums inside a target stay below, and a hundred thousandth of float32's."""

@@ -10,6 +10,7 @@ import pytest
 import unsoftmax as us
 from unsoftmax.oracles import MemoryStore, Stack
 from unsoftmax.probes import LazyProbes, Probes
+from unsoftmax.probes.base import PART_BYTES
 from unsoftmax.run import engine
 
 HEAD = us.models.SingleHead.random(8, norm=2.0, seed=1)
@@ -39,7 +40,7 @@ def test_lazy_rounds_build_one_chunk_at_a_time() -> None:
 
     assert engine.run(program(), Stack(us.oracle(HEAD))) == (100_000,)
     assert sum(held) == 100_000
-    assert max(held) * 2 * 8 * 8 <= engine.CHUNK_BYTES
+    assert max(held) * 2 * 8 * 8 <= PART_BYTES
 
 
 def test_one_yield_is_one_round() -> None:

@@ -34,7 +34,7 @@ from unsoftmax.oracles.semantic import Unexplained
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.access import RECORDED
-from unsoftmax.results.audit import CLOSE, OWN_LIMIT, Cell, leak_of
+from unsoftmax.results.audit import CLOSE, EXACT, OWN_LIMIT, Cell, leak_of
 from unsoftmax.results.recovery import Recovery, Status, Usage, asked
 from unsoftmax.run.engine import Progress
 from unsoftmax.run.engine import run as run_program
@@ -132,7 +132,7 @@ def _own_limit(case: Case, scenario: Scenario, refusal: BudgetExceeded) -> bool:
 
 def _learner(case: Case, scenario: Scenario, defended: Oracle) -> Learner:
     averaged = _AVERAGED if scenario.stochastic and defended.spec.dim <= AUDITING.largest else None
-    return through(case.base, defended.spec, labels=AUDITING.label_accuracy, averaged=averaged)
+    return through(case.base, defended.spec, labels=EXACT, averaged=averaged)
 
 
 def _ways(case: Case, scenario: Scenario, defended: Oracle, learner: Learner, watch: Any) -> tuple[list[Way], Usage]:

@@ -32,8 +32,6 @@ class Constants:
     # ladder
     tops: tuple[int, ...] = (20, 5)
     """Tokens that services name: 20 is the most of the largest today, 5 what they once named."""
-    label_accuracy: float = 1e-6
-    """Accuracy that attacks through labels aim at: what counts as an exact copy."""
 
     # reading
     largest: int = 24

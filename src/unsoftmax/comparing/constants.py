@@ -20,8 +20,6 @@ class Constants:
     """Weights of such a reference."""
     format_sequences: int = 8
     """Sequences that tell in which number format a reference answers: float64 numbers are none of float32 by chance."""
-    shorter_than_float64: float = 1e-12
-    """Rounding unit beyond which a number format is shorter than float64."""
     long_double_products: float = 3e8
     """Products of a token and a parameter that are formed in long double, which no BLAS helps: a few seconds."""
 
@@ -78,9 +76,8 @@ class Constants:
 
     # power
     power: float = 0.995
-    """Of the noise; with the quantile of the drawn changes it leaves 1 %."""
-    reached_share: float = 0.995
-    """Share of the drawn changes that reach the signal stated; with `power` it leaves 1 % unseen."""
+    """Probability, over the noise, that a signal is seen, and share of the drawn changes that reach the signal stated:
+    together they leave 1 % unseen."""
     drawn_changes: int = 256
     """Random changes of each kind; their signal has a closed form on near ties."""
     drawn_size: float = 2.0**-16

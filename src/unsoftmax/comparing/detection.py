@@ -17,6 +17,7 @@ from unsoftmax.errors import BudgetExceeded
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Probes
 from unsoftmax.spec import OracleSpec
 
@@ -256,4 +257,4 @@ def _tails(made: Plan, answers: dict[str, Array]) -> dict[str, float]:
 def written_in(y: Array) -> str:
     """Number format the answers are written in."""
     unit = rounding_unit(y)
-    return "float64" if unit < 1e-12 else "float32"
+    return "float64" if unit < SHORT_FORMAT else "float32"

@@ -148,7 +148,7 @@ def _refined(state: Evidence, factors: Factors) -> Factors:
             left = np.einsum("ni,nk->nik", a, q @ M.T).reshape(len(a), -1)
             right = np.einsum("nk,nj->nkj", a @ U, q).reshape(len(a), -1)
             rest = (D[h] - _bilinear(U, M, a, q)) * weight
-            step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=1e-12)[0]
+            step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=EXPLAINING.rounding_cut)[0]
             dU, dM = step[: U.size].reshape(U.shape), step[U.size :].reshape(M.shape)
             parts = (0.5**i for i in range(EXPLAINING.halvings))
             better = (t for t in parts if _less(D[h] - _bilinear(U + t * dU, M + t * dM, a, q), rest, weight))

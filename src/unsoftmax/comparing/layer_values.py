@@ -33,7 +33,7 @@ def changed_projection(state: Evidence) -> Asking[Finding | None]:
     if len(rest):
         yield from state.ask(state.plan.asked.on_grid(rest[:, None]), "delta")
         E, X, sd = _differences(state)
-    dM = np.linalg.lstsq(X, E, rcond=1e-12)[0].T
+    dM = np.linalg.lstsq(X, E, rcond=EXPLAINING.rounding_cut)[0].T
     best: tuple[float, str, Heads, Array] | None = None
     for name, changed, change in _hypotheses(state, dM):
         left = _left(state, changed)
@@ -64,14 +64,14 @@ def _hypotheses(state: Evidence, dM: Array) -> list[tuple[str, Heads, Array]]:
     heads = state.heads
     H, out, s = heads.O.shape
     O = heads.O.transpose(1, 0, 2).reshape(out, H * s)
-    dV = np.linalg.lstsq(O, dM, rcond=1e-12)[0].reshape(heads.V.shape)
+    dV = np.linalg.lstsq(O, dM, rcond=EXPLAINING.rounding_cut)[0].reshape(heads.V.shape)
     written, given = [], []
     for X, y, sd in state.samples:
         mixed = (heads.weights(X).transpose(1, 0, 2) @ X).transpose(1, 0, 2) @ heads.V.transpose(0, 2, 1)
         weight = np.sqrt(1 / np.mean(sd**2, axis=1, keepdims=True))
         written.append(mixed.transpose(1, 0, 2).reshape(len(X), -1) * weight)
         given.append((y - state.plan.noise.reference.double(X)) * weight)
-    found = np.linalg.lstsq(np.vstack(written), np.vstack(given), rcond=1e-12)[0].T
+    found = np.linalg.lstsq(np.vstack(written), np.vstack(given), rcond=EXPLAINING.rounding_cut)[0].T
     dO = found.reshape(out, H, s).transpose(1, 0, 2)
     return [("V", replace(heads, V=heads.V + dV), dV), ("O", replace(heads, O=heads.O + dO), dO)]
 

@@ -92,7 +92,7 @@ def isolating(heads: Heads, h: int) -> Array:
     if not len(others):
         return np.eye(heads.dim)
     _, sizes, Vt = np.linalg.svd(others)
-    rank = int((sizes > sizes[0] * 1e-12).sum())
+    rank = int((sizes > sizes[0] * EXPLAINING.rounding_cut).sum())
     return np.asarray(Vt[rank:].T)
 
 

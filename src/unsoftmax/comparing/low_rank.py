@@ -251,7 +251,7 @@ def _step(heads: Heads, parts: Factors, X: Array, sd: Array, r: Array) -> Factor
         gain = (slope[h] * (a @ heads.P[h, 0]) / sd)[:, None, None]
         columns.append((gain * np.einsum("bi,bk->bik", a, b @ M.T)).reshape(len(X), -1))
         columns.append((gain * np.einsum("bk,bj->bkj", a @ U, b)).reshape(len(X), -1))
-    step = np.linalg.lstsq(np.hstack(columns), r, rcond=1e-12)[0]
+    step = np.linalg.lstsq(np.hstack(columns), r, rcond=EXPLAINING.rounding_cut)[0]
     found, place = {}, 0
     for h, (U, M) in parts.items():
         dU = step[place : place + U.size].reshape(U.shape)

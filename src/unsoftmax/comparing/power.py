@@ -62,7 +62,7 @@ def _of_heads(heads: Heads, ties: Group, rng: np.random.Generator) -> dict[str, 
     # A head that writes nothing shows in no answer.
     weakest = min(range(H), key=lambda h: shown[h] or math.inf)
     found["rank one in one head"] = one @ gram[weakest, weakest]
-    return {name: float(np.quantile(signals, 1 - COMPARING.reached_share)) for name, signals in found.items()}
+    return {name: float(np.quantile(signals, 1 - COMPARING.power)) for name, signals in found.items()}
 
 
 def _of_weights(reference: Reference, ties: Group, rng: np.random.Generator) -> dict[str, float]:
@@ -107,4 +107,4 @@ def _reached(signals: Array) -> float:
         return 0.0
     square = float((np.triu(products, 1) ** 2).sum()) / (len(signals) * (len(signals) - 1) / 2)
     degrees = max(1.0, mean**2 / max(square, mean**2 / signals.size))
-    return mean * float(stats.chi2.ppf(1 - COMPARING.reached_share, degrees)) / degrees
+    return mean * float(stats.chi2.ppf(1 - COMPARING.power, degrees)) / degrees

@@ -21,6 +21,7 @@ from unsoftmax.models.base import Array, Model
 from unsoftmax.models.files import RECOVERY_FORMAT, read_safetensors
 from unsoftmax.models.output_layer import OutputLayer
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Recovery
@@ -93,7 +94,7 @@ class Reference:
             X = rng.choice(spec.allowed, (COMPARING.format_sequences, 2 if spec.domain.length_limit >= 2 else 1))
         else:
             X = sphere(rng, (COMPARING.format_sequences, 1, spec.dim)) * min(1.0, 0.9 * spec.domain.norm_limit)
-        return rounding_unit(np.asarray(self.plain(X))) > COMPARING.shorter_than_float64
+        return rounding_unit(np.asarray(self.plain(X))) > SHORT_FORMAT
 
     def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:
         """Answers more precise than the target's, and whether they are: else both round alike."""

@@ -9,12 +9,9 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
-from unsoftmax.experiments.theorem_6_1 import W_NORM, target
+from unsoftmax.experiments.theorem_6_1 import DRAWN, W_NORM, target
 from unsoftmax.learners.approximate import Approximate
 from unsoftmax.run.recovery import recover
-
-DRAWN = 16
-"""Dimension whose predicted line is drawn; it is among those of a quick and of a full run."""
 
 
 def points(quick: bool) -> list[Row]:

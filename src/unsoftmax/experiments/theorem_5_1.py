@@ -12,11 +12,8 @@ from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict, grouped
 from unsoftmax.learners.low_rank import LowRank
 from unsoftmax.models.distance import distance
 from unsoftmax.models.single_head import LowRankHead
+from unsoftmax.results.audit import EXACT
 from unsoftmax.run.recovery import recover
-
-EXACT = 1e-6
-"""Relative error up to which a run succeeds. Failures are off by a share of order one or refused, so that any value in
-between draws the same transition."""
 
 RATIOS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0)
 
@@ -47,6 +44,7 @@ def row(point: Row) -> Row:
     else:
         phases, error = recovery.usage.phases, distance(recovery.model, target)
     main = phases.get("main", 0)
+    # Failures are off by a share of order one or refused: any bar in between draws the same transition.
     return {"error": error, "success": float(error <= EXACT), "queries": main, "per_unknown": main / unknowns}
 
 

@@ -21,7 +21,7 @@ VACUOUS = 100.0
 """A bound this much larger than what it bounds would say nothing."""
 
 DRAWN = 16
-"""Dimension whose theorem line is drawn."""
+"""Dimension whose theorem line, or predicted one, is drawn; it is among those of a quick and of a full run."""
 
 
 def points(quick: bool) -> list[Row]:

@@ -66,8 +66,6 @@ class Constants:
     roundings: float = 100.0
     """Deviations of rounding within which a record agrees exactly: the order of a target's sums is not known, and sums
     of d^2 products are off by tens of roundings at most."""
-    shorter_format: float = 1e-12
-    """Rounding units above this belong to formats shorter than float64."""
     short_arithmetic: float = 30.0
     """Deviations of one rounding that arithmetic in a short format may add up to: scores are sums of d^2 products, and
     in float32 logs of trained layers the answers are 3 to 20 roundings off."""

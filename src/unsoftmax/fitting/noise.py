@@ -12,7 +12,7 @@ from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.inversion import decimal_error, rounding_unit
-from unsoftmax.precision import EPS, UNIT
+from unsoftmax.precision import EPS, SHORT_FORMAT, UNIT
 from unsoftmax.probes.base import Array
 
 
@@ -42,9 +42,9 @@ def noise_of(log: Log) -> Noise:
     unit = max(rounding_unit(y), float(np.finfo(log.dtype).eps))
     step = decimal_error(y)
     # Numbers of a short format are decimals of ten digits and more: the coarser of both is what was rounded to.
-    if step > (0.0 if unit <= FITTING.shorter_format else unit * float(np.median(np.abs(y)))):
+    if step > (0.0 if unit <= SHORT_FORMAT else unit * float(np.median(np.abs(y)))):
         return Noise("decimals", step / np.sqrt(3.0))
-    if unit > FITTING.shorter_format:
+    if unit > SHORT_FORMAT:
         # A rounded number is off by up to half a unit of its last place, uniformly.
         return Noise("format", 0.0, 0.5 * unit / np.sqrt(3.0), FITTING.short_arithmetic)
     found = _repeated(log)

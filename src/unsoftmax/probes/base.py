@@ -131,7 +131,8 @@ def one_row(x: Array, *, phase: str = "values", saturable: bool = False) -> Prob
 
 
 PART_BYTES = 2**22
-"""Bytes of a lazy design that are held at once while its answers are reread."""
+"""Bytes of a lazy design that are held at once while it is asked or its answers are reread: few enough to stay in cache
+between design and target, enough for BLAS."""
 
 
 def parts(request: Request) -> Iterator[Probes]:

@@ -18,7 +18,8 @@ Leak = Literal["exact", "close", "rough", "none", "unknown"]
 """How good a copy is; "none" if the attack failed, "unknown" if no attack here speaks of the target at all."""
 
 EXACT = 1e-6
-"""Relative error up to which a copy counts as exact: six digits of its weights are the target's."""
+"""Relative error up to which a copy counts as exact, and which attacks through labels aim at: six digits of its weights
+are the target's."""
 
 CLOSE = 1e-2
 """Relative error up to which a copy counts as close: two digits of its weights are the target's."""

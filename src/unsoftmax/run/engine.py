@@ -11,12 +11,9 @@ import numpy as np
 from unsoftmax.errors import BudgetExceeded, InvalidArgument, OracleError
 from unsoftmax.learners.core.base import Asking, Settled
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.probes.base import Array, LazyProbes, Probes
+from unsoftmax.probes.base import PART_BYTES, Array, LazyProbes, Probes
 
 T = TypeVar("T")
-
-CHUNK_BYTES = 4 * 2**20
-"""Size of a chunk of tokens: small enough to stay in cache between design and target, large enough for BLAS."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def answer(request: Probes | LazyProbes, stack: Stack, progress: ProgressCallbac
 
 def chunks(request: Probes | LazyProbes, max_batch: int | None) -> Iterator[Probes]:
     """Cut a round into contiguous chunks of bounded size."""
-    rows = max(1, CHUNK_BYTES // max(1, request.row_bytes))
+    rows = max(1, PART_BYTES // max(1, request.row_bytes))
     rows = rows if max_batch is None else min(rows, max_batch)
     for start in range(0, len(request), rows):
         yield request[start : start + rows]

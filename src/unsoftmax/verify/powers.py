@@ -18,6 +18,7 @@ from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.kernels import power_of
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
@@ -63,7 +64,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
         errors = implied(model, lambda other: other(four), model(four) - y, rng)
         stated = statements(model, errors, f"{VERIFY.near_ties} fresh sequences of {VERIFY.tie_length} tokens")
     unit = max(spec.eps, rounding_unit(np.concatenate(answers)))
-    exact = unit < 1e-12 and noise == 0
+    exact = unit < SHORT_FORMAT and noise == 0
     claimed = min(VERIFY.shown_error * allows.relative_error, VERIFY.claimed if exact else VERIFY.one_digit)
     bound = max(VERIFY.roundings * math.sqrt(spec.dim) * unit, claimed)
     shown = ", ".join(str(part.shape[1]) for part in asked)

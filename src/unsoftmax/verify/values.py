@@ -16,7 +16,7 @@ from unsoftmax.inversion import rounding_unit as format_eps
 from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.models.base import Model
 from unsoftmax.models.kernel_head import KernelHead
-from unsoftmax.precision import HALF_DIGITS
+from unsoftmax.precision import HALF_DIGITS, SHORT_FORMAT
 from unsoftmax.probes.base import Array
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
@@ -64,7 +64,7 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     written = format_eps(np.concatenate([y.ravel() for part in answers for y in part]))
     noise = max(written, spec.eps)
     # Answers that use all digits of float64 come from float64 arithmetic: a larger misfit is the model's, not noise.
-    exact = written < 1e-12 and spec.dtype == "float64" and spec.tolerance == 0
+    exact = written < SHORT_FORMAT and spec.dtype == "float64" and spec.tolerance == 0
     unexplained = HALF_DIGITS if exact else VERIFY.hidden_float32
     # A network states its own error; what else would show on one token is noise that the target has not declared.
     hidden = 0.0 if network else min(alone, unexplained)

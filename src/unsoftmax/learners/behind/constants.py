@@ -46,8 +46,6 @@ class Constants:
     # rays
     least_visible_logit: float = 1e-4
     """Typical |t| that is more than rounding along rays."""
-    entries_outside_cross: int = 4
-    """Entries outside the cross that must agree with the rank found."""
     block_growth: float = 1.25
     """The block grows by this factor until its rank stops growing: half of it at most is beyond what the rank needs."""
 

@@ -92,8 +92,6 @@ class Constants:
     largest_short_answer: float = 2.0**12
     """Size of answers in float16 that leaves room for the largest of many (it ends at 2^16); other formats do not
     end."""
-    undone_link: float = 1e-13
-    """What undoing a link and doing it again may change of an answer."""
 
     # pair_logits
     steep_logit: float = 3.0
@@ -104,6 +102,8 @@ class Constants:
     """Share of the interval between two tokens that noise may cover: beyond it saturated answers look like others."""
 
     # cross
+    entries_outside_cross: int = 4
+    """Entries outside a cross, random ones, that must agree with the rank found before the rest is left out."""
     checks_beyond_rank: int = 2
     """Entries of a new column, beyond as many as the rank so far, that must be predicted before the rank is believed:
     two, since one may be right by chance."""

@@ -19,6 +19,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.links import readable_length
 from unsoftmax.learners.core.pair_logits import Values
+from unsoftmax.precision import ARITHMETIC, SHORT_FORMAT
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import power_of_two
 from unsoftmax.spec import Link, OracleSpec
@@ -188,7 +189,7 @@ def undeclared_noise(
     if spec.link is not None:
         # Undone links hide the format of the answer and stretch its rounding.
         return bool(misfit > max(above, CORE.misfit_behind_link) * size)
-    if rounding_unit(y) > 1e-12:
+    if rounding_unit(y) > SHORT_FORMAT:
         return rounding_unit(y) > CORE.rounding_that_is_noise
     # A sum of rounded answers is often right: few digits tell them too.
     return bool(above * size < misfit < CORE.misfit_of_another_class * size or (size > 0 and few_digits(y) > above))
@@ -223,7 +224,7 @@ class _Sums:
         y = yield one_row(self.N @ self.g * factor, phase="pilot")
         smallest = float(np.abs(y[y != 0]).min(initial=np.inf))
         # Among the links only tanh leaves small answers small, and done again shows their format.
-        unit = rounding_unit(np.tanh(y), CORE.undone_link) if self.link == "tanh" else rounding_unit(y)
+        unit = rounding_unit(np.tanh(y), ARITHMETIC) if self.link == "tanh" else rounding_unit(y)
         return self.misfit(y), float(np.sqrt(np.mean(y**2))), common_step(y), unit, smallest
 
     def misfit(self, y: Array) -> float:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from unsoftmax.theory.kernels import TABLE
+
 
 @dataclass(frozen=True)
 class Constants:
@@ -65,7 +67,7 @@ class Constants:
     """Gap from 1, 2 or 4/3 by which a token asked twice may be answered."""
 
     # kernels
-    table_points: int = 48
+    table_points: int = TABLE - 2
     """Points of the table: Chebyshev series of softplus and sigmoid on scores up to 4 end there at rounding."""
     table_scores: float = 3.0
     """Scores of the table, in the units of its own slope at 0: kernels differ by then, and sigmoid still rises."""

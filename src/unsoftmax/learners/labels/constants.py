@@ -56,8 +56,6 @@ class Constants:
     unseen only if it is small in all of them."""
     entry_off_over_error: float = 5.0
     """Times the size of its error by which a predicted entry may be off: among thousands none was beyond 3.4."""
-    entries_outside_cross: int = 4
-    """Entries outside the cross, inside its block, that must agree before the rest is left out."""
     last_levels: int = 7
     """Levels asked a round once hardly an entry is left: rounds cost more than queries then."""
     bits_for_three_levels: int = 24

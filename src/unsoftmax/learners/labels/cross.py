@@ -15,6 +15,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.labels.asking import refine_direction
 from unsoftmax.learners.labels.consistency import refuse_wrong_labels
 from unsoftmax.learners.labels.constants import LABELS
@@ -86,7 +87,7 @@ def _weak(known: Known, k: int, i: Array, j: Array, accuracy: float) -> Asking[t
     """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
     labels, entries = known.labels, known.entries
     others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
-    n = min(LABELS.entries_outside_cross, len(others[0]))
+    n = min(CORE.entries_outside_cross, len(others[0]))
     pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
     place = entries.rows * k + entries.columns
     inside = _inside(entries, k)

@@ -15,6 +15,7 @@ import numpy as np
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import held, power_of_two
@@ -78,7 +79,7 @@ def read_ball(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ball]:
     w = X @ U.T
     seen = w / np.sqrt((w * w).sum(axis=1, keepdims=True) / d + eps)
     M = solve_orthogonal(seen, y[:D] - constant).T
-    return Ball(U, eps, M, constant, residual, noise, spec.dtype if noise < 1e-12 else "float32")
+    return Ball(U, eps, M, constant, residual, noise, spec.dtype if noise < SHORT_FORMAT else "float32")
 
 
 def _follows(change: Array, step: Array, y: Array) -> bool:

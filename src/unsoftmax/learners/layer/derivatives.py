@@ -13,6 +13,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.ball import Ball
 from unsoftmax.learners.layer.constants import LAYER
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.pencil import Clusters, annihilators, find_clusters
 
@@ -45,7 +46,7 @@ def clusters(
     The directions that P shrinks most are left out at first: a head of large rank shows without them, and clearer.
     `fine`: exact answers are differenced four times, for four digits more.
     """
-    n, exact = len(P), at.ball.noise < 1e-12
+    n, exact = len(P), at.ball.noise < SHORT_FORMAT
     sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
     radius = at.ball.radius
     # Ranges do not depend on the query token: a long one spreads the eigenvalues.

@@ -31,6 +31,7 @@ from unsoftmax.learners.layer.presets import PRESETS, Preset
 from unsoftmax.learners.layer.ranges import Heads, Shared, read_ranges, read_values
 from unsoftmax.learners.layer.scan import ample, scan
 from unsoftmax.learners.layer.scores import Reader, Scales, find_scales
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, on_grid, power_of_two
@@ -119,13 +120,13 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
         return 1.0 if odd < LAYER.answer_due_to_scores else SATURATED
 
     reach = (yield from find_scale(look, limit, Steps(shorter=LAYER.ball_shrunk_by, looks=40))).scale
-    kind = spec.dtype if affine.noise < 1e-12 else "float32"
+    kind = spec.dtype if affine.noise < SHORT_FORMAT else "float32"
     return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
 
 
 def _kept(tokens: Array, affine: Affine) -> Array:
     """Tokens that a target of this noise sees as they are."""
-    return tokens if affine.noise < 1e-12 else held(tokens)
+    return tokens if affine.noise < SHORT_FORMAT else held(tokens)
 
 
 def plain(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:

@@ -22,6 +22,7 @@ from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.ranges import Heads
 from unsoftmax.learners.layer.scores import Reader, find_scales
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Data, Mixing, refine, where_ranges_meet
@@ -86,7 +87,7 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
             continue
         data = [*data, *exact[1]]
         mixing = refine(exact[0], u, P, data)
-        if ball.noise > 1e-12:
+        if ball.noise > SHORT_FORMAT:
             mixing = where_ranges_meet(mixing, data, ball.noise * max(float(np.abs(y).max()) for _, y in data))
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, B), mixing.u
@@ -141,7 +142,9 @@ def _rough_directions(
     values = [L.T @ P for L in left]
     units, step = orthonormal(rng, D), 0.9 * _room(at.ball)
     # Exact answers show small logits too, and then a strong head is never cut off; noisy ones need large logits.
-    least, most = (1e-6, 1.25 * LAYER.typical_logit) if at.ball.noise < 1e-12 else (1e-3, 2 * LAYER.typical_logit)
+    least, most = (
+        (1e-6, 1.25 * LAYER.typical_logit) if at.ball.noise < SHORT_FORMAT else (1e-3, 2 * LAYER.typical_logit)
+    )
     for _ in range(6):
         E = units[None, :m] * step
         y = yield from at.ask(at.q + E, "pilot")
@@ -187,7 +190,7 @@ def _exact_probes(
     data: Data = []
     # One set of logits leaves D - H columns; heads of small rank, or noise, need more to be told from the rest.
     used: list[Array] = []
-    for _ in range((1 if s > H else 2) + 2 * (at.ball.noise > 1e-12)):
+    for _ in range((1 if s > H else 2) + 2 * (at.ball.noise > SHORT_FORMAT)):
         chosen = _spread(u, at, used, rng)
         if chosen is None:
             return None

@@ -14,6 +14,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.picks import PLAIN, UNKNOWN, Picks, Readout, measured
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, LazyProbes, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.solvers.subspace import floor_for, support
@@ -113,7 +114,7 @@ def _one_scan(
     X[-1] = on_grid(X[-1] * LAYER.query_over_tokens, grid, spec.dtype)
     # Whole multiples of the grid: every move is exactly its coefficient times one direction, in any number format.
     unit = (
-        (LAYER.largest_move if readout.linear or noise > 1e-12 else LAYER.turn_move)
+        (LAYER.largest_move if readout.linear or noise > SHORT_FORMAT else LAYER.turn_move)
         * size
         / (LAYER.levels_of_moves * LAYER.levels_of_direction)
     )

@@ -32,8 +32,6 @@ class Constants:
     """Share of the ball's |z|^2 beyond which a token is drawn back: there x grows without bound."""
     eps_tokens: int = 6
     """Shrunk tokens asked at most for eps: each tells how far to shrink the next one, over 24 powers of ten."""
-    exact_noise: float = 1e-12
-    """Noise below which answers carry the digits of float64."""
 
     # apart
     tries: int = 8

@@ -20,6 +20,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
@@ -122,7 +123,7 @@ def _limit(answers: Array, spec: OracleSpec) -> float:
     size = float(np.abs(answers).max())
     # Answers that fit into a narrower format than the declared one are rounded to it.
     noise = max(spec.eps, rounding_unit(answers), spec.tolerance / max(size, 1e-300))
-    return min(ROTARY.same_roundings * noise if noise < 1e-12 else 100 * noise, 1e-2) * size
+    return min(ROTARY.same_roundings * noise if noise < SHORT_FORMAT else 100 * noise, 1e-2) * size
 
 
 def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Array | None]:

@@ -26,6 +26,7 @@ from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import EXACT, ROUNDED, Limits
 from unsoftmax.models.attention_layer import Norm
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, on_grid, power_of_two
@@ -86,7 +87,7 @@ class Scene:
 
     @property
     def exact(self) -> bool:
-        return self.noise < ROTARY.exact_noise
+        return self.noise < SHORT_FORMAT
 
     @property
     def limits(self) -> Limits:
@@ -203,7 +204,7 @@ def _scene(
     spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
 ) -> Asking[Scene]:
     written, empty = yield from writing(M, noise)
-    dtype = spec.dtype if noise < ROTARY.exact_noise else "float32"
+    dtype = spec.dtype if noise < SHORT_FORMAT else "float32"
     return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
 
 

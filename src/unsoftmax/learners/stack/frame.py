@@ -14,6 +14,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.models.stack_forms import StackNorm
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
 
@@ -118,7 +119,7 @@ def find_frame(spec: OracleSpec, rng: np.random.Generator) -> Asking[Frame]:
     x = rng.standard_normal((2, d))
     far = FROZEN[spec.dtype] * x[1]
     y = yield one_row(np.stack([x[0], x[0] + 1.0, far]), phase="pilot")
-    dtype = "float32" if max(spec.eps, rounding_unit(y)) > 1e-12 else "float64"
+    dtype = "float32" if max(spec.eps, rounding_unit(y)) > SHORT_FORMAT else "float64"
     if np.abs(y[2] - far).max() > STACK.same_answer * np.abs(far).max():
         if np.abs(y[2]).max() < 2.0**-20 * np.abs(far).max():
             return (yield from _behind_norm(spec, x, y, dtype, rng))
