@@ -9,6 +9,7 @@ import pytest
 
 import unsoftmax as us
 from tests.weights import minilm_head
+from unsoftmax.learners.labels.cross import sparing_rounds
 
 ACCURACY = 1e-9
 
@@ -110,10 +111,13 @@ def decaying(d, rank, ratio, seed):
     ],
 )
 def test_rounds_do_not_grow_with_a_decaying_spectrum(d: int, ratio: float, seeds: range, rank: int | None) -> None:
+    # W and the direction of v: a round a bit each. Finding the rank reads a block down to the accuracy before that.
+    bits = math.log2(1 / ACCURACY)
+    most = 2 * bits + 40 + (bits / sparing_rounds(ACCURACY) if rank is None else 0)
     for seed in seeds:
         recovery = recovered(decaying(d, 4, ratio, seed), rank, seed=seed)
         assert recovery.model.rank == 4
-        assert recovery.usage.rounds <= 2 * math.log2(1 / ACCURACY) + 40
+        assert recovery.usage.rounds <= most
 
 
 @pytest.mark.parametrize("seeds", [range(2, 3), pytest.param(range(12), marks=pytest.mark.long)])
