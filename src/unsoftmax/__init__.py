@@ -1,6 +1,32 @@
 """unsoftmax: recover softmax-attention models from black-box queries, and price the leak.
 
-For models you own or are permitted to test.
+For models you own or are permitted to test. The house, in reading order; every room's `__init__` is its own map.
+
+errors       what everyone raises, with a code for programs
+spec         what an oracle shows, of what, and inside which limits
+precision    what float64 holds
+arguments    checks of what a user passes
+links        output links: what stands between f and the answer
+inversion    from answers to logits, with radii
+models       what is recovered: frozen callables
+probes       DESIGN: which sequences to ask
+solvers      SOLVE: arrays in, arrays out
+theory       closed forms: how many queries, how much noise
+learners     programs that yield probes and return a model
+verify       fresh queries against the model that was found
+oracles      targets, wrappers around them, and the stages between a target and a program
+adapters     modules, files and servers as oracles
+run          programs meet oracles
+results      what a run leaves behind
+diagnosis    what kind of model answers, and which learner that is for
+comparing    is it the model that was shipped, and what changed
+fitting      models from recorded traffic
+auditing     what leaks, at what price
+exposure     which doors of a server are open
+experiments  every result of the theory, tried
+report       pages from saved results
+serving      servers to practise on
+cli          the command line; `__main__` calls it
 """
 
 from importlib import import_module

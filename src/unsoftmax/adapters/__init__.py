@@ -1,4 +1,15 @@
-"""Targets as oracles; heavy dependencies are imported only when an adapter is used."""
+"""Targets as oracles, in reading order; heavy dependencies are imported only when an adapter is used.
+
+callable         any callable: `us.oracle`, and what explains its answers
+tokens           a callable on token ids: `us.token_oracle`
+logits           a language model: `us.logit_oracle`
+positions        which part of a target answers, and at which position
+torch            PyTorch modules
+torch_explained  those that explain their answers: gradients, attention weights
+embeds           language models in PyTorch that take vectors
+onnx             ONNX files
+remote           models on servers
+"""
 
 from unsoftmax.adapters.callable import oracle
 from unsoftmax.adapters.onnx import onnx_session

@@ -1,4 +1,15 @@
-"""Audit: what leaks, at what price, and what a defence buys."""
+"""Audit: what leaks, at what price, and what a defence buys. In reading order.
+
+run        `audit`: the cells of the ladder, one after the other, and limits to set
+terms      what an attacker pays, how fast he may ask, what a copy should cost him
+ladder     access levels and defences, as wrappers around the oracle
+cells      one cell: its learner, its run, the verdict on the copy
+attacks    ways to attack one cell, tried in turn
+keeping    the folder of an audit: finished cells, ledgers of others
+unknowns   degrees of freedom of a model
+advice     what the cells mean, in sentences
+constants  what was measured or chosen, side by side
+"""
 
 from unsoftmax.auditing.ladder import Scenario, ladder, ladder_slug
 from unsoftmax.auditing.run import audit

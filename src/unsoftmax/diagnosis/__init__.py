@@ -1,4 +1,24 @@
-"""Diagnosis: what kind of model answers, from a few hundred queries; which learner that is for is said in `choice`."""
+"""Diagnosis: what kind of model answers, from a few hundred queries. In reading order.
+
+automatic  the learner that diagnoses first: what `recover` uses when none is given
+examine    the diagnosis as a program: observations, then a sketch of the class they point to
+findings   what was observed, with its evidence; a diagnosis in words and as data
+choice     which learner fits which class, and how it is seen: a new family is one line of `FAMILIES`
+answers    what answers are like: constant, labels, repeatable, in which format, how noisy
+one_row    what a single vector is answered
+sequences  what the other tokens do, and whether their order counts
+weights    do scores grow with the tokens
+mixing     the mixing law of softmax attention
+sketch     a learner run in a few dimensions, and held against fresh queries there
+scalar     one number per sequence: one head or several, another kernel, a network behind
+single     is it one softmax head, and of which rank
+layers     vector answers: a layer, and what stands around it
+served     layers in which order counts
+depth      stacks, seen where they are one wide layer
+tokens     token ids
+limits     input limits, tried gently
+constants  what was measured or chosen, side by side
+"""
 
 from __future__ import annotations
 

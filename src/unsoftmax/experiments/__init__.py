@@ -1,4 +1,9 @@
-"""Every result as an experiment. A module of this package that defines EXPERIMENT is one."""
+"""Every result as an experiment. A module of this package that defines EXPERIMENT is one; they are in the
+order of docs/theory/index.md. Beside them:
+
+base    what an experiment is
+runner  running them, and what is kept of them
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ search       descents from one attempt after the other until one arrives
 recipes      which starts to try for which class, those for several heads among them
 choice       number of heads and rank where they are not given
 noise        what noise the answers carry
+copies       records that ask nearly the same, counted once
 settle       the last digits, unseen directions at 0
 directions   what the records determine: singular directions of J over the noise
 sampled      the same for large logs, from draws of the errors

@@ -1,4 +1,15 @@
-"""Closed forms: unknowns, query counts, tolerances and limits, one function per statement."""
+"""Closed forms: unknowns, query counts, tolerances and limits, one function per statement. In reading order.
+
+values     from exact values, every class
+noise      from noisy values
+labels     from labels
+explained  from answers with gradients or attention maps
+kernels    heads with other kernels
+stacks     stacks of layers
+output     language models
+comparing  comparisons with a reference
+limits     limits that an owner can set
+"""
 
 from unsoftmax.theory.comparing import comparison_queries, low_rank_change_unknowns
 from unsoftmax.theory.explained import (

@@ -1,34 +1,34 @@
 """Equivalence tests on fresh queries -> certificate. One plan per class of models: its count and its check.
 
-plan          what a plan is, and what it finds
-numbers       one number per sequence: which of the next two decides
-values        exact answers: single tokens, random sequences, near ties
-ties          the near ties of these, for any model
-powers        kernels that are 0 at 0, whose weights may cancel
-precision     noisy answers, against the precision that the learner states
-heads         several heads: near ties of every head at its own scale; decides the certificate of MultiHead
-head_ties     these ties, how far an error of a head moves them, and what gaps then say of it
-explained     the same by attention maps and gradients
-best_head     what these, or values within a tolerance, leave of one head, whatever its stated error
-rays          attention in front of an unknown network
-heads_behind  several heads in front of one
-networks      ReLU networks of one vector
-layers        vector answers
-small_weights the smallest weights that their tokens allow
-stacks        several layers
-blocks        the attention of a block, from behind its network
-tokens        token ids
-output        output layers of language models
-circuits      one-layer language models
-labels        labels instead of values
-sent          single tokens, random sequences, and long ones as users send them
-gaps          gaps of answers and what they are relative to
-stated        how far the weights may be off, from the gaps of fresh answers
+plan              what a plan is, and what it finds
+numbers           one number per sequence: which of the next two decides
+values            exact answers: single tokens, random sequences, near ties
+ties              the near ties of these, for any model
+powers            kernels that are 0 at 0, whose weights may cancel
+precision         noisy answers, against the precision that the learner states
+heads             several heads: near ties of every head at its own scale; decides the certificate of MultiHead
+head_ties         these ties, how far an error of a head moves them, and what gaps then say of it
+explained         the same by attention maps and gradients
+best_head         what these, or values within a tolerance, leave of one head, whatever its stated error
+rays              attention in front of an unknown network
+heads_behind      several heads in front of one
+networks          ReLU networks of one vector
+layers            vector answers
+small_weights     the smallest weights that their tokens allow
+stacks            several layers
+blocks            the attention of a block, from behind its network
+tokens            token ids
+output            output layers of language models
+circuits          one-layer language models
+labels            labels instead of values
+sent              single tokens, random sequences, and long ones as users send them
+gaps              gaps of answers and what they are relative to
+stated            how far the weights may be off, from the gaps of fresh answers
+constants         what was measured or chosen for single answers
+constants_models  the same for heads, networks and layers
 
 A new class of models is registered in `PLANS`. A class that is not there is verified as its oracle's answers suggest:
 ids by `tokens`, vectors by `layers`, numbers by `numbers`.
-constants     what was measured or chosen for single answers
-constants_models  the same for heads, networks and layers
 """
 
 from __future__ import annotations
