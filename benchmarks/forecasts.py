@@ -11,6 +11,7 @@ import numpy as np
 
 import unsoftmax as us
 from benchmarks.base import Row
+from unsoftmax.probes import Probes
 
 M, L = us.models, us.learners
 Run = tuple[str, Any, Any, Callable[[Any], Any]]
@@ -18,21 +19,23 @@ Run = tuple[str, Any, Any, Callable[[Any], Any]]
 
 def rows(large: bool) -> Iterator[Row]:
     seeds = range(4 if large else 1)
-    kinds = (heads, several, networks, layers, served, kernels, languages)
+    kinds = (heads, several, networks, rounded, layers, served, kernels, languages)
     runs = [run for seed in seeds for kind in kinds for run in kind(seed, large)]
     outside, widths, refused = [], [], []
     for name, target, learner, make in runs:
         stated = us.estimate(make(target), learner)
         if refused_late(make(target), learner, stated.lower - 1):
             outside.append(f"{name}: a budget of {stated.lower - 1} was not refused before the first query")
+        assert stated.upper is not None
+        least = stated.lower
         try:
             billed = us.recover(make(target), learner).usage.billed
+            widths.append(stated.upper / billed)
         except us.errors.UnsoftmaxError as error:
             refused.append(f"{name}: {type(error).__name__}: {error}")
-            continue
-        assert stated.upper is not None
-        widths.append(stated.upper / billed)
-        if not stated.lower <= billed <= stated.upper:
+            # A refusal may come early, and costs no more than a result.
+            billed, least = error.recovery.usage.billed if error.recovery else 0, 0
+        if not least <= billed <= stated.upper:
             outside.append(f"{name}: {billed} beside {stated.lower}..{stated.upper}")
     figures = {"runs": len(runs), "outside": outside, "refused": refused}
     yield Row("billed outside the forecast", len(outside), 0.0, "runs", figures)
@@ -98,6 +101,30 @@ def networks(seed: int, large: bool) -> Iterator[Run]:
         yield f"Transformer bounded {d} {m}", target, L.Transformer(), lambda t: us.oracle(t, max_norm=4.0)
         yield f"AttentionBehind {d} {m}", target, L.AttentionBehind(), us.oracle
         yield f"automatic network {d} {m}", target, None, us.oracle
+
+
+def rounded(seed: int, large: bool) -> Iterator[Run]:
+    """Networks whose answers are written with few digits, declared and not: many are refused, after many repairs."""
+    forms: list[dict[str, int]] = [{"significant": n} for n in range(3, 9)] + [{"decimals": n} for n in range(3, 7)]
+    for d, m in ((3, 8), (3, 16), (6, 12), (8, 32), (16, 64)):
+        network, target = M.ReluNetwork.random(d, m, seed=seed), M.Transformer.random(d, m, norm=2.0, seed=seed)
+        for form in forms:
+            said = lambda t, form=form: us.oracles.Rounded(us.oracle(t), **form)  # noqa: E731
+            silent = partial(unsaid, said)
+            for words, make in (("declared", said), ("undeclared", silent)):
+                name = f"{d} {m} {form} {words}"
+                yield f"ReluNetwork {name}", network, L.ReluNetwork(), make
+                if d < 16 and (large or form in ({"significant": 7}, {"decimals": 4})):
+                    yield f"Transformer {name}", target, L.Transformer(), make
+                    yield f"Transformer odd {name}", target, L.Transformer(method="odd"), make
+                    yield f"AttentionBehind {name}", target, L.AttentionBehind(), make
+                    yield f"automatic network {name}", network, None, make
+
+
+def unsaid(make: Callable[[Any], Any], target: Any) -> Any:
+    """The oracle of a target whose answers are as those of `make`, which nobody has declared."""
+    said = make(target)
+    return us.oracle(lambda tokens: said(Probes(tokens)), target.dim)
 
 
 def layers(seed: int, large: bool) -> Iterator[Run]:

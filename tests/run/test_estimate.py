@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.probes import Probes
 
 PAGE = Path(__file__).parents[2] / "docs" / "queries-cost-money.md"
 
@@ -56,6 +57,38 @@ def test_billed_lies_inside_and_a_budget_below_is_refused_before_the_first_query
         us.recover(us.oracle(watched), learner, budget=stated.lower - 1)
     assert watched.received == 0
     assert stated.lower <= us.recover(us.oracle(watched), learner).usage.billed <= stated.upper
+
+
+@pytest.mark.parametrize(
+    ("dim", "width", "form", "seeds"),
+    [
+        (3, 16, {"significant": 3}, range(3)),
+        (8, 32, {"significant": 7}, range(3)),
+        (8, 32, {"decimals": 4}, range(3)),
+        (16, 64, {"significant": 7}, range(2)),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_networks_behind_rounded_answers_take_no_more_than_stated(dim, width, form, seeds, declared):
+    """Steps that rounding blurs had been repeated, and circles begun anew, beyond the upper end."""
+    for seed in seeds:
+        network = us.models.ReluNetwork.random(dim, width, seed=seed)
+        said = us.oracles.Rounded(us.oracle(network), **form)
+        oracle = said if declared else us.oracle(lambda tokens, said=said: said(Probes(tokens)), dim)
+        stated = us.estimate(oracle, us.learners.ReluNetwork())
+        try:
+            billed = us.recover(oracle, us.learners.ReluNetwork()).usage.billed
+        except (us.errors.ModelMismatch, us.errors.NotIdentifiable) as refusal:
+            billed = refusal.recovery.usage.billed
+        assert billed <= stated.upper
+
+
+def test_a_network_wider_than_supposed_is_still_learned():
+    """Its circle shows that it is wider, and what it may cost grows with its kinks."""
+    target = us.models.ReluNetwork.random(8, 128, seed=0)
+    recovery = us.recover(us.oracle(target), us.learners.ReluNetwork())
+    assert recovery.model.width == 128
+    assert recovery.usage.billed > us.estimate(us.oracle(target), us.learners.ReluNetwork()).upper
 
 
 def test_a_layer_says_what_it_needs_once_its_heads_are_known():

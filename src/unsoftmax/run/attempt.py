@@ -41,8 +41,9 @@ _RESTARTS = 3
 """Runs at most, each with the tolerance widened by the change that ended the one before: the second is nearly always
 the last, for it is granted `WIDER` times the change."""
 
-_EXPLAINING = 8
-"""Sequences asked again when a model is refused, to tell a random target from one outside the class."""
+EXPLAINING = 8
+"""Sequences asked again when a model is refused, to tell a random target from one outside the class; each once more
+where it was answered differently."""
 
 
 _REFUSED = "refused"
@@ -186,7 +187,7 @@ class Attempt:
         checker = self.stack.rechecker
         try:
             if self.stack.meter.billed:
-                checker.check(_EXPLAINING)
+                checker.check(EXPLAINING)
         except UnsoftmaxError:
             pass  # the first error is the one to tell; what was measured is in the note
         if checker.changed:

@@ -9,6 +9,7 @@ from unsoftmax import verify as verification
 from unsoftmax.diagnosis.automatic import Automatic
 from unsoftmax.learners.core.base import Learner
 from unsoftmax.oracles.base import Oracle
+from unsoftmax.run.attempt import EXPLAINING
 from unsoftmax.run.recovery import require_run
 
 
@@ -23,7 +24,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Steps in order; their sums bound what is billed for targets as `supposing` says, retries not counted."""
+    """Steps in order; their sums bound what is billed for targets as `supposing` says. Retries are not counted, nor is
+    `recheck` where it is asked for."""
 
     learner: str
     steps: tuple[Step, ...]
@@ -78,6 +80,7 @@ def estimate(oracle: Oracle, learner: Learner | None = None, *, verify: bool = T
     fresh = verification.interval(forecast, oracle.spec)
     if verify and fresh != (0, 0):
         steps.append(Step("verify", *fresh))
+    steps.append(Step("recheck, if refused", 0, 2 * EXPLAINING))
     name = "diagnosis and the learner it chooses" if isinstance(learner, Automatic) else type(learner).__name__
     return Estimate(name, tuple(steps), forecast.supposing)
 

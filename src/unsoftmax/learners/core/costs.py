@@ -26,10 +26,10 @@ def widest(d: int) -> int:
     return max(CORE.fewest_neurons, CORE.neurons_per_dimension * d)
 
 
-def network_range(d: int) -> tuple[int, int]:
-    """A ReLU network beside its pilot: three short pieces and one gradient at least; at most, per neuron, two gradients
-    and 24 queries to find its kink (6 to 8 are seen)."""
-    return 8 + d, 200 + widest(d) * (2 * d + 24)
+def network_range(d: int, neurons: int | None = None) -> tuple[int, int]:
+    """A ReLU network: three short pieces and one gradient at least beside its pilot; at most, per neuron (`widest` if
+    None), two gradients and 24 queries to find its kink (6 to 8 are seen). The learner keeps to it (`relu/purse`)."""
+    return 8 + d, 200 + (widest(d) if neurons is None else neurons) * (2 * d + 24)
 
 
 def scores_range(d: int, *, noisy: bool = False) -> tuple[int, int]:

@@ -15,18 +15,25 @@ from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain, Gap
 from unsoftmax.learners.relu.constants import RELU
+from unsoftmax.learners.relu.purse import Purse
 from unsoftmax.learners.relu.search import Search
 from unsoftmax.probes.circle import Circle
 from unsoftmax.solvers.sinusoids import meeting
 
 
-def find_kinks(circle: Circle, sigma: float, scale: float, eps: float, rng: np.random.Generator) -> Asking[Chain]:
-    """Kinks and pieces along the circle; `sigma` is the noise of an answer, `scale` the size of answers."""
+def find_kinks(
+    circle: Circle, sigma: float, scale: float, eps: float, rng: np.random.Generator, purse: Purse
+) -> Asking[Chain]:
+    """Kinks and pieces along the circle; `sigma` is the noise of an answer, `scale` the size of answers.
+
+    `purse` is shown how many there are.
+    """
     search = Search(circle, sigma, scale, eps, rng)
     yield from search.seeds()
     looked = False
     for _ in range(RELU.most_levels):
         search.settle()
+        purse.show(len(search.gaps))
         _refuse_contradictions(search.gaps)
         if not looked and len(search.pieces) > search.many:
             looked = True

@@ -13,13 +13,13 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
-from unsoftmax.learners.core.costs import network_range
-from unsoftmax.learners.core.reductions import overheard, residual
+from unsoftmax.learners.core.reductions import residual
 from unsoftmax.learners.relu.chain import Chain
 from unsoftmax.learners.relu.constants import RELU
 from unsoftmax.learners.relu.gradients import Gradients, read_gradients
 from unsoftmax.learners.relu.kinks import find_kinks
 from unsoftmax.learners.relu.noise import Answers, Rounding, directions, size_and_noise
+from unsoftmax.learners.relu.purse import Purse, Spent
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.circle import closed_circle, upper_circle
 from unsoftmax.probes.sphere import unit
@@ -80,21 +80,36 @@ class Peeled:
 
 def learn_homogeneous(dim: int, upper: bool, rounding: Rounding, seed: int) -> Asking[Peeled]:
     """lin . x + sum s_k ReLU(U_k . x) on R^dim, or on the half space where the last coordinate is positive."""
-    rng = np.random.default_rng(seed)
-    answers = yield from size_and_noise(dim, upper, rounding, rng)
+    rng, purse = np.random.default_rng(seed), Purse(dim)
+    answers = yield from purse.paying(size_and_noise(dim, upper, rounding, rng))
     if dim == 1:
         return _two_rays(answers)
-    peeling = _Peeling(dim, upper, rounding()[1], answers, rng, no_cells(dim))
-    asked: list[Array] = []
-    best = yield from overheard(peeling.found(), asked)
-    for times in range(1, 1 + RELU.rounds_anew if peeling.rounded else 1):
-        spent = sum(map(len, asked))
-        if (best.explained and best.bound <= 1) or spent + spent / times > network_range(dim)[1]:
+    peeling = _Peeling(dim, upper, rounding()[1], answers, rng, no_cells(dim), purse)
+    best: Peeled | None = None
+    for times in range(1 + RELU.rounds_anew if peeling.rounded else 1):
+        if best is not None and ((best.explained and best.bound <= 1) or purse.spent * (1 + 1 / times) > purse.limit):
             break
         peeling.net, peeling.count, peeling.repairs, peeling.polished = no_cells(dim), 0, 0, False
-        found = yield from overheard(peeling.found(), asked)
-        best = min(best, found, key=lambda one: (not one.explained, one.bound))
+        try:
+            found = yield from purse.paying(peeling.found())
+        except Spent:
+            break
+        best = found if best is None else min(best, found, key=lambda one: (not one.explained, one.bound))
+    if best is None:
+        raise _too_dear(peeling)
     return best
+
+
+def _too_dear(peeling: _Peeling) -> ModelMismatch:
+    """Why a network was not read within what one may cost: no circle came to an end."""
+    purse, noise = peeling.purse, peeling.sigma / peeling.answers.scale
+    return ModelMismatch(
+        f"one great circle took {purse.spent} queries, and the next round would exceed the {purse.limit} that a "
+        f"two-layer ReLU network of {purse.neurons} neurons may take: the circle shows {purse.kinks} kinks, and steps "
+        "from too many of the cells between them leave the cell. The target is not such a network, or has cells too "
+        "narrow to be told apart" + (f" by answers that are off by {noise:.0e} of their size" * peeling.rounded) + ".",
+        advice="give answers with more digits." if peeling.rounded else "",
+    )
 
 
 def _two_rays(answers: Answers) -> Peeled:
@@ -114,6 +129,7 @@ class _Peeling:
     answers: Answers
     rng: np.random.Generator
     net: CellNetwork
+    purse: Purse
     count: int = 0
     repairs: int = 0
     polished: bool = False
@@ -193,7 +209,7 @@ class _Peeling:
     def circle(self, sigma: float) -> Asking[CellNetwork]:
         """One great circle: kinks, then gradients, then the net with what they add."""
         circle = upper_circle(self.dim, self.rng, RELU.end_margin) if self.upper else closed_circle(self.dim, self.rng)
-        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, self.rng)
+        chain: Chain = yield from find_kinks(circle, sigma, self.answers.scale, self.eps, self.rng, self.purse)
         if not len(self.net.noise):
             self.sigma = chain.sigma
         shortest = RELU.shortest_step * np.sqrt(self.sigma / self.answers.scale)
