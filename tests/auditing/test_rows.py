@@ -15,7 +15,7 @@ from unsoftmax.oracles.base import of_source
 from unsoftmax.oracles.semantic import Probabilities, Stochastic
 from unsoftmax.probes.base import Probes
 from unsoftmax.report import audit_page, sarif
-from unsoftmax.results.access import LEVELS, level_of, place_of
+from unsoftmax.results.access import LABELS, LEVELS, level_of, place_of, shown, top
 
 HEAD = us.models.SingleHead.random(6, norm=2.0, seed=1)
 TWO = us.models.MultiHead.random(6, 2, norm=2.0, seed=0)
@@ -177,3 +177,9 @@ def test_a_copy_of_the_attention_inside_is_judged_by_what_its_recovery_states() 
     assert result.cells[0].leak in ("exact", "close")
     assert result.cells[0].functional_error is None
     assert "recovery states" in result.cells[0].reason
+
+
+def test_how_many_tokens_a_level_shows_is_read_where_it_is_named() -> None:
+    assert shown(top(20, "with a bias")) == 20
+    assert shown(LABELS) is None
+    assert shown("top tokens") is None

@@ -33,7 +33,7 @@ from unsoftmax.oracles.recording import MemoryStore
 from unsoftmax.oracles.semantic import Unexplained
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.access import RECORDED
+from unsoftmax.results.access import LABELS, RECORDED
 from unsoftmax.results.audit import CLOSE, EXACT, OWN_LIMIT, Cell, leak_of
 from unsoftmax.results.recovery import Recovery, Status, Usage, asked
 from unsoftmax.run.engine import Progress
@@ -200,7 +200,7 @@ def _judged(case: Case, scenario: Scenario, recovery: Recovery | None, learner: 
     model = recovery.model if recovery else None
     part = isinstance(model, _PARTS) or getattr(model, "networks", None) == "unknown"
     functional = None if model is None or part else functional_error(model, case.oracle, scenario, case.seed)
-    labels = scenario.access == "labels only" or case.oracle.spec.kind == "membership"
+    labels = scenario.access == LABELS or case.oracle.spec.kind == "membership"
     if labels and model is not None:
         reason = f"{reason} {_SCALE}".strip()
     parameter = None if model is None or case.truth is None else _parameter_error(model, case.truth, labels)
@@ -239,7 +239,7 @@ def functional_error(model: Model, oracle: Oracle, scenario: Scenario, seed: int
     size = float(np.sqrt(np.mean(answered**2)))
     if size == 0:
         return 0.0 if not predicted.any() else None
-    if scenario.access == "labels only":
+    if scenario.access == LABELS:
         predicted = predicted * float((predicted * answered).sum() / max(float((predicted**2).sum()), 1e-300))
     return float(np.sqrt(np.mean((predicted - answered) ** 2))) / size
 

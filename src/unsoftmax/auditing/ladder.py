@@ -15,7 +15,7 @@ from unsoftmax.oracles.base import Oracle
 from unsoftmax.oracles.semantic import Cast, Perturbed, Probabilities, Rounded, Stochastic, Thresholded, Unexplained
 from unsoftmax.oracles.shown import Shown
 from unsoftmax.probes.base import Array, Probes
-from unsoftmax.results.access import EMBEDS, EXPLAINED, PROBABILITIES, RECORDED
+from unsoftmax.results.access import EMBEDS, EXPLAINED, LABELS, ONE_TOKEN, PROBABILITIES, QUERY_BUDGET, RECORDED, top
 from unsoftmax.spec import EXPLAINED as EXPLAINED_KINDS
 from unsoftmax.spec import Domain, Kind, OracleSpec
 
@@ -110,13 +110,13 @@ def ladder(spec: OracleSpec, truth: Model | None = None, *, embeds: bool = False
         rungs += _short_and_blurred(spec, access)
     rungs += [
         Scenario(access, "sequences of at most 2 tokens", partial(capped, max_length=2)),
-        Scenario(access, "sequences of 1 token", partial(capped, max_length=1)),
+        Scenario(access, ONE_TOKEN, partial(capped, max_length=1)),
         Scenario(access, "one query per second", same, rate=1.0),
     ]
     if not told:
         # An explained answer holds as many numbers as its sequence has: no share of the unknowns is out of reach.
         share = 0.5 / (spec.outputs or 1)
-        rungs.append(Scenario(access, "query budget of half the unknowns", same, budget_share=share))
+        rungs.append(Scenario(access, f"{QUERY_BUDGET} of half the unknowns", same, budget_share=share))
     return rungs if ids or labels or spec.outputs is not None else [*rungs, *_less(spec, truth)]
 
 
@@ -125,7 +125,7 @@ def access_of(spec: OracleSpec) -> str:
     if spec.vocabulary is not None:
         return "token ids"
     if spec.kind == "membership":
-        return "labels only"
+        return LABELS
     if spec.kind in EXPLAINED_KINDS:
         return EXPLAINED + ("input gradients" if spec.kind == "gradient" else "attention maps")
     if spec.link is not None:
@@ -150,8 +150,8 @@ def _less(spec: OracleSpec, truth: Model | None) -> list[Scenario]:
         return [Scenario("values", "none", Unexplained)]
     rungs = [
         *_probabilities(spec),
-        Scenario("labels only", "none", Thresholded),
-        Scenario("labels only", "token norm at most 1", partial(capped_labels, max_norm=1.0)),
+        Scenario(LABELS, "none", Thresholded),
+        Scenario(LABELS, "token norm at most 1", partial(capped_labels, max_norm=1.0)),
         *_explained(spec, truth),
     ]
     if spec.dim <= AUDITING.largest and spec.link is None and spec.kind == "value":
@@ -180,11 +180,11 @@ def _language_model(spec: OracleSpec) -> list[Scenario]:
         rungs.append(Scenario(shown, "none", Shown))
     rungs += [Scenario(shown, f"rounding to {k} decimals", partial(Shown, decimals=k)) for k in (6, 4, 2)]
     rungs.append(Scenario(own, "random noise of deviation 0.001", partial(Stochastic, deviation=1e-3), stochastic=True))
-    for k in (top for top in AUDITING.tops if top < (spec.vocabulary or 0)):
+    for k in (count for count in AUDITING.tops if count < (spec.vocabulary or 0)):
         rungs += [
-            Scenario(f"top {k} with a bias", "none", partial(Shown, shows="chosen", top=k)),
-            Scenario(f"top {k} with a bias", "4 decimals", partial(Shown, shows="chosen", top=k, decimals=4)),
-            Scenario(f"top {k} alone", "none", partial(Shown, shows="top", top=k)),
+            Scenario(top(k, "with a bias"), "none", partial(Shown, shows="chosen", top=k)),
+            Scenario(top(k, "with a bias"), "4 decimals", partial(Shown, shows="chosen", top=k, decimals=4)),
+            Scenario(top(k, "alone"), "none", partial(Shown, shows="top", top=k)),
         ]
     return rungs
 

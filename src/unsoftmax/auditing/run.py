@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -33,7 +32,7 @@ from unsoftmax.oracles.identity import fingerprint, identity
 from unsoftmax.oracles.ledger import Ledger
 from unsoftmax.oracles.metering import Budget
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.results.access import EXPLAINED, RECORDED
+from unsoftmax.results.access import EXPLAINED, LABELS, RECORDED, shown
 from unsoftmax.results.audit import CLOSE, Audit, Cell, Limit, rounded_up
 from unsoftmax.results.evidence import evidence_of
 from unsoftmax.results.recovery import Recovery
@@ -214,10 +213,9 @@ def _fewest(access: str, unknowns: int, outputs: int | None) -> int:
     """Answers that hold as many numbers as there are unknowns; a label holds one bit of what a close copy needs."""
     if access.startswith(EXPLAINED):
         return 1  # an answer holds as many numbers as its sequence has
-    if access == "labels only":
+    if access == LABELS:
         return max(1, math.ceil((unknowns - 1) * math.log2(1 / CLOSE)))
-    top = re.match(r"top (\d+) ", access)
-    return max(1, math.ceil(unknowns / (int(top[1]) if top else outputs or 1)))
+    return max(1, math.ceil(unknowns / (shown(access) or outputs or 1)))
 
 
 def _monthly(queries: int, floor: float, price: float, principal: float) -> int | None:

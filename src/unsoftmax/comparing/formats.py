@@ -98,13 +98,16 @@ def levels(table: tuple[float, ...]) -> Rounding:
 PLAIN: dict[str, Rounding] = {"float32": to_float32, "bfloat16": to_bfloat16, "float16": to_float16}
 """Formats without a scale: vectors are in them too."""
 
-FORMATS: dict[str, Rounding] = {
-    **PLAIN,
+INT8: dict[str, Rounding] = {
     "int8 per tensor": lambda x: symmetric(x, 127),
     "int8 per tensor, asymmetric": lambda x: asymmetric(x, 256),
     "int8 per row": lambda x: symmetric(x, 127, -1),
     "int8 per row, asymmetric": lambda x: asymmetric(x, 256, -1),
     "int8 per column": lambda x: symmetric(x, 127, -2),
+}
+"""Whole numbers of 8 bits and a scale: activations may be in them too, each token with a scale of its own."""
+
+SHORT: dict[str, Rounding] = {
     "fp8 e4m3": e4m3,
     "fp8 e4m3 scaled": scaled(e4m3, 448.0),
     "fp8 e5m2": e5m2,
@@ -115,6 +118,9 @@ FORMATS: dict[str, Rounding] = {
     "nf4 blocks of 64": in_blocks(64, levels(_NORMAL_QUANTILES)),
     "fp4 blocks of 32": in_blocks(32, levels(_FP4)),
 }
+"""Formats of weights alone, of 8 bits and less: products are computed in bfloat16."""
+
+FORMATS: dict[str, Rounding] = {**PLAIN, **INT8, **SHORT}
 """Formats by name; each maps a matrix to the numbers that are really used."""
 
 

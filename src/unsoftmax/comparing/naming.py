@@ -12,7 +12,7 @@ from unsoftmax.comparing import statistics
 from unsoftmax.comparing.arithmetic import computed
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.designs import Asked
-from unsoftmax.comparing.formats import PLAIN, Variant, symmetric, variants
+from unsoftmax.comparing.formats import INT8, PLAIN, SHORT, Variant, symmetric, variants
 from unsoftmax.comparing.heads import Heads, heads_of
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.scales import Sample, rounding_only
@@ -71,10 +71,10 @@ def _with_activations(reference: Reference, variant: Variant, rounded: dict[str,
         return
     if variant.name in ("bfloat16", "float16"):
         yield from _in(heads, variant.name, variant.name)
-    elif variant.name.startswith("int8"):
+    elif variant.name in INT8:
         yield Candidate(f"{variant.name}, dynamic", "int8", dynamic(heads))
         yield from _in(heads, variant.name, "bfloat16")
-    elif "blocks" in variant.name or variant.name.startswith("fp8"):
+    elif variant.name in SHORT:
         yield from _in(heads, variant.name, "bfloat16")
 
 

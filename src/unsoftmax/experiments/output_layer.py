@@ -10,6 +10,7 @@ from unsoftmax import theory
 from unsoftmax.adapters.logits import logit_oracle
 from unsoftmax.errors import UnsoftmaxError
 from unsoftmax.experiments.base import Experiment, Figure, Row, Verdict
+from unsoftmax.learners.output.width import ROW_SPACE
 from unsoftmax.learners.output_layer import OutputLayer
 from unsoftmax.models.distance import distance
 from unsoftmax.models.output_layer import OutputLayer as Layer
@@ -70,7 +71,7 @@ def row(point: Row) -> Row:
     except UnsoftmaxError:
         return {"right": False, "error": 1.0, "stated": 0.0, "requests": 0, "closed_form": form}
     truth = Layer.of_unembedding(model.basis.T, centred=shows != "logits")
-    stated = next(claim.bound for claim in recovery.certificate if claim.name == "angle of the row space")
+    stated = next(claim.bound for claim in recovery.certificate if claim.name == ROW_SPACE)
     return {
         "right": recovery.model.width == d,
         "error": distance(recovery.model, truth),

@@ -43,7 +43,7 @@ def row(point: Row) -> Row:
     except UnsoftmaxError as failure:
         billed = failure.recovery.usage.billed if failure.recovery else 0
         return {"error": 1.0, "stated": 0.0, "ratio": billed * d / unknowns}
-    stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
+    stated = recovery.certificate.stated_error
     asked = recovery.usage.billed - recovery.usage.phases["verify"]
     return {"error": distance(recovery.model, target), "stated": stated, "ratio": asked * d / unknowns}
 

@@ -125,7 +125,7 @@ class Visitor:
             if error.absent:
                 raise error.told(self.carrier.url, 1, "check the url") from None
             # A server that fails on what a field holds has read it.
-            return self._refused(door, 500 if str(error).startswith("500 ") else None, str(error))
+            return self._refused(door, 500 if error.http_status == 500 else None, str(error))
         except (OracleError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             return self._refused(door, getattr(error, "http_status", None), str(error))
         self.server = self.server or answer.headers.get("server", "")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from unsoftmax.results.access import EXPLANATIONS, RECORDED, place_of
+from unsoftmax.results.access import EXPLANATIONS, QUERY_BUDGET, RECORDED, place_of
 from unsoftmax.results.audit import OWN_LIMIT, Audit, Cell, duration, error_of, proof_of
 
 _KINDS = (
-    ("query budget", "query budget"),
+    (QUERY_BUDGET, QUERY_BUDGET),
     ("per second", "rate limit"),
     ("sequences of", "short sequences"),
     ("token norm", "short tokens"),

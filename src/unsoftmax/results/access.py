@@ -18,6 +18,9 @@ class Level:
 RECORDED = "recorded traffic"
 """The access level whose bill is records, which cost a reader nothing."""
 
+LABELS = "labels only"
+"""The access level whose answers are one bit each."""
+
 PROBABILITIES = "probabilities"
 """A classifier's answer: the sigmoid of the value."""
 
@@ -27,16 +30,25 @@ EMBEDS = "prompt embeds"
 EXPLAINED = "answers with "
 """How access begins whose answers are explained: input gradients, or attention maps."""
 
+_TOP = "top "
+"""How access begins that shows the likeliest tokens alone."""
+
+ONE_TOKEN = "sequences of 1 token"
+"""The defence behind which no W enters an answer."""
+
+QUERY_BUDGET = "query budget"
+"""How a defence begins that counts the queries of a principal."""
+
 EXPLANATIONS = ("input gradients", "attention maps")
 """Access levels that the target does not offer as it was audited: what explanations of its answers would give away."""
 
 _DIGITS = "show labels, or set a query budget below the number of unknowns; fewer digits and noise delay at most"
 
 LEVELS: tuple[Level, ...] = (
-    Level("labels", ("labels only",), "the sign of each answer", "a query budget per principal"),
+    Level("labels", (LABELS,), "the sign of each answer", "a query budget per principal"),
     Level("probabilities", (PROBABILITIES,), "the probability of a class", _DIGITS),
     Level("values", ("values", "vector answers", "token ids"), "numbers as the model computes them", _DIGITS),
-    Level("top-tokens", ("top ",), "the likeliest tokens and their log-probabilities", "no bias that chooses tokens"),
+    Level("top-tokens", (_TOP,), "the likeliest tokens and their log-probabilities", "no bias that chooses tokens"),
     Level(
         "log-probabilities", ("all log-probabilities",), "log-probabilities of every token", "show the likeliest few"
     ),
@@ -53,6 +65,17 @@ LEVELS: tuple[Level, ...] = (
 """From least to most that an attacker has to be given; the last needs no query at all."""
 
 _OTHER = Level("access", (), "answers", "put a defence in front of it, or do not expose it")
+
+
+def top(count: int, how: str) -> str:
+    """The access level that shows so many of the likeliest tokens, `how`."""
+    return f"{_TOP}{count} {how}"
+
+
+def shown(access: str) -> int | None:
+    """How many of the likeliest tokens a level shows (`top`), None for one of another kind."""
+    count = access.removeprefix(_TOP).split(" ", 1)[0]
+    return int(count) if access.startswith(_TOP) and count.isdecimal() else None
 
 
 def level_of(access: str) -> Level:

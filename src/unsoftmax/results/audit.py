@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unsoftmax.errors import FileFormatError, InvalidArgument
-from unsoftmax.results.access import EXPLANATIONS
+from unsoftmax.results.access import EXPLANATIONS, ONE_TOKEN, QUERY_BUDGET
 from unsoftmax.results.evidence import Evidence, evidence_from
 
 AUDIT_FORMAT = "unsoftmax-audit/1"
@@ -190,9 +190,9 @@ def proof_of(cell: Cell, learner: str) -> str | None:
     """
     if cell.leak != "none":
         return None
-    if "query budget" in cell.defence:
+    if QUERY_BUDGET in cell.defence:
         return "a query budget below the unknowns"
-    return "one token a sequence" if cell.defence == "sequences of 1 token" and learner in _ONE_TOKEN else None
+    return "one token a sequence" if cell.defence == ONE_TOKEN and learner in _ONE_TOKEN else None
 
 
 def rounded_up(price: float) -> str:

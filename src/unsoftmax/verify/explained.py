@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.inversion import FORMAT_SHOWS, Noise, decimal_error, printed_error, shown_unit, smallest_normal
-from unsoftmax.learners.core.base import ERROR_OF_W, RELATIVE_ERROR, Allowance, Asking
+from unsoftmax.learners.core.base import Allowance, Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import only_values, watched
 from unsoftmax.models import explanations
@@ -29,7 +29,7 @@ from unsoftmax.verify.best_head import Round, left_over
 from unsoftmax.verify.constants_models import MODELS
 from unsoftmax.verify.head_ties import Gaps
 from unsoftmax.verify.plan import Checked
-from unsoftmax.verify.stated import OTHER_PARAMETERS, errors_of, moves
+from unsoftmax.verify.stated import errors_of, moves, of_head
 
 
 def one_head(
@@ -59,10 +59,10 @@ def _may_be_off(model: SingleHead | LowRankHead, allows: Allowance, checked: Che
     """How far ||W||_F and ||v|| may be off: as the learner states it, or as fresh answers say that know of no less."""
     if allows.precision is not None:
         return allows.precision.W, allows.precision.v
-    said = {claim.name: claim.bound for claim in checked.stated.claims}
-    others = said.get(RELATIVE_ERROR, said.get(OTHER_PARAMETERS, 0.0))
-    relative = max(allows.relative_error, others)
-    of_W = said.get(ERROR_OF_W, relative * float(np.linalg.norm(model.W)))
+    said = checked.stated
+    others = said.relative or said.of_others
+    relative = max(allows.relative_error, 0.0 if others is None else others.bound)
+    of_W = relative * float(np.linalg.norm(model.W)) if said.of_W is None else said.of_W.bound
     return of_W, max(allows.value_error, relative * float(np.linalg.norm(model.v)))
 
 
@@ -142,7 +142,7 @@ def shown(
     for h in range(model.heads):
         own = slice(h * each, (h + 1) * each)
         found = errors_of({name: square[own] for name, square in moved.items()}, off[own], (answers / rounding)[own])
-        errors |= {name: error for name, error in found.items() if name.endswith(f"_{h + 1}") or "_" not in name}
+        errors |= of_head(found, h)
     return Shown(Gaps(np.sqrt(np.mean(off**2, axis=1)), np.ones(n), rates), errors)
 
 

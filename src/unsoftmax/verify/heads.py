@@ -41,7 +41,7 @@ from unsoftmax.verify.sent import (
     sent_norms,
     settled_norms,
 )
-from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.stated import implied, of_head, statements
 from unsoftmax.verify.ties import typical_norm
 from unsoftmax.verify.values import token_sizes
 
@@ -209,7 +209,7 @@ def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.rand
     for h in range(model.heads):
         own = slice(h * number, (h + 1) * number)
         errors = implied(model, lambda other, X=tokens[own]: other(X), model(tokens[own]) - y[own], rng)  # type: ignore[misc]
-        found |= {name: error for name, error in errors.items() if name.endswith(f"_{h + 1}") or "_" not in name}
+        found |= of_head(errors, h)
     return found
 
 

@@ -18,10 +18,21 @@ from unsoftmax.spec import OracleSpec
 
 @dataclass(frozen=True)
 class Statement:
-    """How far the parameters may be off, as fresh answers show it: relative, or of a W that is nothing as a norm."""
+    """How far the parameters may be off, as fresh answers show it.
+
+    relative   of every parameter, or
+    of_W       where a W is nothing: of every W, as a norm, and
+    of_others  relative, of all but these
+    """
 
     relative: Claim | None = None
-    absolute: tuple[Claim, ...] = ()
+    of_W: Claim | None = None
+    of_others: Claim | None = None
+
+    @property
+    def absolute(self) -> tuple[Claim, ...]:
+        """Those that stand where a W is nothing."""
+        return tuple(claim for claim in (self.of_W, self.of_others) if claim is not None)
 
     @property
     def claims(self) -> tuple[Claim, ...]:

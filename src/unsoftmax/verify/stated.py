@@ -25,9 +25,6 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked, Statement
 
-OTHER_PARAMETERS = "error of other parameters"
-"""Name of a claim beside `ERROR_OF_W`."""
-
 _OFFSETS = ("c", "constant", "beta")
 """Offsets that may be off by `VERIFY.one_digit` and more of themselves are lost in the noise, and are said to be."""
 
@@ -74,6 +71,11 @@ def errors_of(moved: dict[str, Array], gaps: Array, answers: Array) -> dict[str,
     return {name: _ratio(seen, square) for name, square in moved.items()}
 
 
+def of_head(errors: dict[str, float], h: int) -> dict[str, float]:
+    """Those of the parameters of head h, by the names that `nearby` gives, and of what all heads share."""
+    return {name: error for name, error in errors.items() if name.endswith(f"_{h + 1}") or "_" not in name}
+
+
 def _mean_square(values: Array) -> Array:
     """Per sequence, (n,)."""
     return np.asarray(values**2 if values.ndim == 1 else (values**2).mean(axis=1))
@@ -108,10 +110,8 @@ def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
     size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
     others = f"relative, of all but {', '.join(nothing)}, {said}{missing}"
     return Statement(
-        absolute=(
-            Claim(ERROR_OF_W, max(size, *nothing.values()), statement=f"||W^ - W||_F of every W, {said}"),
-            Claim(OTHER_PARAMETERS, relative, statement=others),
-        )
+        of_W=Claim(ERROR_OF_W, max(size, *nothing.values()), statement=f"||W^ - W||_F of every W, {said}"),
+        of_others=Claim("error of other parameters", relative, statement=others),
     )
 
 

@@ -49,11 +49,20 @@ class Unanswered(Exception):
     """A request failed in a way that may pass; `after` is how long the server asked to wait.
 
     `odd`: an answer came, whole and for this request, but it cannot be one. `absent`: nobody listens there.
+    `http_status` is what a server answered in place of an answer, as in `OracleError`.
     """
 
-    def __init__(self, reason: str, after: float | None = None, *, odd: bool = False, absent: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        after: float | None = None,
+        *,
+        odd: bool = False,
+        absent: bool = False,
+        http_status: int | None = None,
+    ) -> None:
         super().__init__(reason)
-        self.after, self.odd, self.absent = after, odd, absent
+        self.after, self.odd, self.absent, self.http_status = after, odd, absent, http_status
 
     def told(self, url: str, attempts: int, advice: str) -> OracleError:
         """The failure as the user should read it."""
@@ -184,7 +193,7 @@ class Transport:
             return Answer(bytes(content), {name.lower(): value for name, value in response.headers.items()})
         said = f"{response.status_code} {self.without_token(content[:300].decode(errors='replace'))!r}"
         if response.status_code in _BUSY:
-            raise Unanswered(said, _seconds(response.headers.get("Retry-After")))
+            raise Unanswered(said, _seconds(response.headers.get("Retry-After")), http_status=response.status_code)
         refusal = OracleError(
             f"{self.url}/{path} refused the request: {said}.", advice="check the model, its inputs and the token."
         )
