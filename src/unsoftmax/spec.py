@@ -22,6 +22,13 @@ LARGEST_DIM = 2**17
 """W alone then takes 137 GB, and its 2^34 queries 199 days at a thousand per second; a server that declares more is
 mistaken, and the first probes would not fit into memory."""
 
+INSIDE = 0.99
+"""Share of a length, and of a limit on it, that the longest token of a design keeps to: rounding to a number format
+must not carry it over (bfloat16's moves a norm by 0.4 % at most)."""
+
+WITH_ROOM = 0.9
+"""The same where tokens are drawn, moved or added up after their length was chosen: a tenth is room for that."""
+
 _EPS = {name: float(np.finfo(name).eps) for name in ("float64", "float32", "float16")}
 
 
@@ -49,6 +56,16 @@ class Domain:
     @property
     def norm_limit(self) -> float:
         return math.inf if self.max_norm is None else float(self.max_norm)
+
+    @property
+    def inside(self) -> float:
+        """Norm of the longest tokens of a design (`INSIDE`)."""
+        return INSIDE * self.norm_limit
+
+    @property
+    def with_room(self) -> float:
+        """Norm of the longest tokens that are moved afterwards (`WITH_ROOM`)."""
+        return WITH_ROOM * self.norm_limit
 
     @property
     def length_limit(self) -> float:

@@ -47,8 +47,6 @@ class Constants:
     """Starts per fit: an audit has other rungs to climb."""
 
     # unknowns
-    saying: float = 0.1
-    """Largest stated error that a rank is counted with: a model known no better has the rank that its shape says."""
 
 
 AUDITING = Constants()

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import models, theory
-from unsoftmax.auditing.constants import AUDITING
 from unsoftmax.models.base import Array, Model
 from unsoftmax.solvers.cross import NO_DIRECTION
+from unsoftmax.verify.constants import VERIFY
 
 
 @singledispatch
@@ -31,7 +31,7 @@ def _matrix(matrix: Array, error: float, most: int | None = None) -> tuple[int, 
     """Degrees of freedom of a matrix of rank at most `most`, and its rank."""
     m, n = matrix.shape
     rank = min(m, n) if most is None else min(m, n, most)
-    if error <= AUDITING.saying:
+    if error <= VERIFY.one_digit:
         values = np.linalg.svd(matrix, compute_uv=False)
         rank = min(rank, int((values > max(NO_DIRECTION, error) * values[0]).sum()))
     return rank * (m + n - rank), rank

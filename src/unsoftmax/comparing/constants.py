@@ -55,9 +55,6 @@ class Constants:
     """Largest tensor of products formed for sums term by term."""
 
     # designs
-    widest_score: float = 1.5
-    """Largest score, or gap of scores, that a sequence is given: t s'(t), by which a change of the scores shows, is
-    largest there."""
     tie_spread: float = 1.0
     """Scores of near ties lie within this of a tie: the slope of the sigmoid is then at least 0.2."""
     reach: float = 2.0
@@ -67,8 +64,6 @@ class Constants:
     """Norms of the tokens of longer sequences, over the usual one: each band of lengths has another."""
     per_band: int = 2
     """Longer sequences of each length: a second one guards against tokens that happen not to trigger a change."""
-    tie_tokens: int = 4
-    """Tokens of a near tie where heads cannot be tied all at once."""
 
     # statistics
     noise_shares: tuple[float, ...] = (0.05, 0.3, 0.5, 0.7, 1.0)
@@ -89,10 +84,6 @@ class Constants:
     """Tests among which alpha is divided at most."""
 
     # row_space
-    asked_again: int = 4
-    """Of these, how many are asked again at the end, to notice a target that answers at random."""
-    largest_entry: float = 6.0
-    """Largest of the entries over their deviation: among a million Gaussian ones 5 is exceeded once."""
     row_roundings: float = 64.0
     """Roundings of the largest logit, for each root of the width, that sums of products leave: float32 leaves one or
     two, weights and activations of 8 bits behind float32 answers left 19 (450 at width 576)."""
@@ -102,7 +93,8 @@ class Constants:
 
     # detection
     repeated: int = 4
-    """Sequences asked three times: twice at the start, once at the end."""
+    """Sequences asked three times: twice at the start, once at the end. And prompts asked again at the end, to notice a
+    target that answers at random."""
     single_tokens: int = 8
     """Sequences of one token, which show values alone."""
     directions: int = 24

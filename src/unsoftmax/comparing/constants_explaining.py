@@ -77,8 +77,6 @@ class Constants:
     rounded_length: float = 0.999
     """Length of a token over the one asked for from which it was rounded, not shortened: bfloat16 leaves 0.996 of a
     number and far more of a token."""
-    closed_weight: float = 1e-3
-    """Weights nearer than this to 0 or 1 are not read: their logit has lost three digits."""
 
     # localise
     ties_per_head: int = 8
@@ -145,7 +143,8 @@ class Constants:
     low_rank_part: int = 4
     """Part of the dimension (one over this) up to which a rank is called low, two at least."""
     above_noise: float = 6.0
-    """Noise units above which a singular value, an entry, a sum or a residual is not noise."""
+    """Noise units above which a singular value, an entry, a sum or a residual is not noise: among a million Gaussian
+    ones 5 is exceeded once."""
 
     # low_rank
     range_checks: int = 6
@@ -157,9 +156,6 @@ class Constants:
     outside_range: float = 1e-4
     """Part of a key direction's square that must lie outside the range for scores to be tied there; else tokens would
     grow without bound, and are shortened instead: keys of a low-rank head may all lie in the range of its change."""
-    factor_steps: int = 12
-    """Gauss-Newton steps at most. The error is squared each time, and three are enough from factors that are right to a
-    few digits; those of several heads lack at first what the others hide, and took up to eight."""
     last_step: float = 0.9
     """Part of the residual that a step may leave, else it was the last."""
     as_well: float = 1.5

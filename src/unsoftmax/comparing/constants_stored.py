@@ -46,8 +46,6 @@ class Constants:
     some 1e-7, the error of the differences, and following it once took an array a hundred times its size away."""
     least_deviation: float = 1e-12
     """Smallest deviation of an answer over the largest: sums that are zero in any order would outweigh all others."""
-    iterations: int = 12
-    """Iterations at most; changes of a hundredth took three to five."""
     kept_derivatives: float = 0.01
     """Part of the residual that an iteration may leave before the derivatives are taken anew."""
     stuck: float = 0.9

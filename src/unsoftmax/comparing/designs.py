@@ -19,6 +19,7 @@ from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.base import Array, Model
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.spec import OracleSpec
+from unsoftmax.verify.constants import VERIFY
 
 TIES = "near ties"
 OPEN = "open pairs"
@@ -43,7 +44,7 @@ class Asked:
         Hidden casts to float32 are allowed for; `fine` keeps float64 tokens of a float64 target, for questions that
         must not be seen by other heads.
         """
-        limit = 0.99 * self.spec.domain.norm_limit
+        limit = self.spec.domain.inside
         if math.isfinite(limit):
             longest = np.linalg.norm(X, axis=2).max(axis=1, initial=0.0)
             X = X * np.minimum(1.0, limit / np.maximum(longest, 1e-300))[:, None, None]
@@ -62,7 +63,7 @@ class Asked:
 def usual_norm(reference: Reference, asked: Asked, rng: np.random.Generator) -> float:
     """Token norm at which scores are of order one; what a LayerNorm would see where heads are not known."""
     model, d = reference.model, asked.spec.dim
-    limit = 0.9 * asked.spec.domain.norm_limit
+    limit = asked.spec.domain.with_room
     if model is None or (isinstance(model, AttentionLayer) and model.norm == "pre"):
         return min(math.sqrt(d), limit)
     q = sphere(rng, (16, d))
@@ -79,7 +80,7 @@ def near_ties(reference: Reference, asked: Asked, n: int, norm: float, rng: np.r
     """n sequences in which the reference's scores nearly tie; random ones where its heads are not known."""
     if reference.heads is not None and reference.heads.count < asked.spec.dim:
         return asked.on_grid(pairs(reference.heads, n, norm, rng))
-    length = min(COMPARING.tie_tokens, asked.longest)
+    length = min(VERIFY.tie_length, asked.longest)
     if asked.spec.vocabulary is not None:
         return rng.choice(asked.spec.allowed, (n, 2 if asked.longest >= 2 else 1))
     X = sphere(rng, (n, length, asked.spec.dim)) * norm
@@ -130,7 +131,7 @@ def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.
     b *= norm / np.linalg.norm(b, axis=1, keepdims=True)
     u = heads.key_directions(b).transpose(1, 0, 2)
     inverse = np.linalg.pinv(u)
-    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-COMPARING.widest_score, COMPARING.widest_score], (k, H)))
+    a = np.einsum("bdh,bh->bd", inverse, rng.choice([-VERIFY.widest_score, VERIFY.widest_score], (k, H)))
     a *= np.minimum(1.0, COMPARING.reach * norm / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-300))
     # As long again across the key directions, along what the heads write, so that the weights show in the answer.
     aside = rng.standard_normal((k, H)) @ written
@@ -158,7 +159,10 @@ def _tied(reference: Reference, X: Array, norm: float, rng: np.random.Generator)
         turn = u[(np.arange(len(X)) + i) % len(u), np.arange(len(X))]
         size = np.maximum(np.linalg.norm(turn, axis=1), 1e-300)
         unit = turn / size[:, None]
-        wanted = np.einsum("bd,bd->b", unit, X[:, -1]) + rng.uniform(-1.5, 1.5, len(X)) / size
+        wanted = (
+            np.einsum("bd,bd->b", unit, X[:, -1])
+            + rng.uniform(-VERIFY.widest_score, VERIFY.widest_score, len(X)) / size
+        )
         reach = 0.9 * np.linalg.norm(X[:, i], axis=1) if normed else 4.0 * norm
         X[:, i] += (np.clip(wanted, -reach, reach) - np.einsum("bd,bd->b", unit, X[:, i]))[:, None] * unit
     return X

@@ -145,7 +145,7 @@ def plan(
     factors += COMPARING.longer_factors if spec.tolerance and reference.heads is not None else ()
     norm, worst = usual, math.inf
     for factor in factors if len(factors) > 1 else ():
-        tried = min(usual * factor, 0.9 * spec.domain.norm_limit)
+        tried = min(usual * factor, spec.domain.with_room)
         sample = group(TIES, designs.near_ties(reference, asked, COMPARING.directions, tried, rng), noise, 1.0, rng)
         seen = _worst(detectable_changes(reference, sample, alpha, rng))
         norm, worst = (tried, seen) if seen < worst else (norm, worst)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import stats
 
-from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
@@ -24,6 +23,8 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
+from unsoftmax.solvers.gauss_newton import FEW_STEPS
+from unsoftmax.verify.constants import VERIFY
 
 PHASE = "delta"
 
@@ -86,7 +87,7 @@ class Search:
         gap = self.state.rng.uniform(-EXPLAINING.off_tie, EXPLAINING.off_tie, len(a)) - score
         free = room > EXPLAINING.outside_range * (u * u).sum(axis=1)
         tied = a + np.where(free, gap / np.where(free, room, 1.0), 0.0)[:, None] * w
-        short = a * np.minimum(1.0, COMPARING.widest_score / np.maximum(np.abs(score), 1e-300))[:, None]
+        short = a * np.minimum(1.0, VERIFY.widest_score / np.maximum(np.abs(score), 1e-300))[:, None]
         return np.asarray(np.where(free[:, None], tied, short))
 
     def column(self, b: Array) -> Asking[None]:
@@ -226,7 +227,7 @@ def _fitted(heads: Heads, factors: Factors, samples: list[Sample]) -> tuple[Fact
 
     parts = dict(factors)
     r = left(parts)
-    for _ in range(EXPLAINING.factor_steps):
+    for _ in range(FEW_STEPS):
         step = _step(heads, parts, X, sd, r)
         tried = (
             {h: (U + t * step[h][0], M + t * step[h][1]) for h, (U, M) in parts.items()} for t in EXPLAINING.step_parts

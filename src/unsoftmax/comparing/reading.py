@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import Group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.models.base import Array
 
 
@@ -75,8 +76,8 @@ def read_tokens(heads: Heads, X: Array, y: Array, sd: Array) -> tuple[Array, Arr
     error = (np.linalg.norm(inverse, axis=2) * scale[:, None]).reshape(n, heads.count, m).transpose(1, 0, 2)
     p = p.reshape(n, heads.count, m).transpose(1, 0, 2)
     last = 1 - p.sum(axis=2, keepdims=True)
-    open_ = (p > EXPLAINING.closed_weight) & (last > EXPLAINING.closed_weight)
-    p, last = np.maximum(p, EXPLAINING.closed_weight), np.maximum(last, EXPLAINING.closed_weight)
+    open_ = (p > CORE.saturated_weight) & (last > CORE.saturated_weight)
+    p, last = np.maximum(p, CORE.saturated_weight), np.maximum(last, CORE.saturated_weight)
     u = heads.key_directions(q)
     D = np.log(p / last) - np.einsum("bid,hbd->hbi", a, u)
     deviation = error / p + np.linalg.norm(error, axis=2, keepdims=True) / last
@@ -90,8 +91,8 @@ def read_all(heads: Heads, X: Array, y: Array, sd: Array) -> Reading:
 
 
 def _inside(p: Array) -> tuple[Array, Array]:
-    return (p > EXPLAINING.closed_weight) & (p < 1 - EXPLAINING.closed_weight), np.clip(
-        p, EXPLAINING.closed_weight, 1 - EXPLAINING.closed_weight
+    return (p > CORE.saturated_weight) & (p < 1 - CORE.saturated_weight), np.clip(
+        p, CORE.saturated_weight, 1 - CORE.saturated_weight
     )
 
 

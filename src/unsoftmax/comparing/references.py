@@ -93,7 +93,7 @@ class Reference:
         if spec.vocabulary is not None:
             X = rng.choice(spec.allowed, (COMPARING.format_sequences, 2 if spec.domain.length_limit >= 2 else 1))
         else:
-            X = sphere(rng, (COMPARING.format_sequences, 1, spec.dim)) * min(1.0, 0.9 * spec.domain.norm_limit)
+            X = sphere(rng, (COMPARING.format_sequences, 1, spec.dim)) * min(1.0, spec.domain.with_room)
         return rounding_unit(np.asarray(self.plain(X))) > SHORT_FORMAT
 
     def truth(self, X: Array, arithmetic: str) -> tuple[Array, bool]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax.comparing.constants import COMPARING
+from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.errors import InvalidArgument
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
@@ -54,7 +55,7 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
         columns = rng.choice(columns, min(layer.vocabulary, 2 * layer.width + MODELS.output_columns), replace=False)
     prompts = random_prompts(spec, PROMPTS, rng)
     answers = yield from read(spec, prompts, columns, "compare")
-    again = yield from read(spec, prompts[: COMPARING.asked_again], columns, "repeat")
+    again = yield from read(spec, prompts[: COMPARING.repeated], columns, "repeat")
     centred = layer.centred or spec.shows != "logits" or are_log_probabilities(answers)
     if centred and layer.softcap is not None:
         raise InvalidArgument("a cap is undone on logits alone, and the target shows log-probabilities.")
@@ -68,7 +69,7 @@ def row_space(layer: OutputLayer, spec: OracleSpec, seed: int) -> Asking[Finding
         layer,
         rows,
         outside,
-        np.abs(again - answers[: COMPARING.asked_again]).max(),
+        np.abs(again - answers[: COMPARING.repeated]).max(),
         noise,
         np.linalg.solve(R, (rows @ Q).T),
     )
@@ -79,10 +80,10 @@ def _noise(layer: OutputLayer, answers: Array, spec: OracleSpec) -> tuple[float,
     largest = float(np.abs(answers).max())
     unit = max(spec.eps if spec.dtype != "float64" else 0.0, rounding_unit(answers))
     said = spec.tolerance + decimal_error(answers)
-    rounding = COMPARING.largest_entry * (said + COMPARING.row_roundings * math.sqrt(layer.width) * unit * largest)
+    rounding = EXPLAINING.above_noise * (said + COMPARING.row_roundings * math.sqrt(layer.width) * unit * largest)
     s = layer.singular_values
     found = None if s is None else rank_of(s, layer.vocabulary, OUTPUT.prompts_of_noise)
-    return rounding, 0.0 if found is None else COMPARING.largest_entry * min(1.0, found.angle)
+    return rounding, 0.0 if found is None else EXPLAINING.above_noise * min(1.0, found.angle)
 
 
 def _judged(

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
@@ -20,6 +19,7 @@ from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
 from unsoftmax.probes.base import Probes
+from unsoftmax.verify.constants import VERIFY
 
 PHASE = "locate"
 Place = tuple[int, int, int]
@@ -171,7 +171,7 @@ class _Questions:
         """sum_i weights_i (dW b)_i."""
         gap = abs(float(weights @ self.heads.key_directions(self.b[None])[self.h, 0]))
         size = float(np.linalg.norm(weights))
-        scale = min(COMPARING.widest_score / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
+        scale = min(VERIFY.widest_score / max(gap, 1e-300), float(np.linalg.norm(self.b)) / size)
         anchor = self._anchor(self.b, float(np.linalg.norm(self.b)))
         sign = self._signed(weights)
         D, sd = yield from self._ask(weights * scale + sign * anchor, self.b)
@@ -184,7 +184,7 @@ class _Questions:
         e[self.row] = 1.0
         size = float(np.linalg.norm(weights))
         gap = abs(float(weights @ self.heads.W[self.h][self.row]))
-        scale = min(COMPARING.widest_score / max(gap, 1e-300), EXPLAINING.entry_length**2 / (size * self.entry))
+        scale = min(VERIFY.widest_score / max(gap, 1e-300), EXPLAINING.entry_length**2 / (size * self.entry))
         b, a = weights * np.sqrt(scale / size), e * np.sqrt(scale * size)
         anchor = self._anchor(b, float(np.linalg.norm(a)))
         D, sd = yield from self._ask(a + self._signed(a) * anchor, b)

@@ -15,6 +15,7 @@ from unsoftmax.comparing.constants_stored import STORED
 from unsoftmax.comparing.references import Reference
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.models.base import Array
+from unsoftmax.solvers.gauss_newton import FEW_STEPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +98,7 @@ class Fitting:
         r = self.residual(weights)
         before = left = _rms(r)
         inverse, fresh = _Inverse(np.hstack([self.derivatives(name) for name in names])), True
-        for _ in range(STORED.iterations):
+        for _ in range(FEW_STEPS):
             step = np.split(inverse.of(r), ends[:-1])
             moved = {
                 n: weights[n] + self.unit(n) * part.reshape(shape)

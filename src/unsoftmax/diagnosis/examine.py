@@ -78,13 +78,13 @@ def _declared(spec: OracleSpec) -> Diagnosis | None:
 
 def _answers(spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Answers, float, int]]:
     """First answers, the token norm at which they show something, and the queries left for all that follows."""
-    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    norm = min(1.0, spec.domain.with_room)
     room = allowance(spec) - telling(spec, DIAGNOSIS.observed_vectors, DIAGNOSIS.observed)
     known = yield from answers(spec, norm, rng)
     if spec.kind == "membership" or known.labels:
         return known, norm, room
     for _ in range(2):
-        longer = min(norm * DIAGNOSIS.longer, 0.9 * spec.domain.norm_limit)
+        longer = min(norm * DIAGNOSIS.longer, spec.domain.with_room)
         if (known.size > 0 and known.relative_noise <= DIAGNOSIS.drowned) or longer < DIAGNOSIS.worth_longer * norm:
             break
         # Additive noise and rounding are outscaled by longer tokens.

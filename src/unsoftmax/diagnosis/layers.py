@@ -147,7 +147,7 @@ def _squashed(
 
 def norm_before(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
     """The norm before the heads, "layer" or "rms"; "none" if neither explains one-token answers; None if unclear."""
-    length = min(DIAGNOSIS.norm_length * np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    length = min(DIAGNOSIS.norm_length * np.sqrt(spec.dim), spec.domain.with_room)
     # A mean as large as the rest: without it the two norms are nearly the same.
     mean = np.full(spec.dim, 1 / np.sqrt(spec.dim)) * rng.choice([-1.0, 1.0], (2, DIAGNOSIS.norm_pairs, 1))
     x, y = (sphere(rng, (DIAGNOSIS.norm_pairs, spec.dim)) + m for m in mean)
@@ -210,7 +210,7 @@ def affine_behind(spec: OracleSpec, known: Answers, rng: np.random.Generator) ->
 def norm_last(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding]:
     """Whether a LayerNorm is the last thing: then all answers lie in one hyperplane, whatever stands before it."""
     assert spec.outputs is not None
-    length = min(np.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    length = min(np.sqrt(spec.dim), spec.domain.with_room)
     y = yield Probes(sphere(rng, (spec.outputs + DIAGNOSIS.norm_spare, 1, spec.dim)) * length, phase=PHASE)
     s = np.linalg.svd(y - y.mean(axis=0), compute_uv=False)
     least, next_one = float(s[-1] / s[0]), float(s[-2] / s[0])

@@ -30,7 +30,7 @@ def mixing(
         return None
     x1, x2 = sphere(rng, (2, spec.dim)) * (norm / 2)
     # At most 1.5 norm, which may be more than is allowed.
-    x1, x2 = np.array([x1, x2]) * min(1.0, 0.99 * spec.domain.norm_limit / np.linalg.norm(2 * x1 - x2))
+    x1, x2 = np.array([x1, x2]) * min(1.0, spec.domain.inside / np.linalg.norm(2 * x1 - x2))
     farther = 2 * x1 - x2
     scale = np.array(DIAGNOSIS.scales)[:, None, None]
     alone = yield Probes((np.stack([x1, x2, farther]) * scale).reshape(-1, 1, spec.dim), phase=PHASE)

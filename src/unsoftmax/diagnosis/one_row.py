@@ -30,7 +30,7 @@ def one_row(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Genera
     """Sums, multiples, opposites and short segments of a few vectors."""
     n = telling(spec, DIAGNOSIS.few, DIAGNOSIS.row_vectors)
     x, y = (sphere(rng, (n, spec.dim)) * (norm / 4) for _ in range(2))
-    far = [s for s in DIAGNOSIS.row_factors if s * norm / 4 <= 0.9 * spec.domain.norm_limit]
+    far = [s for s in DIAGNOSIS.row_factors if s * norm / 4 <= spec.domain.with_room]
     zero = np.zeros((1, spec.dim))
     # Three points of a segment too short to meet a kink: their second difference is curvature alone.
     bend = sphere(rng, (n, spec.dim)) * (norm / 4 * DIAGNOSIS.row_step)

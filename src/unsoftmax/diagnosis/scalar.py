@@ -198,7 +198,7 @@ def attention(
 
 def _laws(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[tuple[Finding, ...]]:
     """What every sum of softmax heads obeys: how small scores mix, and that long tokens leave the weight to one."""
-    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    norm = min(1.0, spec.domain.with_room)
     rng = np.random.default_rng([seed, 0x3A])
     mixed = yield from mixing(spec, norm, known, rng, allowed)
     if mixed is None or not mixed.value:

@@ -22,7 +22,7 @@ WEIGHT_QUERIES = 2 * len(DIAGNOSIS.bound_norms) * DIAGNOSIS.sequences
 
 def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
     """Whether copies still count among long tokens; None if the domain forbids them, or longer ones change that."""
-    lengths = [n for n in DIAGNOSIS.bound_norms if n <= 0.9 * spec.domain.norm_limit]
+    lengths = [n for n in DIAGNOSIS.bound_norms if n <= spec.domain.with_room]
     if (
         len(lengths) < len(DIAGNOSIS.bound_norms)
         or spec.domain.length_limit < DIAGNOSIS.bound_copies * DIAGNOSIS.bound_tokens

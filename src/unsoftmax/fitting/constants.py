@@ -94,10 +94,8 @@ class Constants:
     # copies
     near_copy: float = 1e-3
     """Differences of sequences, over their spread in the log, below which they nearly ask the same: a fit that is right
-    at one and wrong elsewhere is off by that share of an answer at the other."""
-    least_spread: float = 1e-3
-    """Least spread of sequences over the size of their tokens: in a log of one sequence and near copies all are
-    near."""
+    at one and wrong elsewhere is off by that share of an answer at the other. And least spread over the size of tokens:
+    in a log of one sequence and near copies all are near."""
     copy_directions: int = 4
     """Random directions along which sequences are compared: in query tokens, means and mean squares of tokens."""
     copy_grids: int = 8
@@ -178,23 +176,20 @@ class Constants:
     changes: int = 4
     """Random changes of all parameters, and as many of the scores alone, by which records are told apart."""
     finest: float = 1e-6
-    """In exact logs a direction known to worse than this share of the parameters is listed as undetermined. And the
-    share of an answer to which a held-out one must be foretold to test the fit."""
+    """In exact logs a direction known to worse than this share of the parameters is listed as undetermined, and
+    parameters that are a smaller share along such directions are called 0. And the share of an answer to which a
+    held-out one must be foretold to test the fit."""
     significance: float = 0.01
-    """A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it. And the
-    chance above which a fit that agrees within the noise shows nothing."""
+    """A missing feature below this p-value is one: one right class in a hundred is called a surrogate for it. The
+    chance above which a fit that agrees within the noise shows nothing, and with which what is said of records like
+    those held out may be wrong."""
     bent: float = 100.0
     """Mean squares of what errors of the fit do, over what J says, beyond which errors are not known: tenfold bars."""
-    confidence: float = 0.99
-    """Of the statement about records like those held out."""
     bars: float = 4.0
     """Standard errors in the stated error of W and P: Gaussian errors of a norm exceed 2 of them in 1 log of 10^4, and
     the noise itself is only measured."""
 
     # result
-    called_zero: float = 1e-6
-    """Share of the parameters along undetermined directions that is called 0: the directions themselves are no
-    better."""
 
     # fit
     token_range: float = 1e7

@@ -54,7 +54,7 @@ def groups(log: Log, first: Array, number: Array) -> Array:
     seen = np.concatenate([last, means, squares], axis=1)[first]
     # Medians: a few tokens of another size do not make the others alike.
     spread = np.median(np.abs(seen - np.median(seen, axis=0)), axis=0)
-    least = FITTING.least_spread * float(np.median(np.abs(seen), axis=0).max())
+    least = FITTING.near_copy * float(np.median(np.abs(seen), axis=0).max())
     return cells(seen / (FITTING.near_copy * np.maximum(spread, least + 1e-300)), rng)[number]
 
 

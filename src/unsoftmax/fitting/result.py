@@ -86,7 +86,7 @@ def _named(shape: Shape, W: Array, P: Array) -> dict[str, Array]:
 def _at_zero(basis: Array | None, W: Array, P: Array) -> bool:
     """Whether the parameters have nothing along undetermined directions (k, unknowns): what hardly shows was fitted."""
     x = np.concatenate([W.ravel(), P.ravel()])
-    return basis is not None and float(np.linalg.norm(basis @ x)) <= FITTING.called_zero * float(np.linalg.norm(x))
+    return basis is not None and float(np.linalg.norm(basis @ x)) <= FITTING.finest * float(np.linalg.norm(x))
 
 
 def _blind_sentence(number: int, shape: Shape, span: Spans, at_zero: bool) -> str:

@@ -245,11 +245,12 @@ def pac(fit: Checked, what: str, apart: int = 0) -> Claim:
     from scipy.stats import beta  # a slow import, needed at the end of a fit only
 
     k = len(fit.held) // fit.shape.outputs
-    share = float(beta.ppf(FITTING.confidence, apart + 1, k - apart)) if apart < k else 1.0
+    sure = 1 - FITTING.significance
+    share = float(beta.ppf(sure, apart + 1, k - apart)) if apart < k else 1.0
     return Claim(
         "records like these",
         share,
         apart / k,
-        statement=f"{k - apart} of {k} held-out records {what}; with {FITTING.confidence:.0%} confidence the share of "
+        statement=f"{k - apart} of {k} held-out records {what}; with {sure:.0%} confidence the share of "
         "records of the same distribution that are not is below the bound",
     )

@@ -32,7 +32,7 @@ from unsoftmax.probes.pairs import Matched
 from unsoftmax.probes.scales import lengths_for, on_grid, require_pairs
 from unsoftmax.results.recovery import Claim
 from unsoftmax.solvers.rank_one import RankOne, alternating, balanced, nuclear_norm, polished, residual
-from unsoftmax.spec import EXPLAINED, OracleSpec
+from unsoftmax.spec import EXPLAINED, INSIDE, OracleSpec
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _design(n: int, v: Array, size: float, spec: OracleSpec, rng: np.random.Gene
     # E (a'Wb)^2 = |a|^2 |b|^2 ||W||_F^2 / d^2; the longest vector is what the domain limits.
     product = SINGLE.typical_logit * longest[0] * longest[1] / size
     length_a, length_b = lengths_for(product, spec.domain)
-    A, B = A * (0.99 * length_a / longest[0]), B * (0.99 * length_b / longest[1])
+    A, B = A * (INSIDE * length_a / longest[0]), B * (INSIDE * length_b / longest[1])
     return on_grid(A, length_a + length_b, spec.dtype), on_grid(B, length_a + length_b, spec.dtype)
 
 

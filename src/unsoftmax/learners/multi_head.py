@@ -33,7 +33,7 @@ from unsoftmax.learners.heads.units import Fitting, Room
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
 from unsoftmax.probes.base import Array
-from unsoftmax.spec import EXPLAINED, OracleSpec
+from unsoftmax.spec import EXPLAINED, INSIDE, OracleSpec
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class MultiHead:
                 spec.domain.norm_limit, HEADS.longest_on_a_line if spec.dim == 1 else np.inf
             )
             room = replace(room, radius=radius, noise=max(spec.tolerance, _rounding(ground, radius)))
-            yield from keep(require_no_order(ground, 0.99 * radius, rng))
+            yield from keep(require_no_order(ground, INSIDE * radius, rng))
             W, v = yield from fit_heads(Fitting(ground, room, self.heads, records, rng))
         elif rational:
             W, v = yield from rational_heads(ground, self.heads, records, room.longest, rng)

@@ -18,6 +18,7 @@ from unsoftmax.errors import Code, DomainError, InvalidArgument, ModelMismatch, 
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.learners.tokens.cross import read_cross
 from unsoftmax.learners.tokens.embedded import embedded
@@ -75,7 +76,7 @@ class TokenHead:
         if self.embeddings is None:
             return spec
         E = np.asarray(self.embeddings, dtype=np.float64)
-        chosen = spec.allowed[spanning_tokens(E[spec.allowed], TOKEN_HEAD.tokens_beyond_span)]
+        chosen = spec.allowed[spanning_tokens(E[spec.allowed], CORE.to_spare)]
         others = np.setdiff1d(np.arange(spec.vocabulary or 0), chosen)
         return replace(spec, domain=replace(spec.domain, forbidden=tuple(others.tolist())))
 

@@ -25,6 +25,10 @@ STEPS = 40
 """Steps of Gauss-Newton or Levenberg-Marquardt at most: convergence is quadratic near the solution, four to ten are
 usual, and what still moves after forty is no solution."""
 
+FEW_STEPS = 12
+"""The same for a fit that begins right to a few digits: each step squares the error, so that three to five are usual;
+factors of several heads, which lack at first what the others hide, took up to eight."""
+
 
 class Linearised(Protocol):
     """A least-squares problem at one point: residual (rows,) and its Jacobian J (rows, unknowns) as products."""

@@ -85,6 +85,9 @@ class Constants:
     tie_length: int = 4
     """Tokens of a sequence with near ties: the last, and three that tie with it. Among those with small weights it is
     the least: two of small weight, one that takes the rest, and the last."""
+    widest_score: float = 1.5
+    """Largest score, or gap of scores, that a sequence with near ties is given: t s'(t), by which a change of the
+    scores shows, is largest there."""
     longer_query: float = 2.0**10
     """Most that a query token is lengthened for small weights: one that hardly scores in a direction is left as it
     is."""
@@ -125,9 +128,6 @@ class Constants:
     of single answers."""
 
     # tokens
-    token_ties: int = 24
-    """Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random ones,
-    since they are where an error of the scores shows most."""
     far_draws: int = 4
     """Draws nearest to the wanted small weight, of which the one with the value farthest from the others is asked: more
     would be farther off that weight."""
@@ -149,6 +149,12 @@ class Constants:
     """Rounds of drawing sequences beside the boundary; most are found in the first two."""
     false_alarm: float = 1e-4
     """How seldom declared flips alone may make a right model fail."""
+
+    @property
+    def token_ties(self) -> int:
+        """Fresh sequences with near ties, and with a faint token, of each of their lengths: twice as many as random
+        ones, since they are where an error of the scores shows most."""
+        return 2 * self.per_length
 
 
 VERIFY = Constants()

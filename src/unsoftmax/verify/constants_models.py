@@ -65,11 +65,9 @@ class Constants:
     """Bound of what the best head leaves of a sequence's explanation, in units of what its numbers may be off by. It is
     1 where every number is off by all of it; 1273 right heads before three to six decimals leave up to 1.6 of one
     value."""
-    arithmetic: float = 4.0
-    """The same units where a format rounds and not a declared or seen number of decimals: sums in another order. Right
-    heads of float32 and float16 leave 0.2 of it."""
     explained_last_digits: float = 64.0
-    """The same in float64, where a head is not fitted once more: the last digits of W that its learner left."""
+    """`CORE.roundings_granted` in float64, where a head is not fitted once more: the last digits of W that its learner
+    left."""
 
     # best_head
     best_steps: int = 4

@@ -78,7 +78,7 @@ def _explained(
     head = MultiHead(model.W[None], model.v[None])
     words = f"rounding{' and tolerance' if absolute else ''}"
     absolute += smallest_normal(unit)
-    slack = MODELS.arithmetic if unit > ARITHMETIC else MODELS.explained_last_digits
+    slack = CORE.roundings_granted if unit > ARITHMETIC else MODELS.explained_last_digits
     return [Round(X, y, slack * _rounding(head, X, spec.kind, unit) + absolute) for X, y in kept], words
 
 

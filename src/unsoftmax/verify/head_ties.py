@@ -55,7 +55,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     across, along = z[:, -1] @ free, free @ model.v[h]
     sizes = np.linalg.norm(across, axis=1, keepdims=True) / max(float(np.linalg.norm(along)), 1e-300)
     z[:, -1] = across + rng.choice([-1.0, 1.0], (number, 1)) * sizes * along
-    target = rng.uniform(-1.5, 1.5, (number, length - 1))
+    target = rng.uniform(-VERIFY.widest_score, VERIFY.widest_score, (number, length - 1))
     far = ~tying_ones(number)
     # Tokens of one sequence lie about equally far below: a loud one would hide what becomes of the others.
     target[far] = below[:, None] + target[far] / 3
@@ -75,7 +75,7 @@ def head_ties(model: MultiHead, h: int, number: int, spec: OracleSpec, rng: np.r
     longer = 1.0 if bounded else max(1.0, 1e12 * spec.tolerance)
     tokens = np.concatenate([z * longer, np.zeros((number, 1, spec.dim))], axis=1) + q[:, None] / longer
     if bounded and spec.tolerance == 0:
-        tokens[far] = _deep(model, h, tokens[far], 0.99 * spec.domain.norm_limit, rng)
+        tokens[far] = _deep(model, h, tokens[far], spec.domain.inside, rng)
     return np.asarray(tokens)
 
 

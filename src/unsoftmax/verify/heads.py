@@ -97,7 +97,7 @@ PLAN = Plan(count, check)
 
 def _nothing(spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
     """f = 0: there is no value that rounding could be relative to, so answers are held against the tokens' lengths."""
-    norm = min(1.0, 0.9 * spec.domain.norm_limit)
+    norm = min(1.0, spec.domain.with_room)
     answers = yield from asked(fresh(spec, MODELS.head_tokens, MODELS.head_per_length, [norm], [norm], rng))
     largest = max(float(np.maximum(np.abs(y) - spec.tolerance, 0).max()) for part in answers for y in part) / norm
     statement = "largest answer per length of a token at fresh sequences, where f = 0: rounding of values that cancel"
@@ -147,7 +147,7 @@ def _silence(
     Q = np.linalg.svd(_unit_values(model), full_matrices=True)[2][model.heads :]
     q = sphere(rng, (MODELS.silent_pairs, spec.dim)) * scale * 0.5
     z = sphere(rng, (MODELS.silent_pairs, len(Q))) @ Q * (0.5 * scale * np.array([[1.0], [1.0], [4.0], [16.0]]))
-    room = 0.45 * spec.domain.norm_limit
+    room = spec.domain.with_room / 2
     z *= np.minimum(1.0, room / np.linalg.norm(z, axis=1, keepdims=True))
     q *= np.minimum(1.0, room / np.linalg.norm(q, axis=1, keepdims=True))
     tokens = np.stack([z + q, q], axis=1)
@@ -215,7 +215,7 @@ def _errors(model: MultiHead, tokens: Array, y: Array, number: int, rng: np.rand
 
 def _flat(model: MultiHead, h: int, spec: OracleSpec, rng: np.random.Generator, noise: float) -> Asking[Claim]:
     """A head whose W is 0: long tokens that only this head answers to show scores that are not."""
-    length = min(MODELS.far / max(1.0, float(np.sqrt(np.abs(model.W).max()))), 0.45 * spec.domain.norm_limit)
+    length = min(MODELS.far / max(1.0, float(np.sqrt(np.abs(model.W).max()))), spec.domain.with_room / 2)
     z = sphere(rng, (MODELS.silent_pairs, spec.dim)) @ free_of_others(model, h)
     along = free_of_others(model, h) @ model.v[h]
     z += np.sign(z @ along)[:, None] * along / max(float(np.linalg.norm(along)), 1e-300)

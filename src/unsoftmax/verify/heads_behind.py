@@ -142,7 +142,7 @@ def _pairs(model: HeadsBehind, h: int | None, number: int, rng: np.random.Genera
         w = model.W @ query
         target = -CORE.no_digit * rng.uniform(1.0, 2.0, model.heads)
         if h is not None:
-            target[h] = rng.uniform(-1.5, 1.5)
+            target[h] = rng.uniform(-VERIFY.widest_score, VERIFY.widest_score)
         dual = np.linalg.pinv(w)
         a = dual @ target
         free = rng.standard_normal(model.dim)

@@ -126,7 +126,7 @@ def near_boundary(
     chosen = (kept + spare)[:count]
     while len(chosen) < count:
         # A single token along v is never near the boundary; it fills up where nothing else is possible.
-        token = _values(model, spec.dim).sum(axis=0) * rng.choice([-1.0, 1.0]) * min(1.0, 0.9 * spec.domain.norm_limit)
+        token = _values(model, spec.dim).sum(axis=0) * rng.choice([-1.0, 1.0]) * min(1.0, spec.domain.with_room)
         chosen.append(np.tile(token, (length, 1)))
     return np.array(chosen)
 

@@ -187,7 +187,7 @@ def near_ties(
     room for it.
     """
     number, ties = shape
-    levels = rng.uniform(-1.5, 1.5, shape)
+    levels = rng.uniform(-VERIFY.widest_score, VERIFY.widest_score, shape)
     if spec.domain.length_limit > ties + 1:
         levels = np.hstack([faint((number, 1), rng), levels])
     others = levels.shape[1]
@@ -211,7 +211,7 @@ def near_ties(
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
         wanted = (np.einsum("bd,bd->b", u, q) + levels[:, i]) / lengths
         tokens[:, i] = with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=normed)
-    return inside(tokens, 0.99 * spec.domain.norm_limit)
+    return inside(tokens, spec.domain.inside)
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:

@@ -84,7 +84,7 @@ PLAN = Plan(exactly(queries), check)
 
 def _sizes(model: ReluNetwork, radius: float, spec: OracleSpec) -> Array:
     """Factors (n,) by which fresh vectors exceed the radius; without biases the answers of g grow alike."""
-    inside = _FACTORS[_FACTORS * radius <= max(0.99 * spec.domain.norm_limit, radius)]
+    inside = _FACTORS[_FACTORS * radius <= max(spec.domain.inside, radius)]
     biased = model.b is not None or bool(model.b_o)
     return (
         np.ones(MODELS.network_vectors)
@@ -117,4 +117,4 @@ def _radius(model: ReluNetwork, spec: OracleSpec) -> float:
     if model.b is not None and model.width:
         distance = np.abs(model.b) / np.maximum(np.linalg.norm(model.A, axis=0), 1e-300)
         radius = max(1.0, float(np.median(distance))) * math.sqrt(spec.dim)
-    return min(radius, 0.9 * spec.domain.norm_limit)
+    return min(radius, spec.domain.with_room)

@@ -75,7 +75,7 @@ def check(model: KernelHead, spec: OracleSpec, seed: int, allows: Allowance) -> 
 
 def _drawn(model: KernelHead, spec: OracleSpec, length: int, count: int, rng: np.random.Generator) -> Asking[Array]:
     """At most `count` sequences (n, length, d) on which the model's weights do not cancel."""
-    norms = np.minimum(np.resize(VERIFY.sizes, VERIFY.candidates * count), 0.9 * spec.domain.norm_limit)
+    norms = np.minimum(np.resize(VERIFY.sizes, VERIFY.candidates * count), spec.domain.with_room)
     tokens = representable(sphere(rng, (VERIFY.candidates * count, length, spec.dim)) * norms[:, None, None], spec)
     weights = model.kernel(np.einsum("bnd,bd->bn", tokens, tokens[:, -1] @ model.W.T))
     size, total = np.abs(weights).sum(axis=1), np.abs(weights.sum(axis=1))

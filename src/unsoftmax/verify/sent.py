@@ -117,7 +117,7 @@ def long_sequences(spec: OracleSpec, per_length: int) -> dict[int, int]:
 
 def natural_norm(spec: OracleSpec) -> float:
     """Norm of the longest tokens that users send: sqrt d (coordinates of order one), within the declared limit."""
-    return min(math.sqrt(spec.dim), 0.9 * spec.domain.norm_limit)
+    return min(math.sqrt(spec.dim), spec.domain.with_room)
 
 
 def sent_norms(scale: float, spec: OracleSpec, off: float = math.inf) -> list[float]:
@@ -142,7 +142,7 @@ def under_tolerance(scale: float, spec: OracleSpec, off: float) -> tuple[list[fl
     """
     if spec.link is not None or not spec.tolerance or spec.kind == "value":
         return [scale] * 4, [scale] * 4
-    limit = 0.9 * spec.domain.norm_limit
+    limit = spec.domain.with_room
     known = max(scale, min(limit, math.sqrt(VERIFY.known * spec.dim / max(off, 1e-300))))
     natural, larger = max(scale, min(math.sqrt(spec.dim), known)), min(VERIFY.larger * scale, known)
     long = min(limit, VERIFY.outscaled * scale)

@@ -38,7 +38,7 @@ def small_weights(
     heads, number = _turns(len(model.W), int(min(spec.domain.length_limit, 1e6)), rng)
     q = steepest(model.key_directions, q, heads, model.normalised if normed else None)
     if not normed:
-        q = spanning(model.key_directions, q, heads, faintest, 0.99 * spec.domain.norm_limit)
+        q = spanning(model.key_directions, q, heads, faintest, spec.domain.inside)
     norms = np.linalg.norm(q, axis=1)
     tokens = sphere(rng, (MODELS.small_weight_sequences, number * heads.shape[1], spec.dim)) * norms[:, None, None]
     tokens = model.normalised(tokens) if normed else tokens
@@ -53,7 +53,7 @@ def small_weights(
         depth = deepest + place * np.minimum(-MODELS.shallow - deepest, 0.0)
         tokens[:, i] = at_depth(tokens[:, i], u, np.zeros(MODELS.small_weight_sequences) if k == 0 else depth)
     # A norm undoes what shortens its tokens.
-    return inside(np.concatenate([tokens, q[:, None]], axis=1), 0.99 * spec.domain.norm_limit)
+    return inside(np.concatenate([tokens, q[:, None]], axis=1), spec.domain.inside)
 
 
 def _turns(heads: int, longest: int, rng: np.random.Generator) -> tuple[Array, int]:

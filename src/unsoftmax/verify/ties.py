@@ -57,13 +57,13 @@ def near_ties(model: Model, spec: OracleSpec, rng: np.random.Generator) -> Array
     tokens = sphere(rng, (VERIFY.near_ties, length, spec.dim)) * np.linalg.norm(q, axis=1)[:, None, None]
     tokens[:, -1] = q
     ordinary = 1e4 * float(np.linalg.norm(q, axis=1).max())
-    longest = min(0.99 * spec.domain.norm_limit, ordinary, _readable_norm(model, spec, rng))
+    longest = min(spec.domain.inside, ordinary, _readable_norm(model, spec, rng))
     directions = model.key_directions(q)
     if len(directions):
         turns = rng.integers(len(directions), size=VERIFY.near_ties)
         u = directions[turns, np.arange(VERIFY.near_ties)]
         size = np.einsum("bd,bd->b", u, u)
-        levels = rng.uniform(-1.5, 1.5, (VERIFY.near_ties, length - 1))
+        levels = rng.uniform(-VERIFY.widest_score, VERIFY.widest_score, (VERIFY.near_ties, length - 1))
         levels[::3] = faint(levels[::3].shape, rng)
         target = np.einsum("bd,bd->b", u, q)[:, None] + levels
         excess = np.einsum("bnd,bd->bn", tokens[:, :-1], u) - target
@@ -146,7 +146,7 @@ def typical_norm(model: Model, spec: OracleSpec, rng: np.random.Generator) -> fl
     directions = model.key_directions(q)
     size = float(np.linalg.norm(directions, axis=-1).max(initial=0.0))
     norm = 1.0 if size == 0 else size**-0.5
-    norm = min(max(norm, 1e-6), 1e6, 0.9 * spec.domain.norm_limit)
+    norm = min(max(norm, 1e-6), 1e6, spec.domain.with_room)
     return min(norm, _readable_norm(model, spec, rng))
 
 

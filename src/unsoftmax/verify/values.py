@@ -131,4 +131,4 @@ def token_sizes(scale: float, spec: OracleSpec, network: bool = False) -> list[f
     """
     if network or spec.link is not None or spec.tolerance > 0:
         return [scale]
-    return [min(scale * factor, 0.9 * spec.domain.norm_limit) for factor in VERIFY.sizes]
+    return [min(scale * factor, spec.domain.with_room) for factor in VERIFY.sizes]

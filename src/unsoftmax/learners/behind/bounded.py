@@ -32,7 +32,7 @@ class _Ball:
         self.g = Kinked(network.A, network.w_o, b, lin, network.b_o)
         self.spec, self.rng = spec, rng
         self.copies = 2.0 if residual else 1.0
-        self.radius = BEHIND.inside_limit * spec.domain.norm_limit
+        self.radius = spec.domain.inside
 
     def rows(self, b: Array) -> Array | None:
         """Rows (d, d) with |a + b| inside the ball, on a grid so that sums are exact."""

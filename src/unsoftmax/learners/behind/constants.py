@@ -50,8 +50,6 @@ class Constants:
     """The block grows by this factor until its rank stops growing: half of it at most is beyond what the rank needs."""
 
     # bounded
-    inside_limit: float = 0.99
-    """Rounding must not carry a token over the norm limit."""
     row_over_query: float = 2.0**10
     """Rows are at most this much longer than the query token: on a grid of 22 bits it then keeps eleven of them. Large
     norm limits would round it to 0, and the columns of W with it."""

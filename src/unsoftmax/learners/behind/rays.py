@@ -161,7 +161,7 @@ class _Table:
     def _confirmed(self, T: Array, rng: np.random.Generator) -> Asking[bool]:
         """Entries that the cross predicts, asked: is there anything beyond the rank?"""
         i, j = np.nonzero(np.isnan(self.T))
-        chosen = rng.choice(len(i), min(CORE.entries_outside_cross, len(i)), replace=False)
+        chosen = rng.choice(len(i), min(CORE.to_spare, len(i)), replace=False)
         for row, column in zip(i[chosen], j[chosen], strict=True):
             yield from self.measure(np.array([row]), np.array([column]), "pilot")
         gap = np.abs(self.T[i[chosen], j[chosen]] - T[i[chosen], j[chosen]])

@@ -210,5 +210,5 @@ def _column_length(
         y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (CORE.entries_for_scale, d)), phase="pilot")
         if far.silent(y, off).all():
             return length
-        length *= 0.6
+        length *= CORE.shortened
     raise Misled("the other heads did not stay off near the query token")

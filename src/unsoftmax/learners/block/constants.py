@@ -51,8 +51,6 @@ class Constants:
     # fits
     cells_per_fit: int = 2
     """Cells before which a token is fitted, of 2 d numbers for H + G s unknowns."""
-    steps_of_a_fit: int = 12
-    """Gauss-Newton steps of a token's fit at most: it starts within 1e-4 and ends after three."""
     cells_per_reading: int = 8
     """Cells beyond H before which a token is read; a root needs one, and the others average rounding: errors of what
     heads write were 1e-9 with three and 3e-10 with eight."""

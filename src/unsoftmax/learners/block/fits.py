@@ -21,6 +21,7 @@ from unsoftmax.learners.block.table import Table
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.values import independent
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.gauss_newton import FEW_STEPS
 from unsoftmax.solvers.score_roots import Written, score_roots
 
 
@@ -114,7 +115,7 @@ def _fitted(far: Infinity, chosen: Chosen, spans: Spans, y: Array, v: Array) -> 
     O = (see @ spans.O).transpose(1, 0, 2)
     member = np.eye(spans.groups)[spans.group]
     misfit = np.inf
-    for _ in range(BLOCK.steps_of_a_fit):
+    for _ in range(FEW_STEPS):
         E, written = np.exp(scores), see @ spans.values(v).T
         rows, gaps = [], []
         for c in range(C):

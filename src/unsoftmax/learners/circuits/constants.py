@@ -47,9 +47,6 @@ class Constants:
     tokens_beyond_range: int = 3
     """Tokens asked beyond the dimensions that heads write into: they show that there are no more, and condition
     them."""
-    tokens_beyond_width: int = 4
-    """Tokens in the first place, and queries, beyond the d + 1 that what is affine in them takes: they fix the weight
-    of the first token, and condition W u + c."""
     in_range: float = 1e-6
     """Singular value, beside the largest, of a direction that a head writes into or reads by: 1e-4 was the least seen
     of those, and 1e-9 the most of others."""

@@ -87,11 +87,11 @@ def read_scores(frame: Frame, found: Found, tokens: Array, rng: np.random.Genera
     columns = _Columns(frame, found, tokens, rng, order, [frame.x[found.q] + found.places[-1]], [found.a])
     whole = np.repeat(np.eye(d)[None], H, axis=0)
     ranks, bases = (1,) * H, whole
-    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + CIRCUITS.tokens_beyond_width:
+    while len(columns.a) <= max(ranks) and len(columns.a) < d + 1 + CORE.to_spare:
         yield from columns.reach(max(ranks) + 1, CIRCUITS.equations * d, whole)
         ranks, bases = _directions(columns.a)
     r = max(ranks)
-    wanted, equations = d + 1 + CIRCUITS.tokens_beyond_width, CIRCUITS.equations_known * r
+    wanted, equations = d + 1 + CORE.to_spare, CIRCUITS.equations_known * r
     while len(columns.a) < wanted:
         lost = yield from columns.reach(wanted, equations, bases[:, :, :r])
         if lost and r < d:

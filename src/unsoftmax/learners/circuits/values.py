@@ -16,6 +16,7 @@ from unsoftmax.learners.circuits.constants import CIRCUITS
 from unsoftmax.learners.circuits.cube import Cube, Lost
 from unsoftmax.learners.circuits.frame import Frame
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import OneQuery, standard_errors
 from unsoftmax.solvers.gauss_newton import LARGEST, Descent, descend
@@ -61,7 +62,7 @@ def read_values(frame: Frame, cube: Cube, tokens: Array, rng: np.random.Generato
     order = [t for t in rng.permutation(tokens) if t not in (cube.a[0], cube.b[0])]
     ranges, tau, nu, used = yield from _ranges(frame, cube, order, records, rng, phase)
     _fits(frame.width, len(cube.a), ranges)
-    more = order[used : frame.width + CIRCUITS.tokens_beyond_width]
+    more = order[used : frame.width + CORE.to_spare]
     both = cube.pair()
     ids = np.concatenate([cube.prompts(both, np.full(2, t)) for t in more])
     y = yield from frame.ask(ids, phase)

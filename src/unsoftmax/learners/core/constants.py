@@ -22,8 +22,8 @@ class Constants:
     are stated at up to 0.4. (A norm that is proved, as `Approximate` states it, tells something as long as it excludes
     W = 0.)"""
     smallest_answer: float = 1e-100
-    """Smallest size of answers whose squares, and squares of their differences, are normal numbers of float64; the
-    largest is its inverse."""
+    """Smallest size of answers, and of what is divided by, whose squares, and squares of their differences, are normal
+    numbers of float64; the largest is its inverse."""
 
     # settling
     undecided: float = 2.0**-32
@@ -44,6 +44,12 @@ class Constants:
     repairs: int = 12
     """Times that what may fail is tried: a draw that serves in half of the cases fails in one run of four thousand, and
     a token shortened by two or three each time is four thousand times shorter and more in the end."""
+    draws: int = 6
+    """Draws before a target is refused where one fails by an accident that is seldom: two heads at one token, at one
+    angle, or with nearly equal scores."""
+    shortened: float = 0.6
+    """Factor by which tokens are shortened while a head is saturated, or others are heard: about half, so that scores
+    do not fall far below what is readable."""
     no_digit: float = 45.0
     """Score by which a token falls behind that leaves no digit in float64, and a head is off: exp(-45) = 3e-20."""
     edge: float = 0.95
@@ -74,7 +80,8 @@ class Constants:
     clearly_other_noise: float = 3.0
     """Two estimates from a dozen residuals each differ by less than this unless the noise itself differs."""
     roundings_granted: float = 4.0
-    """Units of rounding granted to a target beside its declared tolerance."""
+    """Units of rounding granted to a target beside its declared tolerance: sums in another order. Right heads of
+    float32 and float16 leave 0.2 of it."""
     misfit_of_exact_answers: float = 1e-11
     """Misfit, as a share of the answers, above which an oracle of exact answers is noisy. It is 5e4 units of rounding,
     for a target may lose digits in long sums; smaller noise is left to verification."""
@@ -96,17 +103,22 @@ class Constants:
     # pair_logits
     steep_logit: float = 3.0
     """Largest |logit| taken as it comes: further out, asking again closer to 0 is the better use of a query."""
+    saturated_weight: float = 1e-3
+    """Weights nearer than this to 0 or 1 are not read, or read again with shorter tokens: digits of W are lost as 1 /
+    (alpha (1 - alpha)), three of them."""
     most_copies: int = 63
     """Copies that bring a steep logit back: log 63 = 4.1."""
     blurred_share: float = 0.05
     """Share of the interval between two tokens that noise may cover: beyond it saturated answers look like others."""
 
     # cross
-    entries_outside_cross: int = 4
-    """Entries outside a cross, random ones, that must agree with the rank found before the rest is left out."""
-    checks_beyond_rank: int = 2
-    """Entries of a new column, beyond as many as the rank so far, that must be predicted before the rank is believed:
-    two, since one may be right by chance."""
+    to_spare: int = 4
+    """Readings beyond as many as there are unknowns where these are random, so that a few are poor: they check what was
+    found as `checks` does, and keep the condition of what is solved."""
+    checks: int = 2
+    """Readings beyond as many as there are unknowns that must agree before what was found is believed, and whose misfit
+    is its noise: entries beyond a rank, tokens beyond an affine map, equations beyond a column. Two, since one may be
+    right by chance."""
     columns_beyond_rank: int = 1
     """Columns and pivot rows read beyond the rank: one more softens a badly placed cross."""
 

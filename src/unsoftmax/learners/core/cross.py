@@ -95,10 +95,10 @@ class Cross:
 def read_cross(entries: Table, noise: float, rank: int | None) -> Asking[Cross]:
     """Read the free rows of one head, `rank` given or found (None)."""
     p, d = entries.F.shape
-    if rank is None or rank < p - CORE.checks_beyond_rank:
+    if rank is None or rank < p - CORE.checks:
         scheme = _Leading(entries, max(HALF_DIGITS, 1e4 * noise), () if rank is not None else (1,))
         found, _ = yield from grown(scheme, 0, d, None if rank is None else min(rank, d))
-        if found < p - CORE.checks_beyond_rank:
+        if found < p - CORE.checks:
             return (yield from _rows(entries, found))
     yield from _read_columns(entries, np.flatnonzero(np.isnan(entries.F[0])))
     return Cross(d, np.arange(d), np.arange(p), True)
@@ -117,13 +117,13 @@ class _Leading:
 
     def look(self, span: int, count: int, before: int) -> Asking[list[bool]]:
         """Whether column `span` is other than predicted; no column is where too few entries are left to tell."""
-        if not 0 < span < len(self.entries.F) - CORE.checks_beyond_rank:
+        if not 0 < span < len(self.entries.F) - CORE.checks:
             return [True]
         T = self.entries.logits()[:, :span]
         Q = np.linalg.qr(T)[0]
         pivots = pivot_rows(Q)
-        known, checks = pivots[:span], pivots[span : span + CORE.checks_beyond_rank]
-        asked = pivots[: span + CORE.checks_beyond_rank]
+        known, checks = pivots[:span], pivots[span : span + CORE.checks]
+        asked = pivots[: span + CORE.checks]
         yield from self.entries.read(asked, np.full(len(asked), span))
         t = self.entries.logits()[:, span]
         gap = np.abs(Q[checks] @ np.linalg.solve(Q[known], t[known]) - t[checks]).max()

@@ -68,7 +68,7 @@ def low_rank(spec: OracleSpec, seed: int, rank: int | None) -> Program:
     coordinates = columns @ U
     if k < d:
         strength = float(np.sqrt(np.mean(np.sum(columns**2, axis=1))))
-        reach = min(wanted * math.sqrt(max(r, 1)) / max(strength * length, 1e-300), 0.45 * spec.domain.norm_limit)
+        reach = min(wanted * math.sqrt(max(r, 1)) / max(strength * length, 1e-300), spec.domain.with_room / 2)
         # Columns that are nearly dependent leave the range less certain than themselves.
         missing = error * math.sqrt(k) * max(1.0, strength / float(values[r - 1])) if r else error * math.sqrt(k)
         rest, off = yield from _in_range(asked, Q[k:] * length, U, reach, missing, rng)

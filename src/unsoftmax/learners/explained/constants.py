@@ -16,10 +16,6 @@ class Constants:
     typical_score: float = 1.0
     """Typical score of the main queries, standard deviation of the loudest head where there are several: the part of
     the gradient that shows W is then as large as the part that shows v, and 0.6 to 2 differ by less than twice."""
-    saturated_weight: float = 1e-3
-    """Weights nearer to 0 or 1 are read again with shorter tokens: digits of W are lost as 1 / (alpha (1 - alpha))."""
-    least_divisor: float = 1e-100
-    """Least weight that is divided by: such a pair is saturated, and the squares of what it leaves do not overflow."""
     pairs_a_round: int = 4
     """Pairs a round while the rank is not known: a rank r takes at most r + 5."""
     stated_over_noise: float = 6.0

@@ -17,12 +17,12 @@ from unsoftmax.spec import OracleSpec
 
 def first_length(spec: OracleSpec) -> float:
     """Tokens of length 1, or half the limit: sums of two stay inside."""
-    return min(1.0, 0.45 * spec.domain.norm_limit)
+    return min(1.0, spec.domain.with_room / 2)
 
 
 def length_for(size: float, wanted: float, spec: OracleSpec) -> float:
     """Token length t at which scores t^2 `size` are as `wanted`, within the limit."""
-    return min(math.sqrt(wanted / max(size, 1e-300)), 0.45 * spec.domain.norm_limit, 1e30)
+    return min(math.sqrt(wanted / max(size, 1e-300)), spec.domain.with_room / 2, 1e30)
 
 
 def basis(d: int, rng: np.random.Generator) -> Array:

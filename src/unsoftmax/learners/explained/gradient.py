@@ -155,7 +155,7 @@ class _Reader:
         q = self._basis[start : start + count] * self.length
         found = yield from self._read(q, phase)
         for _ in range(EXPLAIN.most_pilots):
-            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < EXPLAIN.saturated_weight)
+            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < CORE.saturated_weight)
             if phase == "pilot" or not len(lost):
                 break
             again = yield from self._read(found.q[lost] * EXPLAIN.tokens_shortened_by, "repair")
@@ -178,7 +178,7 @@ class _Reader:
         self._see(answers)
         y, G = answers[:, 0], answers[:, 1:].reshape(-1, 2, d)
         zv = z @ v
-        weight = np.clip((y - q @ v) / zv, EXPLAIN.least_divisor, 1 - 1e-16)
+        weight = np.clip((y - q @ v) / zv, CORE.smallest_answer, 1 - 1e-16)
         g = weight * (1 - weight) * zv
         Wq = (G[:, 0] - weight[:, None] * v) / g[:, None]
         Wz = (G.sum(axis=1) - v) / g[:, None]
@@ -214,7 +214,7 @@ def _started(spec: OracleSpec, seed: int) -> Asking[_Reader]:
         reader.length = length
         seen = yield from reader.ask(1, phase="pilot")
         strength = float(max(np.linalg.norm(seen.Wq), np.linalg.norm(seen.Wz))) / length
-        return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > EXPLAIN.saturated_weight else SATURATED
+        return 1.0 if min(seen.weight[0], 1 - seen.weight[0]) > CORE.saturated_weight else SATURATED
 
     found = yield from find_scale(
         look, reader.length, Steps(shorter=EXPLAIN.tokens_shortened_by, looks=EXPLAIN.most_pilots)

@@ -31,8 +31,6 @@ class Constants:
     of all lengths, 32 ties and silence are 68."""
 
     # ground
-    linear_checks: int = 2
-    """Random single tokens at which answers must be linear; their gap is also the noise that is worked with."""
     least_stretch: float = 16.0
     """Least factor by which z is sent longer and b shorter: b is then 256 times smaller beside z at the same scores. A
     declared tolerance raises it, since longer z outscale additive noise."""
@@ -104,8 +102,6 @@ class Constants:
     less room."""
     coarse_noise: float = 1e-11
     """Relative noise from which on answers lose in a long second z what it gains."""
-    second_shortened: float = 0.6
-    """Factor by which the second z is then shortened, and turned, instead."""
     first_length: float = 0.5
     """Length of the first z in units of the isolated head's: bound directions may score more than the free ones it was
     set by."""
@@ -154,9 +150,6 @@ class Constants:
     leaks amplify it."""
 
     # saturation
-    planes: int = 6
-    """Random planes searched for jumps before the target is refused: in one of them two heads may turn at the same
-    angle."""
     confirmed: float = 1e-4
     """Values read again with one head alone must agree with those the jumps showed to this share; a wider gap is taken
     for wrong scores."""

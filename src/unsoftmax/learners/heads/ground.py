@@ -19,7 +19,7 @@ from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.precision import ARITHMETIC
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import held, power_of_two
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import INSIDE, OracleSpec
 
 
 class Silent(NotIdentifiable):
@@ -90,8 +90,8 @@ def read_ground(spec: OracleSpec, rng: np.random.Generator) -> Asking[Ground]:
             f"single tokens of length 1 answer {largest:.1g}, and squares of such numbers leave the range of float64; "
             "give an oracle whose answers are multiplied by a constant, and divide every v found by it."
         )
-    x = rng.standard_normal((HEADS.linear_checks, d))
-    x = held(x * (0.99 * length / np.linalg.norm(x, axis=1, keepdims=True)), spec.dtype)
+    x = rng.standard_normal((CORE.checks, d))
+    x = held(x * (INSIDE * length / np.linalg.norm(x, axis=1, keepdims=True)), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = np.abs(x) @ np.abs(V)
     gap = np.abs(y - x @ V)

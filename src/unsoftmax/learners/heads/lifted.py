@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
 from unsoftmax.learners.heads.constants import HEADS
@@ -64,7 +65,7 @@ def with_offsets(program: Callable[[OracleSpec, Lift], Program], spec: OracleSpe
 
 def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[float]:
     """Relative gap of single tokens' answers to constant + x.V."""
-    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (HEADS.linear_checks, len(V))), spec.dtype)
+    x = held(sphere(np.random.default_rng([seed, 0x11F8]), (CORE.checks, len(V))), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = abs(constant) + np.abs(x) @ np.abs(V)
     return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())

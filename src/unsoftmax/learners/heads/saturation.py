@@ -85,7 +85,7 @@ def _with_zero(ground: Ground, W: Array, v: Array) -> tuple[Array, Array]:
 def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, Array, float]]:
     """The values v (H, d) of all heads, in a plane that separates them, and their largest relative error."""
     reason = ""
-    for _ in range(HEADS.planes):
+    for _ in range(CORE.draws):
         circle, flat = yield from saturated_circle(ground, rng)
         ground = circle.ground
         try:
@@ -110,7 +110,7 @@ def discover(ground: Ground, rng: np.random.Generator) -> Asking[tuple[Circle, A
             return circle, values, max((turn.error for turn in turns), default=0.0)
         reason = "something answers where no head found has a value"
     raise ModelMismatch(
-        f"{HEADS.planes} random planes did not separate the heads ({reason}); the target may not be a sum of softmax "
+        f"{CORE.draws} random planes did not separate the heads ({reason}); the target may not be a sum of softmax "
         "heads, "
         "or two of its heads have opposite W and one and the same v, which saturation does not part."
     )

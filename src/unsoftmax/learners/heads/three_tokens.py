@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.isolation import Isolated
@@ -109,7 +110,7 @@ def lengthened(ground: Ground, share: Shares, columns: Array) -> tuple[Array, Ar
     Coarse answers lose in a long z2 what it gains: there it is turned and shortened.
     """
     columns = columns[columns < share.y.shape[1]]
-    share.second[columns] *= -HEADS.second_lengthened if ground.noise < HEADS.coarse_noise else -HEADS.second_shortened
+    share.second[columns] *= -HEADS.second_lengthened if ground.noise < HEADS.coarse_noise else -CORE.shortened
     i, j = np.indices((len(share.y), len(columns))).reshape(2, -1)
     return i, columns[j]
 

@@ -97,8 +97,6 @@ class Constants:
     """Share of the first table's largest singular value that counts as none: ten times what the copies leave."""
     believed_residual: float = 1e-3
     """Relative residual of the first token's sums up to which they are believed."""
-    first_tokens_tried: int = 6
-    """First tokens that are tried: one whose heads have nearly equal scores shows too few of them."""
     second_off_first: float = 0.1
     """How far the second tokens are from the first, beside its length 1: scores change by so little that the fit that
     is right at the first token is near there."""

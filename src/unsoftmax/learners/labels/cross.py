@@ -87,7 +87,7 @@ def _weak(known: Known, k: int, i: Array, j: Array, accuracy: float) -> Asking[t
     """Pivots of the block read to the accuracy: its cross and a few other entries, then all if these leave it."""
     labels, entries = known.labels, known.entries
     others = [np.setdiff1d(np.arange(k), found) for found in (i, j)]
-    n = min(CORE.entries_outside_cross, len(others[0]))
+    n = min(CORE.to_spare, len(others[0]))
     pairs = labels.rng.permutation(others[0])[:n] * k + labels.rng.permutation(others[1])[:n]
     place = entries.rows * k + entries.columns
     inside = _inside(entries, k)

@@ -45,7 +45,7 @@ def most_of_starts(d: int, H: int, accuracy: float) -> int:
     looks = 16 * LABELS.pairs_for_size
     first = 2 * 3 * (max(d, H) + 1) * (H + 2) * (LABELS.bits_of_first_table + 6)
     near = math.ceil(LABELS.flips_per_unknown * H * d * (d + 1)) * (LABELS.bits_near_first_token + 6)
-    return V + looks + LABELS.first_tokens_tried * (first + near) + 20 * theory.membership_flips(d, H)
+    return V + looks + CORE.draws * (first + near) + 20 * theory.membership_flips(d, H)
 
 
 def learn_heads(labels: Labels, direction: Direction, heads: int | None, accuracy: float) -> Asking[Heads | None]:
@@ -55,7 +55,7 @@ def learn_heads(labels: Labels, direction: Direction, heads: int | None, accurac
         if heads is not None:
             raise ModelMismatch(f"no score changes a label: there is one head with W = 0, not {heads} heads.")
         return None
-    for attempt in range(LABELS.first_tokens_tried):
+    for attempt in range(CORE.draws):
         first = yield from _first_token(scene, heads)
         if first is None:
             # Longer sums leave the range of the ruler; shorter ones leave fewer digits.
@@ -68,7 +68,7 @@ def learn_heads(labels: Labels, direction: Direction, heads: int | None, accurac
         if rough is not None:
             return (yield from refined(scene, rough, accuracy))
     raise ModelMismatch(
-        f"labels near {LABELS.first_tokens_tried} tokens are those of no sum of {heads or 'several'} heads: the target "
+        f"labels near {CORE.draws} tokens are those of no sum of {heads or 'several'} heads: the target "
         "is none, has "
         "another number of heads, or heads too alike or too weak to be told apart."
     )

@@ -21,7 +21,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 ALWAYS_SHARED = (
-    f"in {LAYER.most_rescans} scans two heads always attended to the same token: of at least {{}} heads two have the "
+    f"in {CORE.draws} scans two heads always attended to the same token: of at least {{}} heads two have the "
     "same scores "
     "or one has none. They cannot be told apart by hard attention."
 )

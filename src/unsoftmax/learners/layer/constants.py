@@ -45,9 +45,6 @@ class Constants:
     """Share of an answer that may be due to scores: beyond, heads saturate and their eigenvalues meet at the ends."""
     ball_shrunk_by: float = 0.7
     """Step by which the ball is made smaller until then."""
-    affine_checks: int = 2
-    """Fresh tokens held against the affine map: the first shows a bend or noise, the second gives its neighbour a
-    direction to step in."""
     step_to_neighbour: float = 2.0**-4
     """Step to a neighbouring token: many times the noise of the answers, a fraction of what bends them."""
 
@@ -162,12 +159,10 @@ class Constants:
     shared_aside: float = 1e-2
     """Share of an answer to two tokens outside all one-token answers from which on heads share values: such heads leave
     a share of order one there, weak directions lost in rounding far less."""
-    draws_of_heads: int = 6
-    """How often heads are told apart anew, from other tokens."""
     own_noise: float = 1e-6
     """Noise over the answers from which on it is the answers' own, which drawing other tokens does not change."""
     draws_of_noisy_heads: int = 3
-    """Draws of tokens spent where noise is above that, in place of `draws_of_heads`: more would cost queries and gain
+    """Draws of tokens spent where noise is above that, in place of `CORE.draws`: more would cost queries and gain
     nothing."""
     opposite_moves: int = 4
     """Displacements asked in both directions; the mean of each pair is the answer at the middle token, and four of them
@@ -199,8 +194,6 @@ class Constants:
     tokens, and three leave equations to spare."""
 
     # assembly
-    most_rescans: int = 6
-    """How often a scan in which two heads shared a token is drawn again."""
     stated_over_noise: float = 100.0
     """Stated relative error over the noise of the answers times the conditioning of the worst read. Two digits are left
     for the solves in between, which that product does not count."""

@@ -162,7 +162,7 @@ def _told_apart(
 ) -> Asking[tuple[Heads, Picks]]:
     """What every head writes; scans again whenever two heads shared a token."""
     least, shared_at = 1, 0
-    for _ in range(LAYER.most_rescans):
+    for _ in range(CORE.draws):
         picks = yield from scan(spec, affine.noise, least, preset.scans, rng)
         try:
             total = column_range(_written(affine, picks), affine.noise, spare=0).rank
@@ -207,7 +207,7 @@ def read_affine(spec: OracleSpec, rng: np.random.Generator) -> Asking[Affine]:
     Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
     y = yield one_row(np.vstack([np.zeros((1, d)), Q]), phase="values")
     M = solve_orthogonal(Q, y[1:] - y[0]).T
-    fresh = on_grid(orthonormal(rng, d, min(LAYER.affine_checks, d)) * size, size, spec.dtype)
+    fresh = on_grid(orthonormal(rng, d, min(CORE.checks, d)) * size, size, spec.dtype)
     seen = yield one_row(fresh, phase="pilot")
     off = seen - fresh @ M.T - y[0]
     gap = float(np.abs(off).max())

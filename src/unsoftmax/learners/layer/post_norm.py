@@ -12,6 +12,7 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import read_keys
@@ -81,7 +82,7 @@ def _reader(found: Sum, shell: Shell) -> DirectionReader:
 def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator) -> Asking[tuple[Sum, Picks]]:
     """Ranges and value maps of all heads; scans again whenever two heads shared a token."""
     least, shared_at = 1, 0
-    for _ in range(LAYER.most_rescans):
+    for _ in range(CORE.draws):
         picks = yield from scan(spec, shell.noise, least, preset.scans, rng, readout(shell))
         try:
             # A rank that would fill the space with more heads than were seen: once, that is taken for chance.

@@ -65,15 +65,7 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     # Below rounding nothing is left of the weakest directions, whatever the draw.
     drowned = condition * ball.noise > 1
     weak = drowned or condition > LAYER.worst_condition
-    draws = (
-        0
-        if drowned
-        else 2
-        if weak
-        else LAYER.draws_of_heads
-        if ball.noise < LAYER.own_noise
-        else LAYER.draws_of_noisy_heads
-    )
+    draws = 0 if drowned else 2 if weak else CORE.draws if ball.noise < LAYER.own_noise else LAYER.draws_of_noisy_heads
     for draw in range(draws):
         phase = "main" if draw == 0 else "repair"
         fine = draw >= LAYER.one_sided_draws or condition * ball.noise > LAYER.one_sided_rounding * LAYER.one_sided_step

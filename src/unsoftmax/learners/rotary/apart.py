@@ -98,7 +98,7 @@ def _table(scene: Scene, rng: np.random.Generator, phase: str, length: float) ->
         if scene.sinks or settled or not uneven:
             break
         last = asked[(0, 0)]
-        q, phase = 0.6 * q, "repair"
+        q, phase = CORE.shortened * q, "repair"
     while True:
         new = [(j, i) for j in range(len(sides[0])) for i in range(len(sides[1])) if (j, i) not in asked]
         if new:

@@ -58,7 +58,8 @@ class Constants:
     it is left then. A trained layer with strong scores left 1e3 to 5e5 in 33 of 40 tables; in 7 a head weighed one
     token by 0.999 and more, the rise was 3e6 to 1e9, and what heads write was off by 4e-9 to 2e-7 (2e-10 else)."""
     tables: int = 4
-    """Tables that are drawn at most until one has less: of such a layer 12 of 40 runs had more."""
+    """Tables that are drawn at most until one has less: of such a layer 12 of 40 runs had more. And draws of query
+    token and tables, at most, from rounded answers: every second one is a good one."""
     step: float = 1e-6
     """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
     rounding over the step are both far below what tells heads apart; the fit of the table removes them."""
@@ -80,9 +81,6 @@ class Constants:
     """The same where the condition is out of all bounds: wrong heads leave a tenth of the answers."""
     settled_misfit: float = 3e3
     """What a fit to random tokens alone leaves of the answers at most, over their rounding."""
-    few_tokens: int = 4
-    """Random tokens beyond the fewest that determine heads together with the steps: each tells d - H numbers more,
-    which wrong heads do not explain."""
     spare_tokens: int = 20
     """Random tokens beyond the unknowns of key directions, for a Newton iteration that does not stall."""
     stalled_fits: int = 2
@@ -137,8 +135,6 @@ class Constants:
     lost_weight: float = 1e-3
     """Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single
     weights of 1e-11 had left 1e-4 in the keys of all."""
-    shortened: float = 0.6
-    """Factor by which query tokens are shortened: about half, so that scores do not fall far below what is readable."""
     first_queries: int = 3
     """Query tokens that are asked first: most lengths that are too long show there."""
     most_shortenings: int = 14
@@ -176,8 +172,6 @@ class Constants:
     """Least window: a block of two tokens, an empty one on either side, and the last."""
     fewest_quiet: int = 3
     """Dimensions of tokens that write nothing from which on a table of sums is tried: two tokens and a query token."""
-    draws: int = 4
-    """Draws of query token and tables, at most, from rounded answers: every second one is a good one."""
     well_written: float = 2e-5
     """Relative error of what heads write, from rounded answers, that is good enough: float32 leaves 1e-5 in a good draw
     and 3e-3 in a bad one, and scores are known fifty times worse."""

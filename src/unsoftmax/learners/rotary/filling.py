@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.scene import Scene
@@ -149,7 +150,7 @@ def _refined(
     """Values by Newton from what heads write into, `ranges` (r, s): on steps and a few random tokens before q, then on
     random tokens alone unless `rough`; None if that does not settle."""
     scene, H, (r, s) = square.scene, len(ranges), ranges[0].shape
-    few = min(-(-max(H * (r + 1) - r * s, 0) // (r - H)) + ROTARY.few_tokens, r + 1)
+    few = min(-(-max(H * (r + 1) - r * s, 0) // (r - H)) + CORE.to_spare, r + 1)
     x = scene.draw(np.eye(scene.dim), 0.95, rng, few if rough else scene.dim + H + ROTARY.spare_tokens)
     E, Y = yield from _above(scene, x[:few], q, phase)
     # Steps are lengthened: linear but for scores, they show heads as random tokens do. So few have any scores.

@@ -52,7 +52,7 @@ class Heads:
 
 
 def read_heads(
-    spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.draws
+    spec: OracleSpec, norm: str | None, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.tables
 ) -> Asking[Heads]:
     """All that is known before keys and queries; about d + 110 queries, more where rounded answers are drawn again."""
     require_readable(kind)
@@ -75,7 +75,7 @@ def require_readable(kind: Kind) -> None:
 
 
 def heads_in(
-    scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.draws
+    scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draws: int = ROTARY.tables
 ) -> Asking[Heads]:
     """The same once single tokens have been asked."""
     scene = replace(scene, longest=min(scene.longest, kind.reach))

@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import Limits
 from unsoftmax.learners.rotary.presets import Plan
@@ -154,8 +155,8 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
                 return scale, size, np.concatenate([few, rest])
         reader.gain.clear()
         if reader.scene.free and before < np.inf and _alone(before, least) < limit:
-            size *= ROTARY.shortened
-        scale, phase, before = scale * ROTARY.shortened, "repair", least
+            size *= CORE.shortened
+        scale, phase, before = scale * CORE.shortened, "repair", least
     raise ModelMismatch(
         "heads attend to one token alone however short the tokens are: a cap hides all other scores, or the heads "
         "found do not explain the answers (gates of the query token among other reasons)."
@@ -167,7 +168,7 @@ def _alone(before: float, least: float) -> float:
     linear in their length."""
     if min(before, least) <= 0:
         return 0.0
-    return float(np.exp(np.log(least) + np.log(least / before) * ROTARY.shortened / (1 - ROTARY.shortened)))
+    return float(np.exp(np.log(least) + np.log(least / before) * CORE.shortened / (1 - CORE.shortened)))
 
 
 def read_block(
@@ -186,7 +187,7 @@ def read_block(
         if min(map(_least, read)) > lost:
             return block, read
         del reader.gain[counted:]
-        block, read, phase = ROTARY.shortened * block, [], "repair"
+        block, read, phase = CORE.shortened * block, [], "repair"
     raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
 
 

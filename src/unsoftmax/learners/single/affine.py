@@ -29,7 +29,7 @@ from unsoftmax.probes.bases import householder_basis
 from unsoftmax.probes.pairs import paired
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.results.recovery import Claim
-from unsoftmax.spec import Domain, OracleSpec
+from unsoftmax.spec import INSIDE, Domain, OracleSpec
 
 
 def with_affine_terms(program: Callable[[OracleSpec], Program], spec: OracleSpec, seed: int) -> Program:
@@ -69,8 +69,8 @@ def _left_by_tolerance(
     )
     length = math.sqrt(product)
     b = rng.standard_normal((SINGLE.fresh_pairs, spec.dim))
-    b *= 0.99 * length / np.linalg.norm(b, axis=1, keepdims=True)
-    a = random_rows(SINGLE.fresh_pairs, head.v, rng) * (0.99 * length)
+    b *= INSIDE * length / np.linalg.norm(b, axis=1, keepdims=True)
+    a = random_rows(SINGLE.fresh_pairs, head.v, rng) * (INSIDE * length)
     a, b = (on_grid(x, 2 * length, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
     assert head.c is not None
@@ -131,7 +131,7 @@ def _length_for_offset(
 
     def look(scale: float) -> Asking[float]:
         length = power_of_two(scale)
-        a = on_grid(random_rows(CORE.pilot_entries, v, rng) * (0.99 * length), 2 * length, spec.dtype)
+        a = on_grid(random_rows(CORE.pilot_entries, v, rng) * (INSIDE * length), 2 * length, spec.dtype)
         y = yield Probes(np.stack([a, np.zeros_like(a)], axis=1), phase="pilot")
         seen.append(y)
         t = logits(y - constant, a @ v, np.zeros(CORE.pilot_entries)).t
@@ -151,7 +151,7 @@ def _length_for_offset(
 
 def _offset(v: Array, constant: float, length: float, spec: OracleSpec) -> Asking[Array]:
     """c (d,) from the d pairs [a_l ; 0] of a Householder basis; saturated ones again with shorter a."""
-    A = on_grid(householder_basis(v) * (0.99 * length), 2 * length, spec.dtype)
+    A = on_grid(householder_basis(v) * (INSIDE * length), 2 * length, spec.dtype)
 
     def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
         a = A[index] * shrink[:, None]

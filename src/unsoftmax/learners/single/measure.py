@@ -21,7 +21,7 @@ from unsoftmax.probes.pairs import Matched, Pairs, paired
 from unsoftmax.probes.rows import Units
 from unsoftmax.probes.scales import lengths_for, on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere, unit
-from unsoftmax.spec import OracleSpec
+from unsoftmax.spec import INSIDE, OracleSpec
 
 REPAIR = Repair(SINGLE.readable, telling=12.0)
 """Entries beyond what is readable are asked again; up to |t| = 12 an answer still tells its size, also in float32."""
@@ -100,11 +100,11 @@ def _random_pairs(
 ) -> Asking[tuple[Array, float]]:
     """Logits of `size` random pairs with |a| |b| near `product` (returned as it was realised)."""
     length_a, length_b = lengths_for(product, spec.domain)
-    b = sphere(rng, (size, spec.dim)) * (0.99 * length_b)
-    a = random_rows(size, v, rng) * (0.99 * length_a)
+    b = sphere(rng, (size, spec.dim)) * (INSIDE * length_b)
+    a = random_rows(size, v, rng) * (INSIDE * length_a)
     a, b = (on_grid(x, length_a + length_b, spec.dtype) for x in (a, b))
     y = yield paired(a, b, phase="pilot")
-    return logits(y, a @ v, b @ v).t, 0.99**2 * length_a * length_b
+    return logits(y, a @ v, b @ v).t, INSIDE**2 * length_a * length_b
 
 
 def random_rows(size: int, v: Array, rng: np.random.Generator) -> Array:

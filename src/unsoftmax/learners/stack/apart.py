@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, may_change_places
 from unsoftmax.probes.base import Array
@@ -73,7 +74,7 @@ def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
 def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]:
     """Heads at delta, None if they are not clear; and whether they filled the outputs."""
     cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
-    F, Y = yield from _ask(cut, far, cut.features + STACK.settings_to_spare, phase)
+    F, Y = yield from _ask(cut, far, cut.features + CORE.to_spare, phase)
     size = float(np.sqrt(np.mean(Y**2)))
     n = count_heads(Y, far.floor(size))
     if n == 0 or size <= far.noise:

@@ -43,15 +43,11 @@ class Constants:
     is often too long, near a kink of a network the 1/lambda term is none, and a pick may change on the way."""
     frozen_tokens: int = 4
     """Frozen tokens of a random context."""
-    spare_tokens: int = 2
-    """Single tokens beyond the unknowns of an affine map, to see whether it is one."""
 
     # apart
     displacements: tuple[float, ...] = (1.2, 0.6, 1.2, 0.3, 1.8, 0.1)
     """|delta| over the radius, by attempt: 1.2 spreads logits where scores are of order one, stronger ones take
     less."""
-    settings_to_spare: int = 4
-    """Settings beyond the unknowns of logits that are affine in q."""
     lifted_equations: float = 1.5
     """Equations over unknowns of the lifted problem: fewer leave a poor condition, more gain nothing."""
     isolated: float = 10.0
@@ -62,8 +58,6 @@ class Constants:
     """Turns of delta: the first keeps most digits, a step that got stuck is repeated nearer to what is known."""
     ray_answers_to_spare: int = 6
     """Answers of a ray beyond p + n: with fewer, other logits fit as well."""
-    rows_beyond_rank: int = 2
-    """Rows, and directions, beyond the rank: one shows that nothing is left, one keeps the condition."""
     weight_off_ends: float = 1e-6
     """Weights of heads are kept this far from 0 and 1: nearer, their logarithms have lost digits."""
     answers_over_unknowns: float = 1.3
@@ -127,8 +121,6 @@ class Constants:
     """Scans after which tokens get unequal lengths: a head that prefers the token itself then leaves short ones."""
     hard_answer_off_paths: float = 1e-7
     """Gap of a hard answer and the sum of its paths, over the tokens' length."""
-    soft_sequences: int = 2
-    """Sequences of two ordinary tokens that all paths together must explain."""
 
     # plain
     log_ratios: float = 1.15

@@ -164,7 +164,7 @@ def find_far(frame: Frame, rng: np.random.Generator) -> Asking[Far]:
     if frame.final is not None or places:
         return Far(frame, EXTRAPOLATED[frame.dtype], rng, places=places)
     far = Far(frame, ONE_LENGTH[frame.dtype], rng)
-    q = far.directions(D + 1 + STACK.spare_tokens)
+    q = far.directions(D + 1 + CORE.checks)
     none = np.zeros((len(q), 0))
     y = yield from far.limit(q, none.reshape(len(q), 0, D), none.astype(np.int64), "values")
     F = np.column_stack([np.ones(len(q)), q])

@@ -133,7 +133,7 @@ def _spanned(M: Array, one: tuple[Array, Array], rng: np.random.Generator) -> As
     d = M.shape[1]
     total = np.eye(d) + M.sum(axis=0)
     constant = one[1] - total @ one[0]
-    X = rng.standard_normal((STACK.soft_sequences, 2, d)) / np.sqrt(d)
+    X = rng.standard_normal((CORE.checks, 2, d)) / np.sqrt(d)
     y = yield Probes(X, phase="pilot")
     for (first, last), answer in zip(X, y, strict=True):
         columns = (M @ (first - last)).T

@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
@@ -62,7 +63,7 @@ def _at_one_query(far: Far, heads: Heads, phase: str) -> Asking[Order]:
     frame = far.frame
     lengths = _LENGTHS[frame.dtype, far.networks]
     size = Size(len(heads), frame.D, far.outputs, heads.B.shape[1], heads.V.shape[1], far.networks)
-    m = size.contexts(STACK.numbers_asked) + STACK.settings_to_spare
+    m = size.contexts(STACK.numbers_asked) + CORE.to_spare
     m = m if frame.dtype == "float64" else 4 * m
     q = np.tile(far.directions(1), (m, 1))
     others, counts = far.contexts(m)

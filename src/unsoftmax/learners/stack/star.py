@@ -25,6 +25,7 @@ from scipy.optimize import linear_sum_assignment
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.apart import Apart, tell_apart
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
@@ -61,13 +62,13 @@ def read_star(far: Far, apart: Apart, enough: float, *, full: bool = False, phas
     first = apart.slice
     rays, rank = [(yield from read_opposite(far, first, apart.fit, phase))], far.frame.D
     directions = list(first.E.T)
-    while directions and (full or rank > len(rays) - STACK.rows_beyond_rank):
+    while directions and (full or rank > len(rays) - CORE.checks):
         # As many at once as the least rank that could be seen now asks for.
-        count = min(len(directions), 1 if len(rays) > 1 else 1 + STACK.rows_beyond_rank)
+        count = min(len(directions), 1 if len(rays) > 1 else 1 + CORE.checks)
         rays += yield from read_rays(far, apart, directions[:count], None, enough, phase)
         directions = directions[count:]
         rank = row_rank(rays)
-    S = orthonormal(far.rng, far.frame.D, min(rank + STACK.rows_beyond_rank, far.frame.D - 1)).T
+    S = orthonormal(far.rng, far.frame.D, min(rank + CORE.checks, far.frame.D - 1)).T
     part = (yield from read_rays(far, apart, directions, S, enough, phase)) if directions else []
     return Star(*assemble(rays, part, S, rank))
 

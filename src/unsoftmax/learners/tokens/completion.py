@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.tokens.constants import TOKEN_HEAD
 from unsoftmax.learners.tokens.gaps import UNREAD, Gaps, Ladder, Reader, read
 from unsoftmax.probes.base import Array
@@ -95,7 +96,7 @@ def _select(A: Array, level: Array, tokens: Array, wanted: int, rng: np.random.G
         top = np.argpartition(-level, TOKEN_HEAD.equations_considered)[: TOKEN_HEAD.equations_considered]
         some = np.union1d(top, rng.choice(len(tokens), TOKEN_HEAD.equations_considered, replace=False))
         tokens, level = tokens[some], level[some]
-    count = min(wanted + TOKEN_HEAD.equations_to_spare, len(tokens))
+    count = min(wanted + CORE.checks, len(tokens))
     if count == 0:
         return tokens[:0]
     visible = np.exp(np.clip(level, -30, 0))

@@ -17,8 +17,6 @@ class Constants:
     """Most repetitions of a token: log 64 = 4.2 of reach."""
     swapped: int = 12
     """Sequences asked in two orders, to see whether position matters."""
-    tokens_beyond_span: int = 4
-    """Tokens beyond those that span the embeddings: they check the solution."""
     most_pilots: int = 400
     """Queries that the order of tokens, the noise and a first look at the rank take at most; about 80 are seen."""
     largest_rank_supposed: int = 64
@@ -56,8 +54,6 @@ class Constants:
     equations_considered: int = 96
     """Tokens considered as equations: so many of the most visible and as many random ones. It bounds the pivoted QR,
     and is many times the usual rank."""
-    equations_to_spare: int = 2
-    """Equations beyond the unknowns of a column or a key; their misfit shows an entry that was read wrongly."""
     rounds: int = 3
     """Each round reads what the one before made readable."""
     radius_over_goal: float = 64.0
