@@ -204,11 +204,14 @@ def _column_length(
     if len(w) == 1:
         return length
     dual = np.linalg.pinv(w)
-    for _ in range(40):
+
+    def quiet(length: float) -> Asking[float]:
         rows = rng.integers(d, size=CORE.entries_for_scale)
         off = Z[rows] - 2 * CORE.no_digit * dual[:, h]
         y = yield from far.ask(off, b0 + 2 * length * sphere(rng, (CORE.entries_for_scale, d)), phase="pilot")
-        if far.silent(y, off).all():
-            return length
-        length *= CORE.shortened
-    raise Misled("the other heads did not stay off near the query token")
+        return 1.0 if far.silent(y, off).all() else SATURATED
+
+    found = yield from find_scale(quiet, length, Steps(shorter=CORE.shortened, looks=40))
+    if found.size == SATURATED:
+        raise Misled("the other heads did not stay off near the query token")
+    return found.scale

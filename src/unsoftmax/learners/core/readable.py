@@ -6,7 +6,9 @@ a token length are instances of `find_scale`, those that ask saturated entries a
 
 Apart stay readers for which shorter is not the remedy: labels are bisected (labels/), circles are followed from jump to
 jump (heads/discovery), token ids have no length and are asked beside other ids (tokens/gaps), and pairs under noise are
-brought back by copies, which costs no precision (pair_logits).
+brought back by copies, which costs no precision (pair_logits). And those in which two lengths hang together: a block
+and the query tokens before which it is read (rotary/turns), tokens whose answers must settle as they are shortened
+(rotary/apart).
 
 Theory: docs/theory/reading.md, "The scale".
 """

@@ -88,21 +88,26 @@ def _columns(asked: Maps, Q: Array, Z: Array, length: float, rank: int | None) -
     columns: list[Array] = []
     error = 0.0
     parts = [Z[(start + np.arange(N - 1)) % d] for start in range(0, d, N - 1)]
-    phase = "main"
-    while len(columns) < d:
-        q = Q[len(columns)] * length
-        X = np.stack([np.concatenate([q + length * part, q[None]]) for part in parts])
-        scores, errors = yield from asked.ask(X, phase)
-        off = errors[:, 0].ravel()[:d]
-        if not np.isfinite(off).all():
-            # A weight that is 0 in the answer hides a score: shorter tokens bring it back.
-            length, phase = length / 2, "repair"
-            if length < first_length(asked.spec) * EXPLAIN.tokens_shortened_by**EXPLAIN.most_pilots:
-                raise no_scores(asked.spec)
-            continue
+    sent = scores = off = np.zeros(0)
+
+    def look(shorter: float) -> Asking[float]:
+        nonlocal sent, scores, off
+        q = Q[len(columns)] * shorter
+        X = np.stack([np.concatenate([q + shorter * part, q[None]]) for part in parts])
+        seen, errors = yield from asked.ask(X, "main" if shorter == length else "repair")
         # As they were sent: a sum of two tokens is rounded.
-        sent, phase = (X[:, :-1] - q).reshape(-1, d)[:d], "main"
-        columns.append(np.linalg.solve(sent, scores[:, 0].ravel()[:d]) / length)
+        sent = (X[:, :-1] - q).reshape(-1, d)[:d]
+        scores, off = seen[:, 0].ravel()[:d], errors[:, 0].ravel()[:d]
+        # A weight that is 0 in the answer hides a score: shorter tokens bring it back.
+        return 1.0 if np.isfinite(off).all() else SATURATED
+
+    shortest = first_length(asked.spec) * EXPLAIN.tokens_shortened_by**EXPLAIN.most_pilots
+    while len(columns) < d:
+        found = yield from find_scale(look, length, Steps(shorter=0.5, floor=shortest))
+        if found.size == SATURATED:
+            raise no_scores(asked.spec)
+        length = found.scale
+        columns.append(np.linalg.solve(sent, scores) / length)
         error = max(error, float(np.linalg.norm(off)) / length**2)
         values = np.linalg.svd(np.array(columns), compute_uv=False)
         floor = max(error * math.sqrt(len(columns)), len(values) * 4e-16 * values[0])

@@ -17,7 +17,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import DISTINCT, FORMAT_SHOWS, Noise, printed_error, shown_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome, Precision, Program
 from unsoftmax.learners.core.constants import CORE
-from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
+from unsoftmax.learners.core.readable import SATURATED, Repair, Steps, find_scale, until_readable
 from unsoftmax.learners.explained.constants import EXPLAIN
 from unsoftmax.learners.explained.design import basis, first_length, inconsistent, length_for, no_scores
 from unsoftmax.models.single_head import LowRankHead, SingleHead
@@ -153,14 +153,20 @@ class _Reader:
     def ask(self, count: int, start: int = 0, phase: str = "main") -> Asking[Pairs]:
         """Readings at `count` tokens q of the basis, from `start` on; saturated ones once more with shorter tokens."""
         q = self._basis[start : start + count] * self.length
-        found = yield from self._read(q, phase)
-        for _ in range(EXPLAIN.most_pilots):
-            lost = np.flatnonzero(np.minimum(found.weight, 1 - found.weight) < CORE.saturated_weight)
-            if phase == "pilot" or not len(lost):
-                break
-            again = yield from self._read(found.q[lost] * EXPLAIN.tokens_shortened_by, "repair")
+        found: Pairs | None = None
+
+        def read(index: Array, scale: Array, phase: str) -> Asking[Array]:
+            nonlocal found
+            seen = yield from self._read(q[index] * scale[:, None], phase)
+            found = found or seen
             for name in ("q", "z", "Wq", "Wz", "weight", "error"):
-                getattr(found, name)[lost] = getattr(again, name)
+                getattr(found, name)[index] = getattr(seen, name)
+            return np.where(np.minimum(seen.weight, 1 - seen.weight) < CORE.saturated_weight, np.nan, 0.0)
+
+        tries = 1 if phase == "pilot" else 1 + EXPLAIN.most_pilots
+        repair = Repair(0.0, far=EXPLAIN.tokens_shortened_by, tries=tries)
+        yield from until_readable(read, np.ones(len(q)), repair, phase)
+        assert found is not None
         if phase != "pilot" and found.off > 1:
             raise inconsistent("gradients contradict values", found.off, 1.0, "SingleHead")
         return found

@@ -10,6 +10,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +19,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.precision import SHORT_FORMAT
@@ -134,14 +136,16 @@ def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Arra
     around, two or three tokens agree with any bias per distance: moved two steps away, they agree with a slope alone.
     None if it is no slope.
     """
-    block, phase = reader.block(m, rng), "pilot"
-    for _ in range(ROTARY.shrinks):
-        there, back, away = yield from _turned_around(reader, block, phase)
-        least = min(there.min(), back.min(), away.min())
-        if least > ROTARY.small_weight * reader.scene.limits.readable:
-            break
-        block, phase = block / 2, "repair"
-    if least <= 0:
+    block, seen = reader.block(m, rng), list[Sequence[Array]]()
+
+    def look(scale: float) -> Asking[float]:
+        seen.append((yield from _turned_around(reader, scale * block, "repair" if seen else "pilot")))
+        least = min(weights.min() for weights in seen[-1])
+        return 1.0 if least > ROTARY.small_weight * reader.scene.limits.readable else SATURATED
+
+    yield from find_scale(look, 1.0, Steps(shorter=0.5, looks=ROTARY.shrinks))
+    there, back, away = seen[-1]
+    if min(there.min(), back.min(), away.min()) <= 0:
         raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
     there, back, away = np.log(there), np.log(back), np.log(away)
     change = (there - back) - (there - back).mean(axis=1, keepdims=True)

@@ -5,6 +5,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", keys and qu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import Repair, until_readable
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.keys import Keys
 from unsoftmax.learners.rotary.presets import Plan
@@ -103,28 +105,30 @@ def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) ->
     sequences(q): (n, repeats, m + 1, d). Query tokens at which a head is saturated are asked again, shorter.
     """
     reader, m, d = design.reader, design.slots, q.shape[1]
-    q = q.copy()
-    A, last, worst = np.zeros((len(q), len(design.group), reader.values.width)), q.copy(), 0.0
-    left, phase = np.arange(len(q)), "main"
-    for _ in range(ROTARY.query_repairs):
-        z = sequences(q[left])
+    heads, s = len(design.group), reader.values.width
+
+    def ask(index: Array, scale: Array, phase: str) -> Asking[Array]:
+        z = sequences(q[index] * scale[:, None])
         alpha, own, seen = yield from reader.before_any(z.reshape(-1, m + 1, d), phase)
         # A query token is shortened by halves where a weight is lost in the noise of the answer.
         lost = (np.minimum(alpha.min(axis=2), own) <= max(1e-12, 10 * reader.scene.noise)).any(axis=1)
-        lost = lost.reshape(len(left), -1).any(axis=1)
-        t = _logs(reader, alpha, own).reshape(len(left), design.repeats, len(design.group), -1)
-        seen = seen.reshape(len(left), design.repeats, m + 1, d)
-        for j in np.flatnonzero(~lost):
-            A[left[j]], condition = _solved(design, seen[j], t[j])
-            last[left[j]], worst = seen[j, 0, -1], max(worst, condition)
-        left, phase = left[lost], "repair"
-        if len(left) == 0:
-            return A, last, worst
-        q[left] *= 0.5
-    raise ModelMismatch(
-        f"at {len(left)} query tokens some head attends to one token alone however short they are: scores are beyond "
-        "what its answers can tell, or the keys found are not its keys."
-    )
+        t = _logs(reader, alpha, own).reshape(len(index), design.repeats, heads, -1)
+        seen = seen.reshape(len(index), design.repeats, m + 1, d)
+        found = np.full((len(index), heads * s + d + 1), np.nan)
+        for j in np.flatnonzero(~lost.reshape(len(index), -1).any(axis=1)):
+            A, condition = _solved(design, seen[j], t[j])
+            found[j] = np.concatenate([A.ravel(), seen[j, 0, -1], [condition]])
+        return found
+
+    repair = Repair(math.inf, far=0.5, tries=ROTARY.query_repairs)
+    found, left = yield from until_readable(ask, np.ones(len(q)), repair)
+    if len(left):
+        raise ModelMismatch(
+            f"at {len(left)} query tokens some head attends to one token alone however short they are: scores are "
+            "beyond what its answers can tell, or the keys found are not its keys."
+        )
+    A, last, conditions = np.split(found, [heads * s, heads * s + d], axis=1)
+    return A.reshape(len(q), heads, s), last, float(conditions.max(initial=0.0))
 
 
 def _logs(reader: Reader, alpha: Array, own: Array) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.readable import Steps, find_scale
 from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.apart import Apart, respond
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -145,17 +146,20 @@ def telling(found: Found, values: Values) -> list[Array]:
 def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, phase: str) -> Asking[Written]:
     """P_h x of all heads. A token that a head hardly weighs, or hardly any other beside it, hides what that head
     writes: it is shortened and asked again, since scores and P_h x shrink with it."""
-    share, others = 1.0, apart.sums[:, cells] - 1
-    for _ in range(ROTARY.shrinks):
-        y = yield from respond(scene, apart.cells[cells], share * x, apart.q, phase)
+    others = apart.sums[:, cells] - 1
+    seen: list[Written] = []
+
+    def look(share: float) -> Asking[float]:
+        y = yield from respond(scene, apart.cells[cells], share * x, apart.q, "repair" if seen else phase)
         written = score_roots(y, scene.M @ (share * x), others, shares[:, None])
+        seen.append(replace(written, columns=written.columns / share))
         weights = written.exps[:, None] / (written.exps[:, None] + others)
         hidden = np.minimum(weights, 1 - weights).max(axis=1) < scene.limits.readable
         strongest = float(np.abs(np.log(written.exps[hidden])).max(initial=0.0))
-        if strongest <= ROTARY.modest_score:
-            break
-        share, phase = share * ROTARY.modest_score / strongest, "repair"
-    return replace(written, columns=written.columns / share)
+        return max(strongest / ROTARY.modest_score, 1e-300)
+
+    yield from find_scale(look, 1.0, Steps(most=1.0, looks=ROTARY.shrinks))
+    return seen[-1]
 
 
 def independent(sums: Array, n: int) -> Array:
