@@ -262,3 +262,41 @@ def test_digits_that_look_like_decimals_keep_the_stated_error() -> None:
     oracle = us.oracle(lambda X: (printed(target(X)), printed(attention(target, X))), 6, kind="attention")
     recovery = us.recover(oracle, us.learners.SingleHead(), seed=5002)
     assert us.models.distance(recovery.model, target) <= stated(recovery) < 1e-6
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_the_stated_error_of_v_says_something(declared: bool) -> None:
+    """Three decimals leave v a few percent: the bound of all errors at their worst at once was larger than v."""
+    learned = 0
+    for seed in range(102, 108):
+        target = us.models.MultiHead.random(6, 2, norm=2.0, seed=seed)
+
+        def rounded(X, target=target):
+            return np.round(target(X), 3), np.round(attention(target, X), 3)
+
+        oracle = us.oracle(rounded, 6, kind="attention", tolerance=5e-4 if declared else 0.0)
+        try:
+            recovery = us.recover(oracle, us.learners.MultiHead(), seed=seed)
+        except us.errors.NotIdentifiable:
+            continue
+        learned += 1
+        bound = next(claim.bound for claim in recovery.certificate if claim.name == "error of v")
+        errors = [np.linalg.norm(recovery.model.v[list(order)] - target.v) for order in ((0, 1), (1, 0))]
+        assert min(errors) <= bound < 0.5 * np.linalg.norm(target.v)
+    assert learned
+
+
+@pytest.mark.parametrize("digits", [4, 5])
+def test_digits_of_the_value_are_no_decimals_of_the_weights(digits: int) -> None:
+    """Weights of few digits are decimals, and values, which are larger, are off by more."""
+    for seed in (101, 102, 104):
+        target = us.models.MultiHead.random(6, 2, norm=2.0, seed=seed)
+
+        def printed(numbers):
+            return np.vectorize(lambda number: float(f"{number:.{digits - 1}e}"))(numbers)
+
+        oracle = us.oracle(lambda X: (printed(target(X)), printed(attention(target, X))), 6, kind="attention")  # noqa: B023
+        recovery = us.recover(oracle, us.learners.MultiHead(), seed=seed)
+        bound = next(claim.bound for claim in recovery.certificate if claim.name == "error of v")
+        errors = [np.linalg.norm(recovery.model.v[list(order)] - target.v) for order in ((0, 1), (1, 0))]
+        assert min(errors) <= bound

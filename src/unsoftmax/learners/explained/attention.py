@@ -217,6 +217,10 @@ def _outcome(
         raise NotIdentifiable(
             f"at this rounding of the attention weights the error of W may be {bound:.2g} of it: nothing is known."
         )
+    if (part := v_error / max(float(np.linalg.norm(v)), 1e-300)) >= CORE.unknown_error:
+        raise NotIdentifiable(
+            f"at this rounding of the answers the error of v may be {part:.2g} of it: nothing is known."
+        )
     claim = Claim(RELATIVE_ERROR, bound, statement="of W, from the rounding of attention weights")
     if asked.noise > 0 and len(W) == 1:
         noise = Noise(asked.noise, max(asked.unit, asked.shown), measured=True)

@@ -15,6 +15,7 @@ from unsoftmax.inversion import (
     FORMAT_SHOWS,
     decimal_error,
     fewest_decimals,
+    printed_error,
     rounding_unit,
     shown_unit,
     smallest_normal,
@@ -97,7 +98,12 @@ class Maps:
         return np.where(readable, scores, 0.0), np.where(readable, error, np.inf)
 
     def values(self) -> tuple[Array, float]:
-        """v (H, d) by least squares on all values, and its error in norm."""
+        """v (H, d) by least squares on all values, and its error in norm.
+
+        An error within +-noise of every number, the same for equal tokens, leaves each row of the least squares problem
+        with the root mean square of one and of what it moves the pooled tokens by, and v with what the pseudo-inverse
+        makes of them.
+        """
         pooled = np.concatenate([np.einsum("bhn,bnd->bhd", a, x) for a, x in zip(self.alpha, self.X, strict=True)])
         n, H, d = pooled.shape
         y, A = np.concatenate(self.y), pooled.reshape(n, H * d)
@@ -105,18 +111,25 @@ class Maps:
         longest = max(float(np.linalg.norm(X, axis=2).max()) for X in self.X)
         rounding = max(self.unit, rounding_unit(y)) * longest * float(np.linalg.norm(v)) * math.sqrt(d)
         # Decimals of the weights move the pooled tokens as well, and so do their digits.
-        largest = float(np.abs(np.concatenate(self.X) @ v.reshape(H, d).T).max())
+        largest = max(float(np.abs(X @ v.reshape(H, d).T).max()) for X in self.X)
         rounding += 2 * self.shown * largest
-        noise = self.noise * (1 + math.sqrt(H * EXPLAIN.tokens_of_a_map) * largest)
-        misfit, allowed = (
-            float(np.sqrt(np.mean((A @ v - y) ** 2))),
-            CORE.loud * rounding + EXPLAIN.misfit_over_error * noise,
-        )
+        # Few digits are an absolute error of the largest values, which the weights, all below 1, do not have.
+        of_value = max(self.noise, printed_error(np.concatenate(self._seen), FORMAT_SHOWS))
+        of_weights = self.noise * np.array([_moved(x, v.reshape(H, d)) for X in self.X for x in X])
+        misfit = float(np.sqrt(np.mean((A @ v - y) ** 2)))
+        most = of_value + self.noise * math.sqrt(H * EXPLAIN.tokens_of_a_map) * largest
+        allowed = CORE.loud * rounding + EXPLAIN.misfit_over_error * most
         if misfit > allowed:
             raise inconsistent("values are not weighted sums of tokens", misfit, allowed, "SingleHead or MultiHead")
-        return v.reshape(H, d), EXPLAIN.stated_over_rounding * (rounding + noise) * math.sqrt(H * d) / float(
-            singular[-1]
-        )
+        rows = np.hypot(of_value, of_weights) / math.sqrt(3)
+        error = rounding * math.sqrt(H * d) / float(singular[-1]) + float(np.linalg.norm(np.linalg.pinv(A) * rows))
+        return v.reshape(H, d), EXPLAIN.stated_over_rounding * error
+
+
+def _moved(x: Array, v: Array) -> float:
+    """What errors of 1 of all weights move the value of tokens x (N, d) by, root sum of squares; v (H, d)."""
+    tokens, count = np.unique(x, axis=0, return_counts=True)
+    return float(np.linalg.norm(count[:, None] * (tokens @ v.T)))
 
 
 def tokens_per_sequence(spec: OracleSpec) -> int:
