@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from unsoftmax.comparing.designs import Asked, open_pairs
 from unsoftmax.comparing.detection import SINGLES, TIES, plan
 from unsoftmax.comparing.references import reference_of
 
@@ -268,3 +269,18 @@ def test_a_window_that_short_sequences_do_not_show() -> None:
         assert us.compare(us.oracle(layer.astype(kind), dtype=kind), layer).verdict == "same"
     wider = us.models.AttentionLayer.random(12, 2, scale=2.0, window=40, seed=3)
     assert us.compare(us.oracle(wider), layer, explain=False).differs
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_last_digits_of_the_reference_do_not_choose_what_is_asked(heads: int) -> None:
+    """Candidates cut to one length are equally short: on another processor others of them had been taken."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        model = us.models.MultiHead.random(8, heads, norm=2.0, seed=seed)
+        shaken = us.models.MultiHead(model.W * (1 + 1e-15 * rng.standard_normal(model.W.shape)), model.v)
+        asked = []
+        for reference in (model, shaken):
+            spec = us.oracle(reference).spec
+            draws = np.random.default_rng(seed)
+            asked.append(open_pairs(reference_of(reference, spec), Asked(spec, "float64"), 4, 1.0, draws))
+        np.testing.assert_allclose(asked[1], asked[0], rtol=0, atol=1e-5)

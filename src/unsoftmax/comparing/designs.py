@@ -113,8 +113,7 @@ def pairs(heads: Heads, n: int, norm: float, rng: np.random.Generator) -> Array:
         1.0, COMPARING.reach * norm / np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-300)
     )
     a = a + wanted - np.einsum("bdh,bhe,be->bd", inverse, u, a)
-    order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
-    return np.stack([a + b, b], axis=1)[np.sort(order)]
+    return np.stack([a + b, b], axis=1)[_shortest(a, n)]
 
 
 def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
@@ -138,8 +137,12 @@ def open_pairs(reference: Reference, asked: Asked, n: int, norm: float, rng: np.
     aside = aside - np.einsum("bdh,bhe,be->bd", inverse, u, aside)
     a = a + aside * (np.linalg.norm(a, axis=1) / np.maximum(np.linalg.norm(aside, axis=1), 1e-300))[:, None]
     # Heads whose key directions nearly agree at b would take long tokens to be apart.
-    order = np.argsort(np.linalg.norm(a, axis=1), kind="stable")[:n]
-    return asked.on_grid(np.stack([a + b, b], axis=1)[np.sort(order)])
+    return asked.on_grid(np.stack([a + b, b], axis=1)[_shortest(a, n)])
+
+
+def _shortest(a: Array, n: int) -> Array:
+    """The n shortest of a (k, d), in order. Those cut to one length differ by last digits, which must not choose."""
+    return np.sort(np.argsort(np.linalg.norm(a, axis=1).astype(np.float32), kind="stable")[:n])
 
 
 def _tied(reference: Reference, X: Array, norm: float, rng: np.random.Generator) -> Array:
