@@ -149,6 +149,22 @@ def test_input_limits_are_probed_gently() -> None:
     assert free["limit on sequence length"] is None
 
 
+@pytest.mark.parametrize("limit", [1.0, 4.0])
+def test_several_heads_are_counted_inside_a_norm_limit(limit: float) -> None:
+    heads = us.models.MultiHead.random(8, 2, norm=2.0, seed=0)
+    found = us.diagnose(us.oracle(heads, max_norm=limit))
+    assert found.family == "multi-head attention"
+    assert found["heads"] == 2
+
+
+def test_inside_a_norm_limit_laws_of_short_tokens_name_no_class() -> None:
+    head = us.models.SingleHead.random(8, norm=2.0, seed=0)
+    kernel = us.models.KernelHead(head.W, head.v, "softplus")
+    found = us.diagnose(us.oracle(kernel, max_norm=1.0))
+    assert found.learner is None
+    assert found.code == us.errors.Code.HEADS
+
+
 def test_a_random_oracle_is_called_random() -> None:
     head = us.models.SingleHead.random(6, norm=2.0, seed=1)
     rng = np.random.default_rng(0)

@@ -28,6 +28,7 @@ from unsoftmax.learners.heads.saturation import discover
 from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.first_look import zero_at_zero
 from unsoftmax.models.kernel_head import KernelHead
+from unsoftmax.models.multi_head import MultiHead
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify import heads
@@ -44,6 +45,8 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     """Count the heads by their jumps, then try the learner where there are more dimensions than heads."""
     if affine:
         return (yield from _affine_heads(spec, known, seed, allowed))
+    if spec.domain.max_norm is not None:
+        return (yield from _bounded_heads(spec, known, seed, allowed))
     learner = learner_of("multi-head attention")
     count, queries, refusal = yield from attempt(
         _count, DIAGNOSIS.several_dimensions, spec, seed, allowed - LAW_QUERIES
@@ -68,6 +71,21 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
             return Trial("", None, (finding,), queries, why(trial), near=near(trial, learner))
     found = Finding("heads", count, f"{count} softmax heads are seen.", evidence=evidence)
     return Trial("multi-head attention", learner, (found,), queries)
+
+
+def _bounded_heads(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
+    """Inside a norm limit, where tokens are too short for jumps: the learner counts by a fit, in a few dimensions."""
+    learner = learner_of("multi-head attention")
+    k = min(spec.dim, DIAGNOSIS.sketch_dimensions)
+    trial = yield from sketch(learner, k, spec, seed, allowed - LAW_QUERIES)
+    evidence = {"dimensions": k, "queries": trial.queries, "gap": trial.gap}
+    if not trial.explains(known.relative_noise) or not isinstance(trial.model, MultiHead) or trial.model.heads < 2:
+        words = "Several softmax heads do not explain the answers."
+        finding = Finding("several heads", False, words, evidence=evidence)
+        return Trial("", None, (finding,), trial.queries, why(trial), near=near(trial, learner))
+    count = trial.model.heads
+    found = Finding("heads", count, f"{count} softmax heads explain the answers.", evidence=evidence)
+    return Trial("multi-head attention", learner, (found,), trial.queries)
 
 
 def _affine_heads(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
@@ -172,7 +190,8 @@ def attention(
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
     # Several heads leave room for another kernel where none of both is affine.
-    many = yield from several_heads(spec, known, affine, seed, left if affine else left - DIAGNOSIS.kernel_queries)
+    other = not affine and spec.domain.norm_limit >= KERNEL.least_norm_limit
+    many = yield from several_heads(spec, known, affine, seed, left - DIAGNOSIS.kernel_queries if other else left)
     found += many.findings
     if many.learner is not None:
         return Diagnosis(many.family, many.learner, found, many.reasons)
@@ -187,10 +206,13 @@ def attention(
     if any(law.value == "bounded" for law in laws):
         return outside(found, "bounded scores", "scores stay bounded however long the tokens are, as no head's here do")
     obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
-    if many.near is not None and seen.speaks != "all" and obeyed:
+    # Inside a norm limit, where no other kernel can be tried, laws of short tokens alone name no class.
+    if not obeyed or seen.speaks == "all" or (not affine and spec.domain.max_norm is not None):
+        return _no_heads(one, many, seen, found)
+    if many.near is not None:
         words = "Sums of softmax heads mix so; they are proportional, or too many to be parted in a few dimensions."
         return Diagnosis("multi-head attention", many.near, found, (words,))
-    if one.near is not None and seen.speaks != "all" and obeyed:
+    if one.near is not None:
         words = "A softmax head mixes so; a few dimensions were near it, and all of them are asked."
         return Diagnosis("affine head" if affine else "single head", one.near, found, (words,))
     return _no_heads(one, many, seen, found)
