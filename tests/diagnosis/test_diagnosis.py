@@ -157,6 +157,15 @@ def test_several_heads_are_counted_inside_a_norm_limit(limit: float) -> None:
     assert found["heads"] == 2
 
 
+@pytest.mark.parametrize("limit", [2, 3, 4])
+def test_short_sequences_end_no_diagnosis_in_an_error(limit: int) -> None:
+    heads = us.models.MultiHead.random(8, 2, norm=2.0, seed=0)
+    affine = us.models.MultiHead(heads.W, heads.v, c=np.full((2, 8), 0.3), constant=0.5)
+    for target in (heads, affine, us.models.KernelHead(heads.W[0], heads.v[0], "softplus")):
+        found = us.diagnose(us.oracle(target, max_length=limit))
+        assert (found.learner is None) == (limit == 2)
+
+
 def test_inside_a_norm_limit_laws_of_short_tokens_name_no_class() -> None:
     head = us.models.SingleHead.random(8, norm=2.0, seed=0)
     kernel = us.models.KernelHead(head.W, head.v, "softplus")

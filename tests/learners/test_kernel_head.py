@@ -347,3 +347,12 @@ def test_a_weak_second_head_of_squares_is_no_error_of_float32(seed: int) -> None
         us.recover(us.oracle(both, 6, dtype="float32"), us.learners.KernelHead(), seed=seed)
     alone = us.recover(us.oracle(first, dtype="float32"), us.learners.KernelHead(), seed=seed)
     assert us.models.distance(alone.model, first.astype("float64")) < 1e-5
+
+
+@pytest.mark.parametrize(("kernel", "limit"), [("softplus", 2), (None, 2), ("quadratic", 4)])
+def test_sequences_too_short_are_refused_before_the_first_query(kernel: str | None, limit: int) -> None:
+    head = us.models.SingleHead.random(4, norm=1.0, seed=0)
+    oracle = us.oracle(us.models.KernelHead(head.W, head.v, kernel or "softplus"), max_length=limit)
+    with pytest.raises(us.errors.DomainError, match="needs sequences of") as refusal:
+        us.recover(oracle, us.learners.KernelHead(kernel))
+    assert refusal.value.recovery is None or refusal.value.recovery.usage.billed == 0

@@ -21,6 +21,7 @@ from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.single import Trial, near, single_head, why
 from unsoftmax.diagnosis.sketch import attempt, said, sketch
 from unsoftmax.diagnosis.weights import WEIGHT_QUERIES, weights
+from unsoftmax.errors import Code
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.heads.ground import read_ground
@@ -45,7 +46,7 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
     """Count the heads by their jumps, then try the learner where there are more dimensions than heads."""
     if affine:
         return (yield from _affine_heads(spec, known, seed, allowed))
-    if spec.domain.max_norm is not None:
+    if spec.domain.max_norm is not None or spec.domain.length_limit < 3:
         return (yield from _bounded_heads(spec, known, seed, allowed))
     learner = learner_of("multi-head attention")
     count, queries, refusal = yield from attempt(
@@ -74,14 +75,20 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
 
 
 def _bounded_heads(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[Trial]:
-    """Inside a norm limit, where tokens are too short for jumps: the learner counts by a fit, in a few dimensions."""
+    """Inside a norm limit, where tokens are too short for jumps: the learner counts by a fit, in a few dimensions.
+
+    Where it cannot be tried at all, its refusal says so.
+    """
     learner = learner_of("multi-head attention")
     k = min(spec.dim, DIAGNOSIS.sketch_dimensions)
     trial = yield from sketch(learner, k, spec, seed, allowed - LAW_QUERIES)
     evidence = {"dimensions": k, "queries": trial.queries, "gap": trial.gap}
     if not trial.explains(known.relative_noise) or not isinstance(trial.model, MultiHead) or trial.model.heads < 2:
-        words = "Several softmax heads do not explain the answers."
-        finding = Finding("several heads", False, words, evidence=evidence)
+        untried = trial.refusal is not None and trial.refusal.code is Code.DOMAIN
+        words = "were not tried" if untried else "do not explain the answers"
+        finding = Finding(
+            "several heads", None if untried else False, f"Several softmax heads {words}.", None, evidence
+        )
         return Trial("", None, (finding,), trial.queries, why(trial), near=near(trial, learner))
     count = trial.model.heads
     found = Finding("heads", count, f"{count} softmax heads explain the answers.", evidence=evidence)
@@ -183,7 +190,8 @@ def attention(
         return Diagnosis(one.family, one.learner, found, one.reasons)
     left = allowed - one.queries
     # Weights of 0 at a score of 0 look like affine terms: two queries tell before several heads spend what is left.
-    vanishing = affine and (yield from zero_at_zero(spec, np.random.default_rng([seed, 0x3B]), "diagnosis"))
+    shown = affine and spec.domain.length_limit >= 3
+    vanishing = shown and (yield from zero_at_zero(spec, np.random.default_rng([seed, 0x3B]), "diagnosis"))
     if vanishing:
         kernel = yield from other_kernel(spec, known, seed, left - KERNEL.most_looks)
         found, left = found + kernel.findings, left - KERNEL.most_looks - kernel.queries

@@ -28,7 +28,7 @@ from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.degree import TABLE
 from unsoftmax.learners.kernel.first_look import zero_at_zero
 from unsoftmax.learners.kernel.kernels import Known, tabulate
-from unsoftmax.learners.kernel.powers import learn
+from unsoftmax.learners.kernel.powers import LONGEST, learn, require_length
 from unsoftmax.learners.kernel.reading import Reader, start
 from unsoftmax.models.kernel_head import KernelHead as Head
 from unsoftmax.models.kernels import LEARNED, power_of
@@ -70,6 +70,7 @@ class KernelHead:
             raise DomainError(
                 "KernelHead needs tokens from 2^-44 to 2^26, which float16 does not hold; ask in float32."
             )
+        require_length(spec, 3 if power is None else LONGEST)
         d = spec.dim
         table = d + KERNEL.table_points + 2
         pilot = 2 + 2 + CORE.entries_for_scale
@@ -103,6 +104,7 @@ class KernelHead:
         """The head, or a refusal that says what the target is where a few more sequences show it."""
         rng = np.random.default_rng(seed)
         if (yield from zero_at_zero(spec, rng)):
+            require_length(spec, LONGEST)
             return (yield from learn(spec, rng, self.kernel))
         try:
             return (yield from self._positive(spec, rng))

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Outcome
 from unsoftmax.learners.core.constants import CORE
@@ -176,6 +176,19 @@ def _sizes(
     g = g.reshape(len(asked), len(edges))
     ratio = power.root(g[1] / g[0])
     return signed(ratio, g[1] / g[0], g[2] / g[0]) if power.side > 0 else ratio
+
+
+LONGEST = 5
+"""Derived: tokens of a pair that is asked twice, and the query token."""
+
+
+def require_length(spec: OracleSpec, least: int) -> None:
+    """Three tokens tell a kernel that is positive at 0, `LONGEST` a power of the score."""
+    if spec.domain.length_limit < least:
+        raise DomainError(
+            f"KernelHead needs sequences of {least} tokens here and max_length is {spec.domain.max_length}; a kernel "
+            f"that is 0 at 0 takes {LONGEST}, others take 3."
+        )
 
 
 def learn(spec: OracleSpec, rng: np.random.Generator, wanted: str | None) -> Asking[Outcome]:
