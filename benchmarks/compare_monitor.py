@@ -54,7 +54,7 @@ def false_alarms(seed: int, calls: int) -> int:
         made.constant,
         rng,
     )
-    X = designs.singles(known, asked, calls, made.usual, rng)
+    X = designs.singles(asked, calls, made.usual, rng)
     one = group("one", X, noise, max(made.constant, noise.constant(lambda: X[:64], rng)), rng)
     bands = [X[:1] for _ in range(_LONG) for X in designs.longer(known, asked, made.usual, rng)]
     long = [group("long", X, noise, max(made.constant, noise.constant(lambda X=X: X, rng)), rng) for X in bands]  # type: ignore[misc]

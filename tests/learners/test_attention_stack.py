@@ -344,7 +344,7 @@ def test_heads_that_are_not_polished() -> None:
 def test_a_torch_encoder(stock, seed) -> None:
     """As it is made, all its layers are copies of one; and with weights drawn anew."""
     torch = pytest.importorskip("torch")
-    from unsoftmax.models.torch_layer import from_encoder
+    from tests.models.encoders import from_encoder
 
     torch.manual_seed(seed)
     block = torch.nn.TransformerEncoderLayer(

@@ -136,7 +136,7 @@ def test_wrong_parts_are_named() -> None:
 
 def test_the_stack_inside_a_torch_encoder() -> None:
     torch = pytest.importorskip("torch")
-    from unsoftmax.models.torch_layer import from_encoder
+    from tests.models.encoders import from_encoder
 
     torch.manual_seed(0)
     block = torch.nn.TransformerEncoderLayer(

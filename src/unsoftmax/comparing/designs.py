@@ -179,7 +179,7 @@ def tied_sequences(
     return asked.on_grid(X if reference.model is None else _tied(reference, X, float(np.median(norms)), rng))
 
 
-def singles(reference: Reference, asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
+def singles(asked: Asked, n: int, norm: float, rng: np.random.Generator) -> Array:
     """n sequences of one token."""
     if asked.spec.vocabulary is not None:
         return rng.choice(asked.spec.allowed, (n, 1))

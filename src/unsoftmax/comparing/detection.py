@@ -167,10 +167,8 @@ def plan(
     repeated = group(OPEN, first, noise, max(constant, apart), rng)
     if not whole:
         return Plan(asked, noise, norm, repeated, (ties,), constant, changes, copies, usual)
-    single_constant = noise.constant(lambda: designs.singles(reference, asked, 64, usual, rng), rng)
-    one = group(
-        SINGLES, designs.singles(reference, asked, COMPARING.single_tokens, usual, rng), noise, single_constant, rng
-    )
+    single_constant = noise.constant(lambda: designs.singles(asked, 64, usual, rng), rng)
+    one = group(SINGLES, designs.singles(asked, COMPARING.single_tokens, usual, rng), noise, single_constant, rng)
     groups = [ties, one]
     bands = designs.longer(reference, asked, usual, rng)
     # Two sequences of a length are too few to measure its rounding by themselves: the worst length counts for all.

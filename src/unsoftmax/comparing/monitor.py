@@ -181,7 +181,7 @@ def _questions(known: Reference, spec: OracleSpec, arithmetic: str, number: int)
     if number % 2 and longer:
         X = longer[int(rng.integers(len(longer)))][:1]
     else:
-        X = designs.singles(known, asked, 1, usual, rng)
+        X = designs.singles(asked, 1, usual, rng)
     constant = max(made.constant, noise.constant(lambda: X, rng))
     return [*found, group(SINGLES, X, noise, constant, rng)]
 

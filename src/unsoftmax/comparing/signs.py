@@ -46,7 +46,7 @@ def gate(state: Evidence) -> Asking[Finding | None]:
     Z, y_ties = yield from state.ask((_nearby if offsets else _partners)(X, heads, asked, rng), PHASE)
     agree = _agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
     singles = next(g for g in made.groups if g.name == SINGLES)
-    more = designs.singles(made.noise.reference, asked, max(0, EXPLAINING.single_pairs - len(one)), _norm(one), rng)
+    more = designs.singles(asked, max(0, EXPLAINING.single_pairs - len(one)), _norm(one), rng)
     fresh, y_more = yield from state.ask(more, PHASE)
     both = np.concatenate([one, more])
     turned, y_turned = yield from state.ask(asked.on_grid(-both * _stretch(len(both), rng)[:, None, None]), PHASE)

@@ -42,7 +42,7 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     known, norm, room = yield from _answers(spec, rng)
     found = tuple(known.findings(spec))
     if spec.kind == "membership" or known.labels:
-        return labels(spec, known, found)
+        return labels(known, found)
     hopeless = _unreadable(spec, known, found)
     if hopeless is not None:
         return hopeless
@@ -141,7 +141,7 @@ def ordered(spec: OracleSpec, seen: Sequences, found: tuple[Finding, ...]) -> Di
     return outside(found, "order", words)
 
 
-def labels(spec: OracleSpec, known: Answers, found: tuple[Finding, ...]) -> Diagnosis:
+def labels(known: Answers, found: tuple[Finding, ...]) -> Diagnosis:
     """Labels tell too little for a diagnosis of their own."""
     if known.constant:
         return outside(found, "labels", "every sequence asked so far got the same label")

@@ -157,7 +157,7 @@ def scalar(
     if row.shape in ("linear", "affine"):
         return (yield from attention(spec, known, row, seen, found, seed, room))
     if row.shape in ("homogeneous", "piecewise linear", "smooth"):
-        return (yield from network(spec, known, row, seen, found, seed, room))
+        return (yield from network(spec, known, row, found, seed, room))
     words = f"a single vector is answered in a {row.shape} way, and no scalar class here does that"
     return outside(found, "row", words, *_links(known))
 
@@ -253,7 +253,6 @@ def network(
     spec: OracleSpec,
     known: Answers,
     row: OneRow,
-    seen: Sequences,
     found: tuple[Finding, ...],
     seed: int,
     allowed: int,

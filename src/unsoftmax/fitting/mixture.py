@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from unsoftmax.fitting.blocks import Block, Blocks, attend
+from unsoftmax.fitting.blocks import Blocks, attend
 from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.heads import mean_tokens
 from unsoftmax.fitting.shape import Shape
@@ -53,7 +53,7 @@ def _cost(x: Array, blocks: Blocks, shape: Shape, s: float, ridge: float) -> tup
     for block in blocks:
         log_alpha, alpha = attend(block, u[block.rows])
         gap = blocks.y[block.rows] - block.tokens @ v
-        likelihood, share = _shares(block, log_alpha - gap**2 / (2 * s * s))
+        likelihood, share = _shares(log_alpha - gap**2 / (2 * s * s))
         loss -= likelihood
         pull[block.rows] = np.matmul((share - alpha)[:, None, :], block.tokens)[:, 0]
         gradient_v += np.matmul((share * gap)[:, None, :], block.tokens).sum(axis=(0, 1)) / s**2
@@ -66,7 +66,7 @@ def _cost(x: Array, blocks: Blocks, shape: Shape, s: float, ridge: float) -> tup
     return loss / n + 0.5 * ridge / shape.dim * float(scores @ scores), gradient
 
 
-def _shares(block: Block, joint: Array) -> tuple[float, Array]:
+def _shares(joint: Array) -> tuple[float, Array]:
     """Sum of log sum_j exp(joint) over the records, and each token's share (b, N)."""
     top = joint.max(axis=1, keepdims=True)
     share = np.exp(joint - top)

@@ -107,7 +107,7 @@ class Check:
         query = ground.query(B)[:, None]
         return cls(np.concatenate([held(z * ground.stretch + query, ground.spec.dtype), query], axis=1), np.zeros(n))
 
-    def ask(self, ground: Ground) -> Asking[None]:
+    def ask(self) -> Asking[None]:
         if len(self.tokens):
             self.y = yield Probes(self.tokens, phase="check")
 
@@ -158,7 +158,7 @@ def read_heads(
     ]
     measured = [Measured(*parts) for parts in zip(tables, crosses, shares, strict=True)]
     check = Check.random(ground, heads, B[: max((len(c.columns) for c in crosses), default=0)], rng)
-    yield from check.ask(ground)
+    yield from check.ask()
     yield from ask_shares(ground, shares, B, [everywhere(s) for s in shares], "main")
     reading = Reading(ground, measured, check, B, None, np.zeros((len(v), d, d)))
     return (yield from settled(v, reading, max(HALF_DIGITS, HEADS.amplified * error_of_v)))
