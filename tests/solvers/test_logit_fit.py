@@ -49,3 +49,12 @@ def test_answers_of_something_else_are_not_trimmed_away() -> None:
     theta, _, F, log_k, Y = drawn()
     Y += 0.1 * np.random.default_rng(1).standard_normal(Y.shape)
     assert fit_smooth(theta, F, log_k, Y, 1e-9).residual > 1e-2
+
+
+def test_a_step_beyond_all_numbers_is_a_large_misfit() -> None:
+    """Scores of inf - inf have no weights, and least squares of them no solution: a run had ended in numpy's error."""
+    from unsoftmax.solvers.logit_fit import _Logits
+
+    theta, _, F, log_k, Y = drawn()
+    beyond = np.full(theta.size, np.nan)
+    assert _Logits(theta.shape, F, log_k, Y).cost(beyond) == np.inf

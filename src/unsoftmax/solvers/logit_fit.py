@@ -67,9 +67,11 @@ def fit_smooth(theta: Array, F: Array, log_k: Array, Y: Array, clear: float) -> 
 
 
 def _projected(theta: Array, F: Array, log_k: Array, Y: Array) -> tuple[Array, Array, Array]:
-    # A step too long may saturate everything; its misfit is then large or no number, and it is taken back.
+    # A step too long may saturate everything; its misfit is then large, or infinite, and it is taken back.
     with np.errstate(all="ignore"):
         S = expit(F @ theta.T - log_k[:, None])
+        if not np.isfinite(S).all():
+            return S, np.zeros((S.shape[1], Y.shape[1])), np.full(Y.shape, np.inf)
         R = np.linalg.lstsq(S, Y, rcond=None)[0]
         return S, R, np.clip(Y - S @ R, -1e100, 1e100)
 
