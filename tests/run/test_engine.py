@@ -134,3 +134,22 @@ def test_what_does_not_fit_into_memory_is_said():
 
     with pytest.raises(us.errors.InvalidArgument, match="memory"):
         engine.run(greedy(), Stack(us.oracle(us.models.SingleHead.random(3, seed=0))))
+
+
+def test_equations_without_a_solution_end_in_a_refusal_that_keeps_the_bill(monkeypatch) -> None:
+    def singular(*_args, **_rest):
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+    monkeypatch.setattr("unsoftmax.learners.low_rank.LowRank.program", asking_then(singular))
+    with pytest.raises(us.errors.ModelMismatch, match=r"LowRank .* \(SVD did not converge\)") as refusal:
+        us.recover(us.oracle(HEAD), us.learners.LowRank())
+    assert refusal.value.recovery.usage.billed == 3
+
+
+def asking_then(act):
+    """A program that asks three sequences, and then acts on the answers."""
+
+    def program(self, spec, seed):
+        return act((yield Probes(np.ones((3, 2, spec.dim)))))
+
+    return program

@@ -96,6 +96,13 @@ class Attempt:
                     self._explain(error)
                     self._offer(error)
                 raise self._reported(error) from error.__cause__
+            except np.linalg.LinAlgError as error:
+                raise self._reported(
+                    ModelMismatch(
+                        f"the answers lead {type(learner).__name__} to equations that float64 does not solve ({error})",
+                        advice="the target may be outside its class, or close to one that is; try another seed.",
+                    )
+                ) from error
             except KeyboardInterrupt:
                 billed = self.stack.meter.billed
                 log.warning("interrupted after %d queries; run again with the same ledger to continue", billed)
