@@ -135,6 +135,15 @@ def test_an_infinite_answer_is_refused() -> None:
         list(Stack(us.oracle(lambda X: np.full(len(X), np.inf), 4)).ask([some(5)]))
 
 
+def test_vectors_that_are_no_numbers_are_counted_not_printed() -> None:
+    def answers(X):
+        return np.where(np.arange(64) < 40, np.nan, 1.0) * np.ones((len(X), 1))
+
+    with pytest.raises(us.errors.OracleError, match="answered nan in 40 of 64 numbers") as refusal:
+        us.recover(us.oracle(answers, 8, outputs=64))
+    assert len(str(refusal.value)) < 500
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

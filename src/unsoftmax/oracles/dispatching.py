@@ -218,9 +218,10 @@ def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
     # Behind a link +-inf is what a saturated answer says of f; whether that is of use is the program's to know.
     bad = ~np.isfinite(y) if spec.link is None else np.isnan(y)
     if bad.any():
-        row = int(np.argwhere(bad)[0][0])
+        row, *_ = place = tuple(np.argwhere(bad)[0])
+        several = f" in {bad[row].sum()} of {y[row].size} numbers" if y[row].size > 1 else ""
         raise OracleError(
-            f"the target answered {y[row]} on {where(probes, row)}; finite numbers are required. "
+            f"the target answered {y[place]}{several} on {where(probes, int(row))}; finite numbers are required. "
             "If large inputs overflow, declare max_norm=; if weights are divided by a sum that can be 0 (linear, ReLU "
             "attention), name learners.KernelHead()."
         )
