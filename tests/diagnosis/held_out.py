@@ -118,6 +118,16 @@ def slopes(dim: int, seed: int) -> Callable[..., Any]:
     return target
 
 
+def by_length(dim: int, seed: int) -> Callable[..., Any]:
+    """Scores that grow with the logarithm of the length, as one head."""
+    W, v = head(dim, seed)
+
+    def target(X: Any) -> Any:
+        return (softmax(scores(X, W) * np.log(1 + X.shape[1])) * (X @ v)).sum(axis=1)
+
+    return target
+
+
 def distances(dim: int, seed: int) -> Callable[..., Any]:
     """Weights that fall with the distance of vectors, as a layer."""
     made = layer(dim, seed)
@@ -198,8 +208,9 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
         return HeldOut(f"{name} d={dim}", "outside", make, facts, code)
 
     made, plain = layer(dim, seed), us.models.SingleHead(*head(dim, seed))
-    yield out("sink", "network", scalar(sink(dim, seed), dim), **CURVED, **LAST)
-    yield out("sigmoid weights", "network", scalar(sigmoid_weights(dim, seed), dim), **CURVED, **LAST)
+    yield out("sink", "law", scalar(sink(dim, seed), dim), **CURVED, **LAST, copies=False)
+    yield out("sigmoid weights", "law", scalar(sigmoid_weights(dim, seed), dim), **CURVED, **LAST, copies=False)
+    yield out("temperature", "law", scalar(by_length(dim, seed), dim), **LINEAR, **LAST, copies=False)
     squared = {**LAST, "kernel": "relu^2", "normalised": False}
     yield HeldOut(f"squared ReLU weights d={dim}", "kernel head", scalar(squared_relu(dim, seed), dim), squared)
     yield out("log-softmax", "row", vector(log_softmax(dim, seed), dim, 4), **CURVED, **LAST)

@@ -21,6 +21,7 @@ EARNED: dict[tuple[str, Any], tuple[int, int]] = {
     ("answering position", None): (5, 5),
     ("attention behind a network", False): (10, 10),
     ("attention behind a network", True): (10, 10),
+    ("copies", False): (15, 15),
     ("deterministic", False): (5, 5),
     ("deterministic", True): (35, 35),
     ("frozen contexts", True): (25, 25),

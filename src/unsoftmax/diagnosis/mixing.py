@@ -105,3 +105,31 @@ def alike(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generato
     holds = min(gaps) <= floor
     words = "Short tokens weigh alike." if holds else "Short tokens do not weigh alike."
     return Finding("short tokens", holds, words, evidence={"off their mean": min(gaps), "allowed": floor})
+
+
+def copied(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
+    """Whether several copies of every token are answered as one of each.
+
+    They are under all weights that add up to 1 and hang on nothing but scores, whatever their kernel and whatever
+    stands behind. Where they are not, copies of a single token say why: its weights add up to 1 at any temperature.
+    """
+    copies, n = DIAGNOSIS.copies[-1], DIAGNOSIS.short_sequences
+    if spec.domain.length_limit < 2 * copies:
+        return None
+    X = sphere(rng, (n, 2, spec.dim)) * norm
+    gaps = []
+    for tokens in (X, X[:, -1:]):
+        counts = np.repeat([1, copies], n)[:, None] * np.ones((1, tokens.shape[1]), dtype=int)
+        once, often = np.split((yield Probes(np.concatenate([tokens, tokens]), counts, phase=PHASE)), 2)
+        size = max(float(np.sqrt(np.mean(once**2))), known.size) or 1.0
+        gaps.append(float(np.sqrt(np.mean((often - once) ** 2))) / size)
+    evidence = {"copies of both": gaps[0], "copies of one": gaps[1], "tolerance": (allowed := known.tolerance(size))}
+    if max(gaps) <= allowed:
+        return Finding("copies", True, "Copies of every token are answered as one of each.", evidence=evidence)
+    why = (
+        "weights do not add up to 1 (a sink, or weights that are summed up)"
+        if gaps[1] > allowed
+        else "weights hang on the length of the sequence, or on places in it (a temperature, a window)"
+    )
+    words = f"{copies} copies of every token are answered otherwise than one of each: {why}."
+    return Finding("copies", False, words, evidence=evidence)

@@ -15,7 +15,7 @@ from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
-from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, mixing
+from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, copied, mixing
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.single import Trial, near, single_head, why
@@ -216,14 +216,14 @@ def attention(
     obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
     # Inside a norm limit, where no other kernel can be tried, laws of short tokens alone name no class.
     if not obeyed or seen.speaks == "all" or (not affine and spec.domain.max_norm is not None):
-        return _no_heads(one, many, seen, found)
+        return (yield from _no_heads(spec, known, (one, many), seen, found, seed))
     if many.near is not None:
         words = "Sums of softmax heads mix so; they are proportional, or too many to be parted in a few dimensions."
         return Diagnosis("multi-head attention", many.near, found, (words,))
     if one.near is not None:
         words = "A softmax head mixes so; a few dimensions were near it, and all of them are asked."
         return Diagnosis("affine head" if affine else "single head", one.near, found, (words,))
-    return _no_heads(one, many, seen, found)
+    return (yield from _no_heads(spec, known, (one, many), seen, found, seed))
 
 
 def _laws(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[tuple[Finding, ...]]:
@@ -238,15 +238,26 @@ def _laws(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[t
     return tuple(law for law in (mixed, short, heavy) if law is not None)
 
 
-def _no_heads(one: Trial, many: Trial, seen: Sequences, found: tuple[Finding, ...]) -> Diagnosis:
+def _no_heads(
+    spec: OracleSpec, known: Answers, tried: tuple[Trial, Trial], seen: Sequences, found: tuple[Finding, ...], seed: int
+) -> Asking[Diagnosis]:
     if seen.speaks == "all":
         words = (
             "all orders of the tokens are answered alike, as by a mean over positions; give the output before pooling"
         )
         return outside(found, "pooled", words)
+    one, many = tried
     words = f"neither one softmax head ({one.reason}) nor several ({many.reason}) explain the answers"
-    named: list[Any] = [trial.near for trial in (one, many) if trial.near is not None]
-    return outside(found, "heads", words, *(Suggestion(_NEARLY, learner) for learner in named))
+    named = [Suggestion(_NEARLY, trial.near) for trial in tried if trial.near is not None]
+    return (yield from _unexplained(spec, known, seed, outside(found, "heads", words, *named)))
+
+
+def _unexplained(spec: OracleSpec, known: Answers, seed: int, otherwise: Diagnosis) -> Asking[Diagnosis]:
+    """No learner: for the law of copies, which every class here obeys, where that is broken, or for what is known."""
+    law = yield from copied(spec, min(1.0, spec.domain.with_room), known, np.random.default_rng([seed, 0x3C]))
+    if law is None or law.value:
+        return otherwise
+    return outside((*otherwise.findings, law), "law", law.sentence.rstrip("."))
 
 
 def network(
@@ -271,7 +282,7 @@ def network(
         why = trial.reason or "fresh rays contradict what was learned on others"
         words = f"attention before a network does not explain the answers: {why.rstrip('.')}"
         named = (Suggestion(_NEARLY, behind),) if near(trial, behind) is not None else ()
-        return outside(found, "network", words, *named)
+        return (yield from _unexplained(spec, known, seed, outside(found, "network", words, *named)))
     words = "A softmax head before a function of its output explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
