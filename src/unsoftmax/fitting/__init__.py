@@ -18,6 +18,7 @@ narrowing    fits in the coordinates that tokens span
 picks        argmax attention, the limit of large W
 lack_of_fit  features of other classes that would explain the residual
 verdict      recovered, consistent or a surrogate; the claim about records like these
+rivals       another W that explains the records as well: errors reach both
 result       from unknowns to a Recovery
 fit          all of it in order; held-out error against records used, a line for people
 constants    what was measured or chosen, side by side

@@ -114,6 +114,14 @@ class Constants:
     visible: float = 1.0
     """A direction whose error exceeds one unit of the parameters does not show in the answers at all."""
 
+    # rivals
+    other_scores: tuple[float, ...] = (2.0, 4.0, 0.5)
+    """Sizes of the scores, over the fit's, from which another W is looked for: with 4 alone three of 34 consistent
+    logs of heads that leave the query out kept a W outside their errors, and with 2 alone two of 320 right ones."""
+    moved: float = 1e-3
+    """Sizes of the parameters along directions left open by which a descent ended elsewhere: what tokens never vary
+    stays at 0, and what records hardly hold moves. With 1 such a log kept a W outside its errors."""
+
     # sampled
     sampled_draws: int = 2
     """Draws of noise: with thousands of unknowns each is right to a few percent, unless one direction alone is weak;

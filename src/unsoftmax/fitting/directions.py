@@ -27,6 +27,11 @@ class Spread:
     norm_W: float
     norm_P: float
 
+    @property
+    def entries(self) -> Array:
+        """All of them in one vector, W raveled and then P."""
+        return np.concatenate([self.W.ravel(), self.P.ravel()])
+
 
 class Seen(Protocol):
     """What a fit's records say about its parameters, whether from all singular directions or from samples."""
@@ -50,12 +55,6 @@ class Seen(Protocol):
 
     def drawn(self, rng: np.random.Generator) -> Array:
         """Errors (k, unknowns) as noise of one deviation leaves them."""
-
-    def axes(self) -> Array:
-        """Errors (k, unknowns) of noise of one deviation, along one direction each; none where these are not known."""
-
-    def without(self, which: Array) -> Seen:
-        """The same as if these of the axes (k,) did not show."""
 
     def confirmed(self, limit: float) -> Seen:
         """The same without numbers that alone show a direction to within `limit` units: they fit whatever they are."""
@@ -93,39 +92,37 @@ class Directions:
         seen = ~self.unseen(FITTING.visible)
         return np.asarray(-self.T @ (self.V[seen].T @ ((self.U.T @ rows)[seen] / self.s[seen])))
 
-    def _root(self, limit: float) -> Array:
+    def root(self, limit: float) -> Array:
         """R (unknowns, seen) with covariance R R' of the unknowns, along seen directions."""
         seen = ~self.unseen(limit)
         return np.asarray(self.T @ (self.V[seen].T / self.s[seen]))
 
     def leverage(self, at: HeadsAt, deviations: Array) -> Array:
-        return np.asarray((((at.jacobian() / deviations[:, None]) @ self._root(FITTING.visible)) ** 2).sum(axis=1))
+        return np.asarray((((at.jacobian() / deviations[:, None]) @ self.root(FITTING.visible)) ** 2).sum(axis=1))
 
     def off(self, columns: Array) -> Array:
         Q = self.U[:, ~self.unseen(FITTING.visible)]
         return np.asarray(columns - Q @ (Q.T @ columns))
 
     def spread(self, limit: float) -> Spread:
-        root = embedded(self.shape, self.x, self._root(limit))
+        root = embedded(self.shape, self.x, self.root(limit))
         W, _, P = self.shape.split(self.x)
         errors = np.sqrt((root**2).sum(axis=1))
         norms = (float(np.linalg.norm(part)) for part in (errors[: W.size], errors[W.size :]))
         return Spread(errors[: W.size].reshape(W.shape), errors[W.size :].reshape(P.shape), *norms)
 
     def drawn(self, rng: np.random.Generator) -> Array:
-        root = self._root(FITTING.visible)
+        root = self.root(FITTING.visible)
         return np.asarray(rng.standard_normal((FITTING.drawn_errors, root.shape[1])) @ root.T)
 
-    def axes(self) -> Array:
-        return self._root(FITTING.visible).T
-
     def without(self, which: Array) -> Directions:
+        """The same as if these of the seen directions (k,) did not show."""
         s = self.s.copy()
         s[np.flatnonzero(~self.unseen(FITTING.visible))[which]] = 1e-300
         return replace(self, s=s)
 
-    def confirmed(self, limit: float) -> Directions:
-        """Left out is a number without which others know some direction to worse than `limit`.
+    def alone(self, limit: float) -> Array:
+        """Numbers (k,) without which others know some direction to worse than `limit`.
 
         Without number i, of leverage h, the error grows by |u_i / s| / sqrt(1 - h) along u_i / s, which needs h > 1/2.
         """
@@ -134,10 +131,13 @@ class Directions:
         off = -U @ U[high].T
         off[high, np.arange(len(high))] += 1
         off -= U @ (U.T @ off)  # once more, since 1 - h may be far below the rounding of h
-        alone = np.linalg.norm(U[high] / s, axis=1) > limit * np.linalg.norm(off, axis=0)
-        if not alone.any():
+        return np.asarray(high[np.linalg.norm(U[high] / s, axis=1) > limit * np.linalg.norm(off, axis=0)])
+
+    def confirmed(self, limit: float) -> Directions:
+        alone = self.alone(limit)
+        if not len(alone):
             return self
-        kept = np.delete(np.arange(len(self.U)), high[alone])
+        kept = np.delete(np.arange(len(self.U)), alone)
         return _taken_apart(self.shape, self.x, self.U[kept] * self.s, self.V, self.T)
 
     def hidden(self, limit: float) -> tuple[int, Array | None]:
@@ -221,13 +221,13 @@ def bent(problem: Heads, x: Array, seen: Seen, deviations: Array, spread: float)
     return float(np.mean(ratios))
 
 
-def bounded(problem: Heads, x: Array, seen: Seen, deviations: Array, bars: float) -> Seen:
+def bounded(problem: Heads, seen: Directions, deviations: Array, bars: float) -> Directions:
     """What is seen, without directions along which so many errors, one way, change answers by less than half of J's.
 
     Towards scores without bound answers no longer change: an error bar on that side says nothing.
     """
-    at, open_ = problem.at(x), []
-    for step in bars * seen.axes():
+    x, at, open_ = seen.x, problem.at(seen.x), []
+    for step in bars * seen.root(FITTING.visible).T:
         told = float(np.linalg.norm(at.response(step) / deviations))
         ends = ((problem.at(x + way).residual - at.residual) / deviations for way in (step, -step))
         open_.append(min(float(np.linalg.norm(end)) for end in ends) < FITTING.shown_beside_others * told)

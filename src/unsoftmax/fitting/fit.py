@@ -23,19 +23,20 @@ from unsoftmax.fitting.blocks import Blocks
 from unsoftmax.fitting.choice import affordable, chosen, shapes
 from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.copies import distinct, groups
-from unsoftmax.fitting.directions import Seen, bounded
+from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.log import Log
 from unsoftmax.fitting.narrowing import narrowed
 from unsoftmax.fitting.noise import Noise, computed, noise_of, rounding
 from unsoftmax.fitting.recipes import recipe
 from unsoftmax.fitting.result import Ended, recovery_of
+from unsoftmax.fitting.rivals import Reached, contested
 from unsoftmax.fitting.search import Search, Watch, found
 from unsoftmax.fitting.settle import confirmed, settled
 from unsoftmax.fitting.spans import Spans, spans
 from unsoftmax.fitting.verdict import Judged, checked, exact, judge_exact, judge_noisy
 from unsoftmax.probes.base import Array
-from unsoftmax.results.recovery import Recovery, Usage, plain
+from unsoftmax.results.recovery import Recovery, Status, Usage, plain
 
 Class = Literal["single head", "low rank", "multi-head", "layer"]
 """Model classes that a log can be fitted with."""
@@ -166,7 +167,9 @@ def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, A
     return np.flatnonzero(fitted), np.sort(held), len(np.unique(number[fitted])) * (log.outputs or 1)
 
 
-def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, seed: int) -> tuple[Judged, Array, Seen]:
+def _judged(
+    search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, seed: int
+) -> tuple[Judged, Array, Seen | Reached]:
     """Settle and judge: as exact answers first, then as noisy ones."""
     problem = search.problem
     shape, blocks = problem.shape, problem.blocks
@@ -192,9 +195,15 @@ def _judged(search: Search, rest: Blocks, x: Array, noise: Noise, span: Spans, s
         # A bound was declared. In its units directions would pass for unseen that the answers show.
         rows = [row * left for row in rows]
     x, seen = settled(search, x, rows[0], span, seed)
+    contest = contested(search, x, seen, rows[0], span, seed)
+    if contest is not None:
+        x, seen = contest.fit.x, contest.fit
     fitted = checked(problem, rest, x, seen, (rows[0], rows[1]), 1.0)
     judged = judge_noisy(problem, fitted, noise, rows[0], seed)
-    return judged, x, bounded(problem, x, seen.confirmed(judged.limit), rows[0], FITTING.bars * fitted.spread)
+    if contest is None or judged.status is not Status.CONSISTENT:
+        return judged, x, seen
+    judged, reached = contest.judged(judged)
+    return judged, x, reached
 
 
 @cache

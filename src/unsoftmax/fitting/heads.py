@@ -108,7 +108,10 @@ class HeadsAt:
 
     def response(self, step: Array) -> Array:
         """J step (rows,) in full precision, without weights: how records differ in it may be seen to rounding."""
-        W, P = self.changes(step)
+        return self.shown(*self.changes(step))
+
+    def shown(self, W: Array, P: Array) -> Array:
+        """J (rows,) of changes W (H, d, d) and P (H, m, d)."""
         parts = zip(self.G, self.Z, W, P, strict=True)
         return np.asarray(sum(_along(g, self.q @ w.T) + z @ p.T for g, z, w, p in parts)).ravel()
 

@@ -11,6 +11,7 @@ from unsoftmax.fitting.constants import FITTING
 from unsoftmax.fitting.directions import Seen
 from unsoftmax.fitting.heads import Heads
 from unsoftmax.fitting.narrowing import Narrowed
+from unsoftmax.fitting.rivals import Reached
 from unsoftmax.fitting.shape import Shape
 from unsoftmax.fitting.spans import Spans
 from unsoftmax.fitting.verdict import Judged
@@ -28,7 +29,7 @@ class Ended:
 
     problem: Heads
     x: Array
-    seen: Seen
+    seen: Seen | Reached
     judged: Judged
     span: Spans
     """Of the tokens in all dimensions."""

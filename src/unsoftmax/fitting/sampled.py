@@ -59,12 +59,6 @@ class Sampled:
     def drawn(self, rng: np.random.Generator) -> Array:
         return self.draws
 
-    def axes(self) -> Array:
-        return np.empty((0, self.shape.unknowns))
-
-    def without(self, which: Array) -> Sampled:
-        return self
-
     def confirmed(self, limit: float) -> Sampled:
         return self  # draws do not show the leverage of one record
 
