@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -356,3 +358,18 @@ def test_sequences_too_short_are_refused_before_the_first_query(kernel: str | No
     with pytest.raises(us.errors.DomainError, match="needs sequences of") as refusal:
         us.recover(oracle, us.learners.KernelHead(kernel))
     assert refusal.value.recovery is None or refusal.value.recovery.usage.billed == 0
+
+
+@pytest.mark.parametrize("norm", [1.0, 300.0])
+@pytest.mark.parametrize("limit", [1e4, 1e6])
+def test_a_norm_limit_that_hides_the_kernel_is_named(norm: float, limit: float) -> None:
+    """The token whose score is held at 0 has one that shows: heads of the class had been called outside it."""
+    target = us.models.KernelHead.random(6, "softplus", norm=norm, seed=1)
+    with pytest.raises(us.errors.DomainError, match=r"KernelHead needs max_norm = \S+ here") as refusal:
+        us.recover(us.oracle(target, max_norm=limit), us.learners.KernelHead())
+    needed = float(re.search(r"max_norm = (\S+) here", str(refusal.value))[1])
+    recovery = us.recover(us.oracle(target, max_norm=2 * needed), us.learners.KernelHead())
+    assert us.models.distance(recovery.model, target) < 1e-11
+    exponential = us.models.KernelHead.random(6, "exp", norm=norm, seed=1)
+    recovery = us.recover(us.oracle(exponential, max_norm=limit), us.learners.KernelHead())
+    assert us.models.distance(recovery.model, exponential) < 1e-11

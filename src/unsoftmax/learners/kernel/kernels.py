@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.reading import Reader
@@ -50,9 +50,23 @@ def tabulate(reader: Reader, a: Array, b: Array, wanted: str | None) -> Asking[K
         kernel = Kernel(best.name, best.parameter)
         # tau x is the score at x of the line: at most |tau|, and the sign of the line is in it.
         return Known(kernel, best.tau / span, math.inf, best.misfit)
+    _require_room(reader, KERNEL.table_scores / (span * float(np.linalg.norm(a))), KERNEL.off_catalogue * noise)
     if wanted is not None:
         raise ModelMismatch(f"the kernel is not {wanted!r}: the table misses it by {fits[0].misfit:.2g}.")
     return _tabulated(x, g, span, len(x) == KERNEL.table_points, fits[0])
+
+
+def _require_room(reader: Reader, strength: float, allowed: float) -> None:
+    """Refuse a norm limit that leaves the second token a score which the table shows: no kernel fits the table then.
+
+    It scores e^2 b'Wb, of about e^2 times the largest a'Wb of |a| = |b| = 1, `strength`; e is 30 over the limit.
+    """
+    own, limit = reader.e**2 * strength, reader.spec.domain.norm_limit
+    if own > allowed and math.isfinite(limit):
+        raise DomainError(
+            f"tokens up to a norm of {limit:.2g} leave the token whose score is held at 0 a score of about {own:.1g}, "
+            f"which hides the kernel; KernelHead needs max_norm = {limit * math.sqrt(own / allowed):.1g} here."
+        )
 
 
 def _log_ratio(name: str) -> Callable[[float | None], LogRatio]:
