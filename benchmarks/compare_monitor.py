@@ -18,8 +18,9 @@ from benchmarks.base import Row
 from benchmarks.compare_kernels import ALPHA
 from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.constants import COMPARING
-from unsoftmax.comparing.detection import Group, group, plan
+from unsoftmax.comparing.detection import plan
 from unsoftmax.comparing.monitor import Held, State, log_evidence
+from unsoftmax.comparing.noise import Group, group
 from unsoftmax.comparing.references import reference_of
 
 _DIM = 8

@@ -9,6 +9,7 @@ designs               what to ask: near ties, single tokens, longer sequences
 statistics            tails, bets and power
 power                 the smallest change that would have been seen
 row_space             an output layer as the reference
+repeats               does a difference repeat nearby, as that of a weight does
 detection             does it differ at all
 explain               what changed, in the order that matters
 state                 what is known while explaining, and the one way to ask further

@@ -13,8 +13,9 @@ import numpy as np
 from unsoftmax.arguments import real
 from unsoftmax.comparing.arithmetic import UNIT
 from unsoftmax.comparing.designs import TIES
-from unsoftmax.comparing.detection import Detection, Group, Plan, detect, plan
+from unsoftmax.comparing.detection import Detection, Plan, detect, plan
 from unsoftmax.comparing.explain import explain as explaining
+from unsoftmax.comparing.noise import Group
 from unsoftmax.comparing.references import Reference, reference_of
 from unsoftmax.comparing.row_space import row_space
 from unsoftmax.errors import InvalidArgument
@@ -130,7 +131,7 @@ def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Aski
         e_value=math.exp(min(seen.log_e_value, 700.0)),
         detectable=worst,
         evidence=_evidence(seen, made),
-        notes=_notes(made, settings),
+        notes=(*_notes(made, settings), *_louder(seen)),
     )
     restless = seen.stochastic(alpha)
     if restless is not None:
@@ -145,7 +146,10 @@ def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Aski
             return base.said("unexplained", f"The answers differ from the reference's (p = {seen.p_value:.1g}).")
         return (yield from explaining(seen, made, base, alpha, seed))
     if not seen.complete:
-        return base.said("undecided", "The budget ended before the planned questions were asked; no difference so far.")
+        return base.said(
+            "undecided",
+            "The budget ended before the planned questions were asked; no difference beyond rounding so far.",
+        )
     if settings.smallest is not None and worst > settings.smallest:
         return base.said(
             "undecided",
@@ -161,6 +165,17 @@ def _judged(seen: Detection, made: Plan, settings: Comparing, seed: int) -> Aski
             if math.isfinite(worst)
             else "they do not depend on its weights, so that no change of these would have been seen."
         ),
+    )
+
+
+def _louder(seen: Detection) -> tuple[str, ...]:
+    """A note where answers differ by more than the rounding modelled, and nearby questions do not show it again."""
+    excess = max(seen.again.excess.values(), default=1.0) if seen.again is not None else 1.0
+    if excess <= 1.0:
+        return ()
+    return (
+        f"rounding is {excess:.2g} times what the reference's weights explain: differences of that size are new on "
+        "nearby questions, as where biases of keys or values are added that the reference holds folded, or not at all.",
     )
 
 

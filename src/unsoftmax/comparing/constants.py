@@ -109,6 +109,23 @@ class Constants:
     repeats_share: float = 0.1
     """Part of alpha given to the repeated questions; the rest is divided among the kinds of sequences."""
 
+    # repeats
+    nearby: float = 0.03
+    """Relative change of every entry of a nearby question: several units of bfloat16 and of int8, so that rounding is
+    new, and little for a smooth function."""
+    nearby_change: float = 0.02
+    """Part of a difference (squared) that is not the same again there: tokens of two are each moved by `nearby`, and
+    slopes with them."""
+    unmodelled: float = 64.0
+    """Times the modelled rounding that a target of unknown biases may leave. Key biases of trained layers are up to 100
+    times what keys of usual tokens are, value biases up to 40 times, of which a quarter reached answers: 6 at most. The
+    next shorter format leaves 2^13 times as much as float32."""
+    first_repeats: int = 24
+    """Nearby answers of a kind that are bet on first: as many as near ties are asked. Of 84 changes of three times the
+    smallest that shows all were seen, 83 with at most 40 of all kinds."""
+    most_repeats: int = 72
+    """The same where the first were won more than lost, and not yet enough."""
+
     # monitor
     queries_of_a_call: int = 8
     """Queries of a call: near ties but for one, which is a single token and a longer sequence in turn."""

@@ -69,9 +69,6 @@ class Constants:
     """Pairs of single tokens: as many as bets need to reach the usual alpha when all agree."""
     partner_spread: float = 0.4
     """Partners are longer or shorter by up to this (logarithm), so that their rounding is new."""
-    nearby: float = 0.03
-    """Relative change of every entry of such a question: several units of bfloat16 and of int8, so that rounding is
-    new, and little for a smooth function."""
 
     # reading
     rounded_length: float = 0.999

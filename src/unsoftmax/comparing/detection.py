@@ -10,9 +10,10 @@ import numpy as np
 from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.designs import LONGER, OPEN, SINGLES, TIES, Asked
-from unsoftmax.comparing.noise import Noise
+from unsoftmax.comparing.noise import Group, Noise, group
 from unsoftmax.comparing.power import detectable_changes
 from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.repeats import Doubted, Repeats, repeats
 from unsoftmax.errors import BudgetExceeded
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
@@ -22,28 +23,6 @@ from unsoftmax.probes.base import Probes
 from unsoftmax.spec import OracleSpec
 
 PHASE = "detect"
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Sequences of one kind with what the reference says and how far rounding may take the answers."""
-
-    name: str
-    X: Array
-    truth: Array
-    sd: Array
-
-    def residual(self, y: Array) -> Array:
-        """y - truth, in float64."""
-        return np.asarray(y.astype(self.truth.dtype) - self.truth, dtype=np.float64)
-
-    def z(self, y: Array) -> Array:
-        """Residuals in units of the noise."""
-        return np.asarray(self.residual(y) / np.maximum(self.sd, 1e-150))
-
-    def rounded(self, error: float) -> Group:
-        """The same with answers that are rounded by that much besides."""
-        return replace(self, sd=np.hypot(self.sd, error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +51,14 @@ class Plan:
     def queries(self) -> int:
         return 3 * len(self.repeated.X) + sum(len(group.X) for group in self.groups)
 
+    def louder(self, excess: dict[str, float], alpha: float, rng: np.random.Generator) -> Plan:
+        """The same questions of a target that rounds so many times as much, by kind."""
+        groups = tuple(replace(g, sd=g.sd * excess.get(_kind(g), 1.0)) for g in self.groups)
+        ties = next(g for g in groups if g.name == TIES)
+        changes = detectable_changes(self.noise.reference, ties, alpha, rng) if TIES in excess else self.detectable
+        noise = replace(self.noise, excess=max(excess.values()))
+        return replace(self, noise=noise, groups=groups, detectable=changes)
+
     def given_to(self, error: float, alpha: float, rng: np.random.Generator) -> Plan:
         """The same questions, with answers that are rounded by that much besides."""
         groups = tuple(g.rounded(error) for g in self.groups)
@@ -89,22 +76,41 @@ class Detection:
 
     plan: Plan
     answers: dict[str, Array]
+    first: Array | None = None
     steady: float = 1.0
     drift: float = 1.0
     complete: bool = True
     tails: dict[str, float] = field(default_factory=dict)
+    again: Repeats | None = None
+    """What nearby questions have shown, where the difference is one that rounding may leave."""
 
     @property
     def p_value(self) -> float:
-        """Smallest tail, corrected for the number of tests."""
+        """Smallest tail, corrected for the number of tests; where nearby questions were asked they must show it too."""
         if not self.tails:
             return 1.0
-        return min(1.0, len(self.tails) / (1 - COMPARING.repeats_share) * min(self.tails.values()))
+        modelled = min(1.0, len(self.tails) * self._share * min(self.tails.values()))
+        return modelled if self.again is None else max(modelled, math.exp(min(0.0, -self.again.log_wealth)))
+
+    @property
+    def _share(self) -> float:
+        return 1 / (1 - COMPARING.repeats_share)
 
     @property
     def log_e_value(self) -> float:
         energies = [statistics.energy(g.z(self.answers[g.name])) for g in self.groups]
-        return statistics.log_e_value(np.concatenate(energies)) if energies else 0.0
+        modelled = statistics.log_e_value(np.concatenate(energies)) if energies else 0.0
+        return modelled if self.again is None else min(modelled, self.again.log_wealth)
+
+    def doubted(self, alpha: float) -> list[tuple[Group, Array]]:
+        """Groups whose answers differ by more than the noise modelled, if by no more than unknown biases may leave."""
+        every = [(g, self.answers[g.name]) for g in self.groups]
+        every += [(self.plan.repeated, self.first)] if self.first is not None else []
+        level = alpha / (len(self.tails) * self._share) if self.tails else 0.0
+        kinds = {name.split(",")[0] for name, tail in self.tails.items() if tail <= level}
+        found = [(g, y) for g, y in every if _kind(g) in kinds]
+        sizes = [float(np.sqrt(np.mean(g.z(y) ** 2))) for g, y in found]
+        return found if max(sizes, default=math.inf) <= COMPARING.unmodelled else []
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -116,12 +122,6 @@ class Detection:
         if self.steady <= COMPARING.repeats_share * alpha / 2:
             return "random"
         return "drifting" if self.drift <= COMPARING.repeats_share * alpha / 2 else None
-
-
-def group(name: str, X: Array, noise: Noise, constant: float, rng: np.random.Generator) -> Group:
-    """Sequences with their expected answers and noise."""
-    truth, _ = noise.reference.truth(X, noise.arithmetic)
-    return Group(name, X, truth, noise.deviation(X, constant, rng))
 
 
 def plan(
@@ -222,7 +222,34 @@ def detect(made: Plan, alpha: float, smallest: float | None, seed: int, *, measu
     tails = _tails(made, answers)
     if tails:
         tails[OPEN] = statistics.tail(statistics.energy(first.z(repeated[0])))
-    return Detection(made, answers, steady, drift, complete, tails)
+    made = replace(made, repeated=first)
+    seen = Detection(made, answers, repeated[0] if repeated else None, steady, drift, complete, tails)
+    return (yield from _held_again(seen, alpha, np.random.default_rng([seed, 0xA6A1])))
+
+
+def _held_again(seen: Detection, alpha: float, rng: np.random.Generator) -> Asking[Detection]:
+    """The same, with nearby questions asked where no noise model can tell a difference from rounding."""
+    made = seen.plan
+    doubted = seen.doubted(alpha)
+    if not doubted or seen.stochastic(alpha) is not None or made.asked.spec.vocabulary is not None:
+        return seen
+    noise = made.noise
+
+    def residual(X: Array, y: Array) -> Array:
+        truth, _ = noise.reference.truth(X, noise.arithmetic)
+        return np.asarray(y.astype(truth.dtype) - truth, dtype=np.float64)
+
+    items = [Doubted(_kind(g), g.X, g.z(y), np.maximum(g.sd, 1e-150)) for g, y in doubted]
+    try:
+        again = yield from repeats(items, residual, noise.reference.heads, made.asked, -math.log(alpha), rng)
+    except BudgetExceeded:
+        return replace(seen, again=Repeats(0.0, {}), complete=False)
+    return replace(seen, again=again, plan=made.louder(again.excess, alpha, rng))
+
+
+def _kind(item: Group) -> str:
+    """The kind of sequence that a group is of, as tails are named."""
+    return item.name if item.name in (TIES, SINGLES, OPEN) else LONGER
 
 
 def _later(repeated: list[Array]) -> tuple[Array | None, Array | None]:
@@ -240,9 +267,7 @@ def _tails(made: Plan, answers: dict[str, Array]) -> dict[str, float]:
     found: dict[str, list[Array]] = {}
     for item in made.groups:
         if item.name in answers:
-            found.setdefault(item.name if item.name in (TIES, SINGLES) else LONGER, []).append(
-                item.z(answers[item.name])
-            )
+            found.setdefault(_kind(item), []).append(item.z(answers[item.name]))
     tails = {}
     for name, parts in found.items():
         z = np.concatenate(parts)

@@ -14,8 +14,8 @@ import numpy as np
 from scipy import stats
 
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.noise import group
 from unsoftmax.comparing.reading import Reading, as_asked, read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence

@@ -27,8 +27,8 @@ from unsoftmax.comparing import designs, statistics
 from unsoftmax.comparing.compare import check_settings, digest
 from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.designs import SINGLES, TIES, Asked
-from unsoftmax.comparing.detection import Group, group, plan, written_in
-from unsoftmax.comparing.noise import Noise
+from unsoftmax.comparing.detection import plan, written_in
+from unsoftmax.comparing.noise import Group, Noise, group
 from unsoftmax.comparing.references import Reference, reference_of
 from unsoftmax.errors import FileFormatError, InvalidArgument
 from unsoftmax.learners.core.base import Asking

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Noise:
     reference: Reference
     arithmetic: str
     tolerance: float = 0.0
+    excess: float = 1.0
+    """Times the modelled rounding that nearby questions of the target have shown."""
 
     def sensitivity(self, X: Array, rng: np.random.Generator) -> Array:
         """Root mean square change of each answer under relative changes of size one, shaped like the answers."""
@@ -99,7 +101,7 @@ class Noise:
     def deviation(self, X: Array, constant: float, rng: np.random.Generator) -> Array:
         """Standard deviation of (answer - truth), shaped like the answers."""
         _, sharper = self.reference.truth(X[:1], self.arithmetic)
-        units = UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0)) * self.rounding(X, rng)
+        units = self.excess * UNIT[self.arithmetic] * (1.0 if sharper else math.sqrt(2.0)) * self.rounding(X, rng)
         if UNIT[self.arithmetic] <= UNIT["float32"] and self._heads(X) is None:
             # Heads are computed in this order for the constant; of other references only their own orders are known.
             constants = np.maximum(constant, _term_by_term(X))
@@ -109,6 +111,34 @@ class Noise:
         if self.reference.error:
             found = np.hypot(found, COMPARING.stated_over_random * self.reference.error * self.sensitivity(X, rng))
         return np.maximum(found, COMPARING.zero_deviation)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sequences of one kind with what the reference says and how far rounding may take the answers."""
+
+    name: str
+    X: Array
+    truth: Array
+    sd: Array
+
+    def residual(self, y: Array) -> Array:
+        """y - truth, in float64."""
+        return np.asarray(y.astype(self.truth.dtype) - self.truth, dtype=np.float64)
+
+    def z(self, y: Array) -> Array:
+        """Residuals in units of the noise."""
+        return np.asarray(self.residual(y) / np.maximum(self.sd, 1e-150))
+
+    def rounded(self, error: float) -> Group:
+        """The same with answers that are rounded by that much besides."""
+        return replace(self, sd=np.hypot(self.sd, error))
+
+
+def group(name: str, X: Array, noise: Noise, constant: float, rng: np.random.Generator) -> Group:
+    """Sequences with their expected answers and noise."""
+    truth, _ = noise.reference.truth(X, noise.arithmetic)
+    return Group(name, X, truth, noise.deviation(X, constant, rng))
 
 
 def _term_by_term(X: Array) -> Array:

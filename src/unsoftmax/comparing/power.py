@@ -15,7 +15,7 @@ from unsoftmax.comparing.references import Reference
 from unsoftmax.models.base import Array
 
 if TYPE_CHECKING:
-    from unsoftmax.comparing.detection import Group
+    from unsoftmax.comparing.noise import Group
 
 
 def detectable_changes(reference: Reference, ties: Group, alpha: float, rng: np.random.Generator) -> dict[str, float]:

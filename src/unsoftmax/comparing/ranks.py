@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.noise import group
 from unsoftmax.comparing.reading import as_asked, read_one
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.detection import Group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.noise import Group
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.models.base import Array
 

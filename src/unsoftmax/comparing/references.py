@@ -46,6 +46,9 @@ class Reference:
     error: float = 0.0
     """How far the weights may be off, relative to their size, as the recovery they come from states; 0: as stored."""
 
+    cast: Callable[[str], Answers] | None = None
+    """The function computed in another number format, where neither `model` nor a closed form is known."""
+
     in_pairs: bool = True
     """Whether the target takes two tokens; where it does not, scores have no effect and heads are of no use."""
 
@@ -110,6 +113,8 @@ class Reference:
         """The reference's own evaluations in the target's arithmetic: all sequences at once, and one at a time."""
         if self.model is not None and arithmetic in ("float64", "float32"):
             same = self.model.astype(arithmetic)
+        elif self.cast is not None and arithmetic in ("float64", "float32"):
+            same = self.cast(arithmetic)  # type: ignore[assignment]
         elif self.model is None and self.known:
             same = self.plain  # type: ignore[assignment]
         else:
@@ -206,7 +211,13 @@ def _module(module: Any, spec: OracleSpec) -> Reference:
 
         return answer
 
-    return Reference(type(module).__name__, lambda X: np.asarray(own(Probes(X))), None, named, rebuilt)
+    def cast(arithmetic: str) -> Answers:
+        import torch
+
+        other = outer(copy.deepcopy(module).to(getattr(torch, arithmetic)))
+        return lambda X: np.asarray(other(Probes(X)), dtype=np.float64)
+
+    return Reference(type(module).__name__, lambda X: np.asarray(own(Probes(X))), None, named, rebuilt, cast=cast)
 
 
 def _says_dim(module: Any) -> bool:

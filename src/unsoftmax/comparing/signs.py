@@ -15,6 +15,7 @@ from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.designs import SINGLES, TIES, Asked
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.naming import Named
+from unsoftmax.comparing.repeats import agreement, log_wealth, nearby
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.learners.core.base import Asking
@@ -23,8 +24,6 @@ from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding
 
 PHASE = "signs"
-_STAKES = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
-"""Parts of the capital that are bet, mixed evenly."""
 _LEANING = np.log(20)
 """Wealth from which signs are not called random without further questions: rounding gets there once in twenty times. A
 weight had been called unchanged where 21 of 24 signs agreed."""
@@ -43,15 +42,15 @@ def gate(state: Evidence) -> Asking[Finding | None]:
         X = ties.X
         heads = None
     offsets = heads is not None and bool(np.any(heads.c))
-    Z, y_ties = yield from state.ask((_nearby if offsets else _partners)(X, heads, asked, rng), PHASE)
-    agree = _agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
+    Z, y_ties = yield from state.ask((nearby if offsets else _partners)(X, heads, asked, rng), PHASE)
+    agree = agreement(ties.residual(y) / ties.sd, Z.residual(y_ties) / Z.sd)
     singles = next(g for g in made.groups if g.name == SINGLES)
     more = designs.singles(asked, max(0, EXPLAINING.single_pairs - len(one)), _norm(one), rng)
     fresh, y_more = yield from state.ask(more, PHASE)
     both = np.concatenate([one, more])
     turned, y_turned = yield from state.ask(asked.on_grid(-both * _stretch(len(both), rng)[:, None, None]), PHASE)
     first = np.concatenate([singles.residual(y_one) / singles.sd, fresh.residual(y_more) / fresh.sd])
-    turn = -_agreement(first, turned.residual(y_turned) / turned.sd)
+    turn = -agreement(first, turned.residual(y_turned) / turned.sd)
     leaning = max(log_wealth(agree), log_wealth(turn))
     if leaning >= np.log(2 / state.alpha):
         return None
@@ -61,8 +60,8 @@ def gate(state: Evidence) -> Asking[Finding | None]:
     # Values and scores may both differ, by little more than rounding: nearby questions show either.
     wealth = 0.0
     for before, tied, questions, answers, item in ((agree, heads, X, y, ties), (turn, None, one, y_one, singles)):
-        again, y_again = yield from state.ask(_nearby(questions, tied, asked, rng), PHASE)
-        signs = _agreement(item.residual(answers) / item.sd, again.residual(y_again) / again.sd)
+        again, y_again = yield from state.ask(nearby(questions, tied, asked, rng), PHASE)
+        signs = agreement(item.residual(answers) / item.sd, again.residual(y_again) / again.sd)
         wealth = max(wealth, log_wealth(signs), log_wealth(np.concatenate([before, signs])))
     if wealth >= np.log(8 / state.alpha):
         return None
@@ -76,21 +75,10 @@ def leaves_rounding(state: Evidence, named: Named, asked: Sample) -> Asking[bool
     with those of a format by chance.
     """
     X, y, _ = asked
-    near = _nearby(X, None, Asked(state.plan.asked.spec, "bfloat16"), state.rng)
+    near = nearby(X, None, Asked(state.plan.asked.spec, "bfloat16"), state.rng)
     partners, y_near = yield from state.ask(near, PHASE)
-    agree = _agreement(y - named.best.predict(X), y_near - named.best.predict(partners.X))
+    agree = agreement(y - named.best.predict(X), y_near - named.best.predict(partners.X))
     return log_wealth(agree) < np.log(2 / state.alpha)
-
-
-def log_wealth(signs: Array) -> float:
-    """Logarithm of what bets on agreement have made of 1."""
-    return float(np.logaddexp.reduce(np.log1p(_STAKES * signs[:, None]).sum(axis=0)) - np.log(len(_STAKES)))
-
-
-def _agreement(first: Array, second: Array) -> Array:
-    """Signs of the products of residuals, of their inner products where answers are vectors."""
-    product = first * second
-    return np.sign(product if product.ndim == 1 else product.sum(axis=1))
 
 
 def _pairs(n: int, asked: Asked, norm: float, rng: np.random.Generator) -> Array:
@@ -107,18 +95,6 @@ def _partners(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Genera
     mu = np.exp(rng.uniform(-0.1, 0.1, (len(X), 1))) / nu
     b, a = X[:, 1], X[:, 0] - X[:, 1]
     return asked.on_grid(np.stack([nu * b - mu * a, nu * b], axis=1))
-
-
-def _nearby(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Generator) -> Array:
-    """The same questions changed a little; `heads`: those under which they are near ties, and are again."""
-    if heads is None:
-        return asked.on_grid(X * (1 + EXPLAINING.nearby * rng.standard_normal(X.shape)))
-    parts = np.stack([X[:, 0] - X[:, 1], X[:, 1]], axis=1)
-    a, b = (parts * (1 + EXPLAINING.nearby * rng.standard_normal(X.shape))).transpose(1, 0, 2)
-    u = heads.key_directions(b).transpose(1, 0, 2)
-    gap = heads.gaps(X).T - np.einsum("bhd,bd->bh", u, a)
-    a = a + np.einsum("bdh,bh->bd", np.linalg.pinv(u), gap)
-    return asked.on_grid(np.stack([a + b, b], axis=1))
 
 
 def _stretch(n: int, rng: np.random.Generator) -> Array:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.detection import group
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.noise import group
 from unsoftmax.comparing.reading import as_asked, read_one
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.state import Evidence

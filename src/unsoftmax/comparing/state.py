@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.detection import Group, Plan, group
+from unsoftmax.comparing.detection import Plan
 from unsoftmax.comparing.heads import Heads
+from unsoftmax.comparing.noise import Group, group
 from unsoftmax.comparing.references import Answers
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.learners.core.base import Asking

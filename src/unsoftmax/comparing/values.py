@@ -9,7 +9,7 @@ import numpy as np
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.dense import gap_of, interval
-from unsoftmax.comparing.detection import group
+from unsoftmax.comparing.noise import group
 from unsoftmax.comparing.scales import Sample
 from unsoftmax.comparing.sparse import TooMany, sparse_vector
 from unsoftmax.comparing.state import Evidence
