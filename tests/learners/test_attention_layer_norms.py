@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -233,3 +235,27 @@ def test_heads_that_write_into_the_same_directions(kind):
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer())
     assert us.models.distance(recovery.model, layer) <= min(1e-11, recovery.certificate.stated_error)
     assert (recovery.model.norm, recovery.model.residual) == (layer.norm, layer.residual)
+
+
+@pytest.mark.parametrize("learner", [None, us.learners.AttentionStack()])
+def test_heads_of_unequal_rank_behind_a_norm_take_no_more_than_stated_in_single_precision(learner):
+    """Two directions of what eight heads read are lost, which the algebra of stacks does not mind. It had gone on at
+    three displacements, each in full, beyond the upper end."""
+    layer = Layer.random(32, 8, norm="pre", residual=True, seed=1)
+    weakest = np.linalg.svd(layer.P.sum(axis=0) @ (np.eye(32) - 1 / 32))[2][-3:-1]
+    layer = replace(layer, V=layer.V - layer.V @ weakest.T @ weakest).astype("float32")
+    oracle = us.oracle(layer, dtype="float32")
+    try:
+        billed = us.recover(oracle, learner).usage.billed
+    except (us.errors.ModelMismatch, us.errors.NotIdentifiable) as refusal:
+        billed = refusal.recovery.usage.billed
+    assert billed <= us.estimate(oracle, learner).upper
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_heads_that_overlap_and_are_too_many_to_be_fitted_are_refused_once_their_ranks_show(dtype):
+    """All of them had been read, twice, at three displacements: 137,230 queries in float32, and refused in the end."""
+    layer = Layer.random(64, 6, 16, norm="pre", residual=True, seed=2).astype(dtype)
+    with pytest.raises(us.errors.ModelMismatch) as refusal:
+        us.recover(us.oracle(layer, dtype=dtype), us.learners.AttentionLayer())
+    assert refusal.value.recovery.usage.billed <= 2 * us.theory.attention_stack_queries(64, 1, 6, 16)

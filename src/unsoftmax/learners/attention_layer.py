@@ -17,7 +17,7 @@ from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.block.whole import block
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Forecast, Program
-from unsoftmax.learners.core.reductions import beside_last_token, overheard
+from unsoftmax.learners.core.reductions import beside_last_token, overheard, within
 from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.norms import find_norm
@@ -28,6 +28,8 @@ from unsoftmax.learners.layer.presets import PRESETS, Preset, chosen
 from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
 from unsoftmax.learners.rotary.scene import CentredScene, Scene, read_scene, writing
+from unsoftmax.learners.stack.far import find_far
+from unsoftmax.learners.stack.frame import find_frame
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.spec import OracleSpec
@@ -35,9 +37,12 @@ from unsoftmax.spec import OracleSpec
 _NORMS = {"pre": "LayerNorm", "rms": "RMSNorm"}
 """Norms before the heads in words."""
 
+_MORE = "what stands around the heads is more than a norm before and a residual."
+"""Why a layer is no stack of one."""
+
 _SUPPOSING = (
     f"a layer alone, without a network, and heads of rank {LAYER.least_rank_supposed} or more (or dim) whose ranks add "
-    "up to dim"
+    "up to dim and which are told apart by where they write"
 )
 """What the upper end supposes, in words."""
 
@@ -153,17 +158,32 @@ def overlapping(spec: OracleSpec, seed: int) -> Program:
     )
     (y,) = yield one_row(x, phase="repair")
     kept = bool(np.abs(y).max() > 0.5 * np.abs(x).max())
-    program = learner.program(spec, seed)
+    program = _one_layer(learner, spec, seed)
     # A residual that is not there is added to the answers: what heads write is read beside it all the same.
     found = yield from program if kept else beside_last_token(program)
     stack = found.model
     if not isinstance(stack, Stack) or stack.norm is None or stack.networks is not None:
-        raise ModelMismatch("what stands around the heads is more than a norm before and a residual.")
+        raise ModelMismatch(_MORE)
     norm: Literal["pre", "rms"] = "pre" if stack.norm == "layer" else "rms"
     layer = replace(stack.layers[0], norm=norm, eps=stack.eps, residual=kept)
     around = f"{_NORMS[norm]} before them, {'a' if kept else 'no'} residual"
     note = f"{layer.heads} heads, {around}; where they write overlaps, and algebra told them apart."
     return replace(found, model=layer, notes=(note,), claims=())
+
+
+def _one_layer(learner: AttentionStack, spec: OracleSpec, seed: int) -> Program:
+    """The stack, refused as soon as what stands around its heads is more than a norm before them, or costs more than
+    one layer."""
+    rng = np.random.default_rng(seed)
+    frame = yield from find_frame(spec, rng)
+    if frame.norm is None or frame.final is not None:
+        raise ModelMismatch(_MORE)
+    far = yield from find_far(frame, rng)
+    if far.networks:
+        raise ModelMismatch(_MORE)
+    far.whole = True
+    refusal = ModelMismatch("heads that were told apart were not confirmed within what one layer takes.")
+    return (yield from within(learner.behind(far, spec, seed), learner.most_of_one_layer(spec.dim, far), refusal))
 
 
 def _require_tokens(spec: OracleSpec, least: int) -> None:

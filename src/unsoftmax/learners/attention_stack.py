@@ -15,11 +15,12 @@ from unsoftmax.errors import DomainError, InvalidArgument, ModelMismatch
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Program
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.reductions import within
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, find_far
-from unsoftmax.learners.stack.frame import find_frame, require_far
+from unsoftmax.learners.stack.frame import Frame, find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
 from unsoftmax.learners.stack.plain import learn_plain
@@ -97,6 +98,14 @@ class AttentionStack:
         plain = [theory.plain_stack_queries(d, L, H, max(1, d // H)) for L, H in shapes if d + 1 >= (1 + H) ** L]
         return STACK.most_over_count * (10 if self.networks else 1) * max(most, *plain, 0)
 
+    def most_of_one_layer(self, d: int, far: Far) -> int:
+        """The closed form of the dearest layer without a network, once more, and a second reading at orthogonal
+        displacements, at each length that is asked."""
+        sizes = (2**k for k in range(CORE.heads_supposed.bit_length()) if 2**k <= CORE.heads_supposed)
+        most = max(theory.attention_stack_queries(d, 1, H, max(1, d // H), True) for H in sizes)
+        spread_out = STACK.answers_over_unknowns * (d + CORE.heads_supposed) + 2 * STACK.opposite_pairs_again + 1
+        return len(far.lengths) * (2 * most + int(d * spread_out))
+
     def program(self, spec: OracleSpec, seed: int) -> Program:
         self.forecast(spec)
         return self._program(spec, seed)
@@ -109,11 +118,28 @@ class AttentionStack:
         if self.final_norm not in ("auto", frame.final is not None):
             seen = "stay bounded: there is one" if frame.final else "are not bounded: there is none"
             raise ModelMismatch(f"`final_norm` was given as {self.final_norm}, and answers to long tokens {seen}.")
+        told = self._from(frame, spec, rng, seed)
+        if frame.final is not None:
+            return (yield from told)
+        limit = self._most(spec.dim)
+        refusal = ModelMismatch(
+            f"the next round would exceed the {limit} queries that such a stack may take: answers at other tokens did "
+            "not confirm the heads that were told apart. This is no such stack, its scores are too strong, two of its "
+            "heads attend alike, or its answers are too coarse."
+        )
+        return (yield from within(told, limit - STACK.most_norm_queries, refusal))
+
+    def _from(self, frame: Frame, spec: OracleSpec, rng: np.random.Generator, seed: int) -> Program:
+        """What stands behind the norm that was found."""
         if frame.norm is None:
             plain, error = yield from learn_plain(frame, spec, rng, seed, self.polish)
             self._compare(list(plain.sizes))
             return plain_outcome(plain, error)
-        far = yield from find_far(frame, rng)
+        return (yield from self.behind((yield from find_far(frame, rng)), spec, seed))
+
+    def behind(self, far: Far, spec: OracleSpec, seed: int) -> Program:
+        """Layers behind the norm and beside the single tokens that were seen."""
+        frame, rng = far.frame, far.rng
         polished, layers, order = yield from self._in_order(far, seed)
         deep = self._deep(far, polished)
         polished = replace(polished, heads=spread(polished.heads, layers))

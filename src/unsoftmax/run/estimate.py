@@ -33,7 +33,8 @@ class Estimate:
 
     @property
     def lower(self) -> int:
-        """A smaller budget is refused before the first query."""
+        """What a run that succeeds takes at least: a smaller budget is refused before the first query. A refusal may
+        come earlier."""
         return sum(step.lower for step in self.steps)
 
     @property

@@ -56,6 +56,20 @@ def marked(program: Asking[T], mark: Callable[[Request], Request]) -> Asking[T]:
     return driven(program, ask)
 
 
+def within(program: Asking[T], limit: int, refusal: Exception) -> Asking[T]:
+    """The program as it is, until a round would take it beyond `limit` queries: then the refusal is raised instead."""
+    spent = 0
+
+    def pay(request: Request) -> Request:
+        nonlocal spent
+        if spent + len(request) > limit:
+            raise refusal
+        spent += len(request)
+        return request
+
+    return marked(program, pay)
+
+
 def watched(program: Asking[T], seen: Callable[[Request, Array], None]) -> Asking[T]:
     """The program as it is; every request is shown to `seen` with its answers."""
 

@@ -19,6 +19,8 @@ class Constants:
     """Logits of a ray up to which every ray is read in full where nothing is polished: each fit then takes a second."""
     norm_queries: int = 3
     """Queries that look for the norm, before anything else is known."""
+    most_norm_queries: int = 4
+    """The same where there is none: whether single tokens add up."""
     most_over_count: int = 8
     """Most queries over the closed form: networks took 4.8 to 5.3 times as many, answers in float32 3.2 times; ten
     times as many again where networks are learned themselves."""

@@ -46,6 +46,8 @@ class Far:
     places: bool = False
     """Whether every place of a sequence adds a vector of its own: last tokens are then asked for themselves behind as
     many of themselves, which attend to nothing else, at the same place."""
+    whole: bool = False
+    """Whether heads are of use only where they can be polished, constants and all."""
 
     @property
     def noise(self) -> float:

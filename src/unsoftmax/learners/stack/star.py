@@ -33,6 +33,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice, slice_within, turned
 from unsoftmax.probes.sphere import sphere
+from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.logit_fit import LogitFit
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.star import Ray, assemble, row_rank
@@ -68,6 +69,12 @@ def read_star(far: Far, apart: Apart, enough: float, *, full: bool = False, phas
         rays += yield from read_rays(far, apart, directions[:count], None, enough, phase)
         directions = directions[count:]
         rank = row_rank(rays)
+        least = min(rank, len(rays) - CORE.checks)
+        if far.whole and apart.heads * least * (2 * far.frame.D + 1 - least) > LARGEST:
+            raise ModelMismatch(
+                f"{apart.heads} heads of rank {least} and more have more than {LARGEST} parameters, which are not "
+                "fitted together, so that constants stay unknown."
+            )
     S = orthonormal(far.rng, far.frame.D, min(rank + CORE.checks, far.frame.D - 1)).T
     part = (yield from read_rays(far, apart, directions, S, enough, phase)) if directions else []
     return Star(*assemble(rays, part, S, rank))
@@ -195,7 +202,7 @@ def read_confined(far: Far, again: int, phase: str) -> Asking[Star]:
     for start in range(0, D, p):
         own = np.arange(start, start + p) % D
         S, C = basis[:, own], np.delete(basis, own, axis=1)
-        view = Confined(far.frame, far.lengths, far.rng, None, far.data, far.places, S, C)
+        view = Confined(far.frame, far.lengths, far.rng, None, far.data, far.places, far.whole, S, C)
         apart = yield from tell_apart(view, again)
         parts.append((yield from _part(view, apart, phase)))
     found = sorted({len(part.c) for part in parts})
