@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax import theory
 from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.learners.core.acceptance import EXPLAINING, check
-from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Asking, Forecast, Outcome, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.costs import SEVERAL, heads_range
 from unsoftmax.learners.core.reductions import as_values, only_values
@@ -23,6 +23,7 @@ from unsoftmax.learners.explained.served import gradient_heads_forecast, heads_f
 from unsoftmax.learners.heads.bounded import fit_entangled, fit_heads
 from unsoftmax.learners.heads.circle import Entangled
 from unsoftmax.learners.heads.constants import HEADS
+from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import Ground, Silent, read_ground, require_no_order
 from unsoftmax.learners.heads.lifted import Lift, with_offsets
 from unsoftmax.learners.heads.polish import polished
@@ -33,6 +34,8 @@ from unsoftmax.learners.heads.units import Fitting, Room
 from unsoftmax.models.multi_head import MultiHead as Heads
 from unsoftmax.precision import ARITHMETIC, HALF_DIGITS
 from unsoftmax.probes.base import Array
+from unsoftmax.results.recovery import Claim
+from unsoftmax.solvers.heads_fit import left_over, relative_errors
 from unsoftmax.spec import EXPLAINED, INSIDE, OracleSpec
 
 T = TypeVar("T")
@@ -173,6 +176,7 @@ class MultiHead:
             spare = _spare(len(v), spec, earlier + records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
         model = canonical(W, v, room)
+        stated = _stated(model, records, room) if np.isfinite(room.radius) and len(v) else ()
         if self.heads is not None and model.heads > self.heads:
             raise ModelMismatch(
                 f"{model.heads} different heads were found where heads={self.heads} was promised; pass heads=None."
@@ -180,7 +184,18 @@ class MultiHead:
         if self.heads is not None and model.heads < self.heads:
             promised = f"{self.heads} were promised: the others write nothing or share the W of one of these"
             notes = (*notes, f"{model.heads} heads explain every answer where {promised}.")
-        return Outcome(model, (*notes, _VERDICT))
+        # Of exact answers verification grants nothing, of others what their noise leaves in the fit.
+        allows = Allowance(parameters=stated[0]) if stated and spec.tolerance > 0 else Allowance()
+        return Outcome(model, (*notes, _VERDICT), stated, allows)
+
+
+def _stated(model: Heads, records: Records, room: Room) -> tuple[Claim, ...]:
+    """How far the weights of a fit of everything may be off, by the conditioning of all that was asked."""
+    data, noise = records.data(), 0.6 * room.noise
+    left = max(1.0, left_over(model.W, model.v, data, noise))
+    off = FITS.stated * left * float(relative_errors(model.W, model.v, data, noise).max(initial=0.0))
+    words = f"of every parameter, {FITS.stated:g} times what the noise of {len(data)} answers leaves in their joint fit"
+    return (Claim(RELATIVE_ERROR, off, statement=words),)
 
 
 def _require_sum(v: Array, ground: Ground) -> None:

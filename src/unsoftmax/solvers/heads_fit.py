@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import softmax
 
 from unsoftmax.precision import UNIT
@@ -99,6 +100,32 @@ def gauss_newton(W: Array, v: Array, data: Data, noise: Array | float = 0.0, ste
         W_long = W_long + step[: H * d * d].reshape(H, d, d)
         v_long = v_long + step[H * d * d :].reshape(H, d)
     return W_long.astype(np.float64), v_long.astype(np.float64)
+
+
+def left_over(W: Array, v: Array, data: Data, noise: Array | float) -> float:
+    """Root mean square of the residuals over their noise, in extended precision; nan where a step went astray."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sigma = np.hypot(linearised(W, v, data.tokens, data.copies)[2], noise)
+        shown = answers(W.astype(np.longdouble), v.astype(np.longdouble), data.tokens, data.copies)
+        return float(np.sqrt(np.mean(((data.y - shown) / sigma) ** 2)))
+
+
+def relative_errors(W: Array, v: Array, data: Data, noise: Array | float) -> Array:
+    """Deviations (2, H) of every W_h and v_h relative to its norm, as the noise of the answers leaves them in a fit.
+
+    inf for what no answer shows; a W of norm 0 counts as 0.
+    """
+    H, d = v.shape
+    _, J, rounding = linearised(W, v, data.tokens, data.copies)
+    A = J / np.hypot(rounding, noise)[:, None]
+    size = np.linalg.norm(A, axis=0)
+    R = np.linalg.qr(A / np.where(size > 0, size, 1.0), mode="r")
+    if not ((np.abs(np.diag(R)) > UNIT).all() and (size > 1e-100 * size.max()).all()):
+        return np.full((2, H), np.inf)
+    variance = (np.linalg.norm(solve_triangular(R, np.eye(len(R))), axis=1) / size) ** 2
+    off = np.stack([variance[: H * d * d].reshape(H, -1).sum(axis=1), variance[H * d * d :].reshape(H, d).sum(axis=1)])
+    norms = np.stack([np.linalg.norm(W, axis=(1, 2)), np.linalg.norm(v, axis=1)])
+    return np.divide(np.sqrt(off), norms, out=np.zeros((2, H)), where=norms > 0)
 
 
 def scaled_solve(A: Array, b: Array) -> Array:

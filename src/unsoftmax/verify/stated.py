@@ -130,17 +130,20 @@ def joined(outcome: Outcome, checked: Checked) -> tuple[Claim, ...]:
 
     A learner's figure supposes the number format that was declared; what fresh answers show is the least to be stated.
     A figure past a tenth only says that the learner's probes were conditioned badly: then the measurement stands alone.
+    A figure that a learner states beside what it allows is of all that was asked, and is never left out.
     What may be off by as much as it is large, W or a network, is unknown.
     """
     own, network = outcome.allows.parameters, outcome.allows.network
     others = replace(outcome.allows, parameters=None, network=None if network is None else _or_unknown(network))
-    found = (*others.claims, *outcome.claims, *checked.stated.absolute, *checked.gaps)
+    fitted = [claim for claim in outcome.claims if claim.name == RELATIVE_ERROR]
+    beside = [claim for claim in outcome.claims if claim.name != RELATIVE_ERROR]
+    found = (*others.claims, *beside, *checked.stated.absolute, *checked.gaps)
     seen = checked.stated.relative
     if checked.stated.absolute and seen is None:
         return found
     figures = [
         claim for claim in (own, seen) if claim is not None and (claim is seen or claim.bound <= VERIFY.one_digit)
-    ]
+    ] + fitted
     said = max(figures, key=lambda claim: claim.bound, default=own)
     return found if said is None else (_or_unknown(said), *found)
 

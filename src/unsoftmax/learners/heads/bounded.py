@@ -26,8 +26,8 @@ from unsoftmax.learners.heads.isolation import independence, isolate
 from unsoftmax.learners.heads.units import Fitting, Room, closest, fit_values, read_units
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.heads_fit import levenberg
-from unsoftmax.solvers.sigmoid_units import Units
+from unsoftmax.solvers.heads_fit import Data, gauss_newton, left_over, levenberg
+from unsoftmax.solvers.sigmoid_units import SMALL, Units
 
 _REPAIR = Repair(readable=4.0, far=0.4, tries=8)
 """Entries beyond |t| = 4, a share of 2 %, are asked again with a shorter query token: 0.4^7 = 1/600 in the end, and
@@ -60,7 +60,9 @@ def fit_entangled(fitting: Fitting, error: Entangled) -> Asking[tuple[Array, Arr
 
 def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) -> Asking[tuple[Array, Array]]:
     """W (H, d, d), v (H, d) from what is seen at b0; a fit that does not arrive starts again at a shorter b0."""
-    attempts = FITS.query_tokens if patient else 1
+    # Shorter query tokens and many starts are for heads that are saturated.
+    small = _is_small(fitting, units)
+    attempts = FITS.query_tokens if patient and not small else 1
     for attempt in range(attempts):
         if len(units.v) == 0:
             break
@@ -68,7 +70,7 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
         try:
             W, unseen = yield from _isolated(fitting, b0, units)
             return (
-                yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not faint else FITS.last_starts)
+                yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not small else FITS.last_starts)
             )
         except ModelMismatch as error:
             if faint:
@@ -84,6 +86,12 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
             b0 = b0 / 4
             units = yield from read_units(fitting, b0)
     return np.zeros((0, len(b0), len(b0))), np.zeros((0, len(b0)))
+
+
+def _is_small(fitting: Fitting, units: Units) -> bool:
+    """Whether no token at b0 has a score that bends much: what `units` give of 1 at the radius, and half of it."""
+    reach = fitting.room.radius * np.linalg.norm(units.w, axis=1) / np.sqrt(units.w.shape[1])
+    return bool(reach.max(initial=0.0) < SMALL)
 
 
 def _is_faint(fitting: Fitting, b0: Array, units: Units) -> bool:
@@ -158,13 +166,32 @@ def _joint(
         data = fitting.records.data()
         for start in islice(_starts(W, b0, unseen, rng), starts):
             found = levenberg(start, v, data, noise)
-            if found[2] < 3:
-                found = levenberg(found[0], found[1], data, 0.6 * room.noise, 30, 1e-9)
-                return found[0], found[1]
+            ended = _finished(found[0], found[1], data, 0.6 * room.noise)
+            if min(found[2], left_over(*ended, data, noise)) < 3:
+                return ended
     raise ModelMismatch(
         f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise); "
         "the target is outside the class, or noisier than declared."
     )
+
+
+def _finished(W: Array, v: Array, data: Data, noise: float) -> tuple[Array, Array]:
+    """The last digits, from a fit that left little: whole steps, the best of which counts.
+
+    Where scores are small the valley of a fit is narrow, and damped steps end on its side. Whole ones go up once or
+    twice before they arrive.
+    """
+    if W.size + v.size > FITS.finished:
+        return levenberg(W, v, data, noise, 30, 1e-9)[:2]
+    best, least = (W, v), left_over(W, v, data, noise)
+    for _ in range(FITS.last_steps):
+        W, v = gauss_newton(W, v, data, noise, 1)
+        left = left_over(W, v, data, noise)
+        if left < least:
+            best, least = (W, v), left
+        if not left > FITS.at_rest:
+            break
+    return best
 
 
 def _starts(W: Array, b0: Array, unseen: Array, rng: np.random.Generator) -> Iterator[Array]:

@@ -20,7 +20,7 @@ from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.sigmoid_units import Units, extend_units, fit_units
+from unsoftmax.solvers.sigmoid_units import SMALL, Units, extend_units, fit_units
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,10 @@ class Fitting:
     rng: np.random.Generator
 
 
+class _Unbent(ModelMismatch):
+    """Answers at a query token are not explained, and no score bends there: a shorter one would say less."""
+
+
 def fit_values(fitting: Fitting, counted: int | None = None) -> Asking[tuple[Array, Units]]:
     """A query token b0 (d,) and what all heads show at it, W b0 and v; `counted`: the most heads there can be."""
     b0 = yield from _query_token(fitting)
@@ -52,6 +56,8 @@ def fit_values(fitting: Fitting, counted: int | None = None) -> Asking[tuple[Arr
     for attempt in range(FITS.query_tokens):
         try:
             return b0, (yield from read_units(fitting, b0, counted))
+        except _Unbent as error:
+            raise ModelMismatch(error.reason) from error
         except ModelMismatch:
             if attempt == FITS.query_tokens - 1:
                 raise
@@ -95,6 +101,7 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
     # Some more than there are find their way where as many do not, and are pruned.
     most = FITS.most_heads if counted is None else max(min(counted + FITS.more_heads, FITS.most_heads), first)
     left: list[float] = []
+    logit, taken = 1.0, 0
     for H in range(first, most + 1):
         number = 5 * H * few + 20 - len(seen.F)
         yield from seen.ask(sphere(rng, (number, few)) @ Q[:, :few].T)
@@ -102,9 +109,11 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
         if np.sqrt(np.mean(seen.F**2)) <= tolerance:
             return Units(np.zeros((0, d)), np.zeros((0, d)), 0.0)
         starts = 3 if H == 1 else FITS.starts
-        found = fit_units(seen.z @ Q[:, :few], seen.shift, seen.F, H, tolerance, rng, starts=starts)
+        z, left_steps = seen.z @ Q[:, :few], FITS.patient_steps - taken
+        found = fit_units(z, seen.shift, seen.F, H, tolerance, rng, starts=starts, logit=logit, patience=left_steps)
+        taken += found.steps
         if found.rms <= tolerance:
-            found = _pruned(seen.z @ Q[:, :few], seen.shift, seen.F, found, tolerance, rng)
+            found = _pruned(z, seen.shift, seen.F, found, tolerance, rng, logit)
             if counted is not None and len(found.v) > counted:
                 raise ModelMismatch(
                     f"only {len(found.v)} heads explain the answers at one query token where at most {counted} turn; "
@@ -112,9 +121,11 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
                 )
             return (yield from _extended(seen, Q, found))
         left.append(found.rms)
+        if H == 1:
+            logit = float(np.sqrt(np.mean((z @ found.w.T) ** 2)))
         if len(left) > FITS.floor_heads and found.rms > FITS.no_less * left[-1 - FITS.floor_heads]:
             break
-    raise ModelMismatch(
+    raise (ModelMismatch if logit >= SMALL else _Unbent)(
         f"up to {H} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
         f"{tolerance:.1g}); the target is outside the class, noisier than declared, or has more heads."
     )
@@ -173,12 +184,14 @@ def _extended(seen: _Seen, Q: Array, units: Units) -> Asking[Units]:
     return Units(units.w @ Q.T, units.v @ Q.T, units.rms)
 
 
-def _pruned(z: Array, shift: Array, F: Array, units: Units, tolerance: float, rng: np.random.Generator) -> Units:
+def _pruned(
+    z: Array, shift: Array, F: Array, units: Units, tolerance: float, rng: np.random.Generator, logit: float
+) -> Units:
     """The same without heads that the fit does not need."""
     while len(units.v) > 1:
         for h in np.argsort(np.linalg.norm(units.v, axis=1), kind="stable"):
             first = np.delete(units.w, h, axis=0)
-            fewer = fit_units(z, shift, F, len(first), tolerance, rng, starts=1, first=first)
+            fewer = fit_units(z, shift, F, len(first), tolerance, rng, starts=1, first=first, logit=logit)
             if fewer.rms <= tolerance:
                 units = fewer
                 break
