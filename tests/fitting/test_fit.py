@@ -694,3 +694,55 @@ def test_float16_answers_are_no_decimals() -> None:
     true, X = head(5, 2.0, seed=1), tokens(72, dim=5, length=6, seed=1)
     y = np.round(true(X) * 2**10) / 2**10
     assert us.fit(us.Log(X, y.astype(np.float16))).provenance["found"]["noise"] == "format"
+
+
+@pytest.mark.parametrize("blind", ["one query", "plane", "three ids"])
+@pytest.mark.parametrize(("model", "rank"), [("low rank", None), ("layer", 2)])
+def test_a_rank_says_nothing_of_what_no_token_varies(blind: str, model: str, rank: int | None) -> None:
+    """What shows may have a smaller rank than W, which had been off by half of itself along what was determined."""
+    rng = np.random.default_rng(1)
+    d, outputs = 5, 3 if model == "layer" else 1
+    W, P = rng.standard_normal((d, 2)) @ rng.standard_normal((2, d)) / 2, rng.standard_normal((outputs, d))
+    X = rng.standard_normal((160, 6, d))
+    if blind == "one query":
+        X[:, -1] = X[0, -1]
+    elif blind == "plane":
+        X = X[:, :, :2] @ rng.standard_normal((2, d))
+    else:
+        X = X[0, :3][rng.integers(3, size=(160, 6))]
+    y = np.stack([us.models.SingleHead(W, v)(X) for v in P], axis=1)
+    found = us.fit(us.Log(X, y if outputs > 1 else y[:, 0]), model=model, heads=1, rank=rank, starts=40)
+    assert found.status is us.Status.RECOVERED
+    there = np.einsum("hkd,hke->hde", found.model.K, found.model.Q)[0] if outputs > 1 else found.model.W
+    values = found.model.P[0] if outputs > 1 else found.model.v[None]
+    gap = np.concatenate([(there - W).ravel(), (values - P).ravel()])
+    gap -= found.undetermined.T @ (found.undetermined @ gap)
+    assert np.linalg.norm(gap) <= 1e-10 * np.linalg.norm(W)
+    number = int(found.notes[0].split()[0])
+    assert number == len(found.undetermined) < d * d + outputs * d
+
+
+def test_an_output_that_is_always_zero_spoils_no_exact_fit() -> None:
+    rng = np.random.default_rng(0)
+    X, W, P = rng.standard_normal((84, 6, 3)), rng.standard_normal((3, 3)), rng.standard_normal((3, 3))
+    y = np.stack([us.models.SingleHead(W, v)(X) for v in P], axis=1)
+    for quiet in (0.0, 1e-300, 1e-20, 1e-12, 1e-6):
+        found = us.fit(us.Log(X, y * [1, quiet, 1]), model="layer", starts=40)
+        assert found.status is us.Status.RECOVERED, quiet
+        np.testing.assert_allclose(np.einsum("hkd,hke->hde", found.model.K, found.model.Q)[0], W, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda X, y: us.Log(X[:, :0], y), "at least one token"),
+        (lambda X, y: us.Log(X[:, :, :0], y), "at least one dimension"),
+        (lambda X, y: us.Log([x[:, :0] for x in X], y), "at least one dimension"),
+        (lambda X, y: us.fit(us.Log(X, y, tolerance=1e200)), "tolerance"),
+        (lambda X, y: us.fit(us.Log(X, y), progress=3), "progress"),
+    ],
+)
+def test_empty_tokens_and_absurd_arguments_are_refused_in_words(given, words: str) -> None:
+    X = np.random.default_rng(0).standard_normal((60, 6, 3))
+    with pytest.raises(us.errors.InvalidArgument, match=words):
+        given(X, us.models.SingleHead.random(3, seed=1)(X))

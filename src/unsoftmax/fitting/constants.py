@@ -207,6 +207,9 @@ class Constants:
     """Largest entry of a token over the typical one: one of 1e6 was fitted to rounding, one of 1e10 not."""
     answer_range: float = 1e11
     """The same for answers: 1e-10 and 1e10 came out to rounding, 1e15 did not."""
+    quiet_output: float = 1e-6
+    """Least rounding of one output over that of the loudest of the same record: an output that is always 0, or 1e-20 of
+    the others, would outweigh all that others say by more than float64 holds; at 1e-12 it does not."""
     bound_share: float = 0.5
     """Residuals below this share of the stated noise show that it is a bound: their deviation is then taken for the
     noise. Twenty numbers beyond the unknowns fall below it by chance in 3 of 10^4 logs; the bars are the same then."""

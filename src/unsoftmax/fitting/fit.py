@@ -78,7 +78,8 @@ def fit(
     wanted = affordable(shapes(within, model, heads, rank and min(rank, within.dim)), span, given)
     with watching(progress) as watch:
         best = confirmed(chosen(wanted, blocks, noise, starts, rng, watch), noise, span, starts, seed, watch)
-    judged, x, seen = _judged(best.search, rest, best.x, noise, span, seed)
+    search, x = _freed(best.search, best.x, span)
+    judged, x, seen = _judged(search, rest, x, noise, span, seed)
     usage = Usage(
         asked=len(log), tokens=int(log.lengths.sum()), numbers=int(log.answers.size),
         seconds=time.perf_counter() - began, phases={"fitted": len(train), "held out": len(held)},
@@ -92,11 +93,11 @@ def fit(
             "unknowns": narrow.shape(shape).freedom,
             "noise": noise.source,
         },
-        **({"curve": learning_curve(best.search, rest, x, rng)} if curve else {}),
+        **({"curve": learning_curve(search, rest, x, rng)} if curve else {}),
         "seed": seed,
         "version": _version(),
     }
-    ended = Ended(best.search.problem, x, seen, judged, whole_span, narrow)
+    ended = Ended(search.problem, x, seen, judged, whole_span, narrow)
     result = recovery_of(ended, usage, plain(provenance))
     return replace(result, notes=(*result.notes, *log.notes))
 
@@ -136,6 +137,10 @@ def _check_sizes(log: Log) -> None:
             "one of "
             f"{largest:.2g}); leave such records out."
         )
+    if (log.tolerance or 0.0) > FITTING.answer_range:
+        raise InvalidArgument(
+            f"`tolerance` must be at most {FITTING.answer_range:g} (got {log.tolerance:g}), in units of the answers."
+        )
     size = float(np.median(np.abs(log.answers[log.answers != 0])))
     if not 1 / FITTING.answer_range <= size <= FITTING.answer_range:
         raise InvalidArgument(
@@ -165,6 +170,18 @@ def _parts(log: Log, holdout: float, rng: np.random.Generator) -> tuple[Array, A
     fitted = np.isin(group, order[kept:])
     held = np.unique(group, return_index=True)[1][order[:kept]]
     return np.flatnonzero(fitted), np.sort(held), len(np.unique(number[fitted])) * (log.outputs or 1)
+
+
+def _freed(search: Search, x: Array, span: Spans) -> tuple[Search, Array]:
+    """Without the rank, where tokens or queries span a part: what shows of W may have a smaller rank than W, and then
+    other W than the one found have the same part."""
+    problem = search.problem
+    free = replace(problem.shape, rank=None)
+    known = span.unknowns(free) == free.freedom
+    if problem.shape.rank is None or known or free.unknowns > FITTING.most_directions:
+        return search, x
+    W, _, P = problem.shape.split(x)
+    return replace(search, problem=Heads(problem.blocks, free)), free.joined(W, P)
 
 
 def _judged(
@@ -235,6 +252,10 @@ def held_out_error(problem: Heads, x: Array) -> float:
 def watching(progress: bool | Watch) -> Iterator[Watch | None]:
     """The callback of a search: None, the user's own, or a line on standard error."""
     if not isinstance(progress, bool):
+        if not callable(progress):
+            raise InvalidArgument(
+                f"`progress` must be True, False or a callable (what, attempts, residual) (got {progress!r})."
+            )
         yield progress
         return
     if not progress:

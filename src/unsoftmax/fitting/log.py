@@ -143,12 +143,16 @@ def _flat(tokens: Any, lengths: Any, ids: bool) -> tuple[Array, Array]:
         parts = [_rows(part, ids) for part in tokens]
         if not parts or min(map(len, parts)) < 1:
             raise InvalidArgument("every sequence needs at least one token.")
+        if 0 in parts[0].shape[1:]:
+            raise InvalidArgument("`tokens` must have at least one dimension (got 0).")
         if len({part.shape[1:] for part in parts}) > 1:
             raise InvalidArgument("all sequences must have tokens of one dimension.")
         return np.concatenate(parts), np.array([len(part) for part in parts], dtype=np.int64)
     # Padding counts for nothing, whatever numbers it is made of: what is left must be finite.
     rows = _ids(tokens) if ids else _numbers("tokens", tokens, finite=lengths is None)
     flat = 1 if ids else 2
+    if 0 in rows.shape:
+        raise InvalidArgument(f"`tokens` must hold at least one token of at least one dimension (got {rows.shape}).")
     if rows.ndim not in (flat, flat + 1):
         shapes = "(n, N) or (total,) ids" if ids else "(n, N, d) or (total, d) numbers"
         raise InvalidArgument(f"`tokens` must be {shapes}, or a list of sequences (got shape {rows.shape}).")

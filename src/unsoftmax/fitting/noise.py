@@ -94,4 +94,6 @@ def rounding(blocks: Blocks, shape: Shape, x: Array) -> Array:
             terms = np.matmul(np.abs(X), size[rows, :, None])
             large = np.matmul(alpha[:, None, :], np.abs(X) @ np.abs(Ph).T)[:, 0]
             variance[rows] += ((slope * terms) ** 2).sum(axis=1) + slope.sum(axis=1) ** 2 + large**2
-    return np.asarray(UNIT * np.sqrt(variance) + 1e-300).ravel()
+    deviation = UNIT * np.sqrt(variance)
+    least = FITTING.quiet_output * deviation.max(axis=1, keepdims=True)
+    return np.asarray(np.maximum(deviation, least) + 1e-300).ravel()
