@@ -269,3 +269,26 @@ def test_layers_below_a_norm_limit_are_asked_within_it(seed):
     learner = unknown.suggestions[0].learner
     recovery = us.recover(us.oracle(before, max_norm=1.0), learner, seed=seed)
     assert us.models.distance(recovery.model, before) <= 1e-10
+
+
+@pytest.mark.parametrize("norm", ["before", "behind"])
+@pytest.mark.parametrize("weigh", ["sink", "sigmoid"])
+def test_weights_that_do_not_add_up_to_one_are_told_beside_a_norm(weigh, norm):
+    """A LayerNorm before or behind the heads had let them pass for a network, or for several layers."""
+    rng = np.random.default_rng(0)
+    W, P = rng.standard_normal((2, 12, 12)) / np.sqrt(12)
+
+    def normed(x):
+        x = x - x.mean(axis=-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-5)
+
+    def target(tokens):
+        z = normed(tokens) if norm == "before" else tokens
+        s = np.clip(np.einsum("bnd,de,be->bn", z, W, z[:, -1]), -500, 500)
+        weights = 1 / (1 + np.exp(-s)) if weigh == "sigmoid" else np.exp(s) / (1 + np.exp(s).sum(axis=1, keepdims=True))
+        y = tokens[:, -1] + np.einsum("bn,bnd->bd", weights, z) @ P
+        return y if norm == "before" else normed(y)
+
+    found = us.diagnose(us.oracle(target, 12, outputs=12))
+    assert (found.learner, found.code) == (None, "law")
+    assert "weights do not add up to 1" in found.reasons[0]

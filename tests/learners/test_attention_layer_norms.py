@@ -259,3 +259,32 @@ def test_heads_that_overlap_and_are_too_many_to_be_fitted_are_refused_once_their
     with pytest.raises(us.errors.ModelMismatch) as refusal:
         us.recover(us.oracle(layer, dtype=dtype), us.learners.AttentionLayer())
     assert refusal.value.recovery.usage.billed <= 2 * us.theory.attention_stack_queries(64, 1, 6, 16)
+
+
+def by_length(tokens):
+    """A layer behind a LayerNorm whose scores grow with the logarithm of the number of tokens."""
+    layer, factor = Layer.random(24, 3, norm="pre", residual=True, seed=1), np.log(tokens.shape[1] + 1)
+    return replace(layer, Q=factor * layer.Q, c=factor * layer.c)(tokens)
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (Layer.random(24, 3, norm="pre", residual=True, softcap=5.0, scale=2.0, seed=1), "scores are not q'k"),
+        (by_length, "weights hang on the length"),
+    ],
+)
+def test_scores_of_another_kind_behind_a_norm_are_refused_with_that_reason(target, why):
+    """Heads of such layers fall apart by where they write; noise or heads of unequal rank had been supposed."""
+    with pytest.raises(us.errors.ModelMismatch, match=why) as refusal:
+        us.recover(us.oracle(target, 24, outputs=24))
+    assert refusal.value.code == us.errors.Code.LAW
+    assert refusal.value.recovery.usage.billed <= 24 * 24
+
+
+def test_heads_that_give_one_token_all_the_weight_are_told_apart_by_tokens_near_each_other():
+    """It had taken 768 queries, and luck: two tokens at random show such heads with weights of 0 and 1 alone."""
+    layer = Layer.random(32, 4, norm="pre", residual=True, scale=100.0, seed=1)
+    recovery = recovered(layer, "balanced")
+    assert us.models.distance(recovery.model, layer) < 1e-9
+    assert recovery.usage.billed <= 500

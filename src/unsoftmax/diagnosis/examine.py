@@ -12,12 +12,14 @@ from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
 from unsoftmax.diagnosis.layers import layer
+from unsoftmax.diagnosis.mixing import unexplained
 from unsoftmax.diagnosis.one_row import one_row
 from unsoftmax.diagnosis.scalar import scalar
 from unsoftmax.diagnosis.sequences import Sequences, sequences, tied
 from unsoftmax.diagnosis.served import served
 from unsoftmax.diagnosis.sketch import Meter, limited
 from unsoftmax.diagnosis.tokens import over_tokens
+from unsoftmax.errors import Code
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import as_values, only_values
 from unsoftmax.spec import EXPLAINED, OracleSpec
@@ -59,7 +61,10 @@ def examine(spec: OracleSpec, seed: int) -> Asking[Diagnosis]:
     if seen.ordered:
         return ordered(spec, seen, found)
     if spec.outputs is not None:
-        return (yield from layer(spec, norm, known, row, seen, found, rng, room))
+        diagnosis = yield from layer(spec, norm, known, row, seen, found, rng, room)
+        if diagnosis.learner is not None or diagnosis.code in (Code.NO_ATTENTION, Code.POOLED):
+            return diagnosis
+        return (yield from unexplained(spec, known, seed, diagnosis))
     return (yield from scalar(spec, known, row, seen, found, seed, room))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.constants import DIAGNOSIS
-from unsoftmax.diagnosis.findings import Finding
+from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
@@ -133,3 +133,11 @@ def copied(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generat
     )
     words = f"{copies} copies of every token are answered otherwise than one of each: {why}."
     return Finding("copies", False, words, evidence=evidence)
+
+
+def unexplained(spec: OracleSpec, known: Answers, seed: int, otherwise: Diagnosis) -> Asking[Diagnosis]:
+    """No learner: for the law of copies, which every class here obeys, where that is broken, or for what is known."""
+    law = yield from copied(spec, min(1.0, spec.domain.with_room), known, np.random.default_rng([seed, 0x3C]))
+    if law is None or law.value:
+        return otherwise
+    return outside((*otherwise.findings, law), "law", law.sentence.rstrip("."))

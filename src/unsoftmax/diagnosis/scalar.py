@@ -15,7 +15,7 @@ from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
-from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, copied, mixing
+from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, mixing, unexplained
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.single import Trial, near, single_head, why
@@ -249,15 +249,7 @@ def _no_heads(
     one, many = tried
     words = f"neither one softmax head ({one.reason}) nor several ({many.reason}) explain the answers"
     named = [Suggestion(_NEARLY, trial.near) for trial in tried if trial.near is not None]
-    return (yield from _unexplained(spec, known, seed, outside(found, "heads", words, *named)))
-
-
-def _unexplained(spec: OracleSpec, known: Answers, seed: int, otherwise: Diagnosis) -> Asking[Diagnosis]:
-    """No learner: for the law of copies, which every class here obeys, where that is broken, or for what is known."""
-    law = yield from copied(spec, min(1.0, spec.domain.with_room), known, np.random.default_rng([seed, 0x3C]))
-    if law is None or law.value:
-        return otherwise
-    return outside((*otherwise.findings, law), "law", law.sentence.rstrip("."))
+    return (yield from unexplained(spec, known, seed, outside(found, "heads", words, *named)))
 
 
 def network(
@@ -282,7 +274,7 @@ def network(
         why = trial.reason or "fresh rays contradict what was learned on others"
         words = f"attention before a network does not explain the answers: {why.rstrip('.')}"
         named = (Suggestion(_NEARLY, behind),) if near(trial, behind) is not None else ()
-        return (yield from _unexplained(spec, known, seed, outside(found, "network", words, *named)))
+        return (yield from unexplained(spec, known, seed, outside(found, "network", words, *named)))
     words = "A softmax head before a function of its output explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":

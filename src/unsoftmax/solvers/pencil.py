@@ -23,6 +23,10 @@ _WIDTH = 1e-14
 """Least width of a group: rounding of eigenvalues between 0 and 1."""
 
 
+_FAINTEST = 1e-9
+"""Weights that differ from 0 and 1 by less are rounding: differences of answers keep as many digits."""
+
+
 @dataclass(frozen=True, eq=False)
 class Clusters:
     """H heads of rank s at the eigenvalues `centres` (H,); `contrast`: gaps between them over their widths."""
@@ -39,8 +43,7 @@ def find_clusters(J: Array, P: Array) -> Clusters | None:
     k rows: the ones in which P is largest. Every H that divides n is tried; the clearest clusters win.
     """
     n, k = J.shape
-    U, sizes, Vt = np.linalg.svd(P, full_matrices=False)
-    values = np.linalg.eigvals((U.T @ J @ Vt.T) / sizes)
+    values = _eigenvalues(J, P)
     best: Clusters | None = None
     for tolerance in np.logspace(-9, -1, 17):
         kept = np.sort_complex(values[np.abs(values.imag) < tolerance])
@@ -52,6 +55,18 @@ def find_clusters(J: Array, P: Array) -> Clusters | None:
             if found is not None and (best is None or found[1] > best.contrast):
                 best = Clusters(n // H, *found)
     return best
+
+
+def _eigenvalues(J: Array, P: Array) -> Array:
+    """Eigenvalues of the pencil cut to the rows in which P is largest."""
+    U, sizes, Vt = np.linalg.svd(P, full_matrices=False)
+    return np.asarray(np.linalg.eigvals((U.T @ J @ Vt.T) / sizes))
+
+
+def typical_logit(J: Array, P: Array) -> float:
+    """Median |logit| of the eigenvalues, which are weights of heads: how far those are from a tie."""
+    values = _eigenvalues(J, P).real.clip(_FAINTEST, 1 - _FAINTEST)
+    return float(np.median(np.abs(np.log(values / (1 - values)))))
 
 
 def _narrowest(values: Array, size: int, H: int) -> tuple[Array, float] | None:

@@ -170,6 +170,12 @@ class Constants:
     spare_moves: int = 8
     """Random displacements at the same logits, which enter the data of the refinement alone: equations beyond its
     unknowns."""
+    copies_of_all: int = 4
+    """Copies of every token beside which weights must stay what they are: sequences of eight, which every target that
+    is learned here takes."""
+    bent_over_open: float = 10.0
+    """How far the logit of a sum may be from the sum of two, over what the answers leave open of one: three of them
+    make 3, and layers as assumed leave 0.4 to 0.8; a soft cap of 50 on trained scores of deviation 1 to 3 leaves 60."""
 
     # derivatives
     one_sided_step: float = 1e-7
@@ -177,6 +183,9 @@ class Constants:
     central_step: float = 1e-3
     """Width of the differences that replace one-sided ones where these lose too much, as a share of the radius: with
     the third order cancelled the fourth power of it, 1e-12, is left, and rounding over it, 1e-13."""
+    saturated_logit: float = 5.0
+    """Median |logit| of the heads' weights from which on most of them are within a hundredth of 0 or 1, and too near
+    each other to be told apart."""
     left_out_one_in: int = 24
     """One in so many directions is left out of the differences at first."""
 

@@ -66,10 +66,13 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     drowned = condition * ball.noise > 1
     weak = drowned or condition > LAYER.worst_condition
     draws = 0 if drowned else 2 if weak else CORE.draws if ball.noise < LAYER.own_noise else LAYER.draws_of_noisy_heads
+    near, logit, asked = 1.0, 1.0, False
     for draw in range(draws):
+        # Where one token has all the weight of most heads, the next two stand nearer to each other.
+        near *= 1.0 if logit < LAYER.saturated_logit else LAYER.typical_logit / logit
         phase = "main" if draw == 0 else "repair"
         fine = draw >= LAYER.one_sided_draws or condition * ball.noise > LAYER.one_sided_rounding * LAYER.one_sided_step
-        pencil = yield from clusters(at, P, rng, phase, fine)
+        pencil, logit = yield from clusters(at, P, rng, phase, fine, near)
         if pencil is None:
             continue
         found, left = pencil
@@ -83,6 +86,9 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
             mixing = where_ranges_meet(mixing, data, ball.noise * max(float(np.abs(y).max()) for _, y in data))
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, B), mixing.u
+        if not asked:
+            yield from _require_scores(left, u, at, P, rng)
+            asked = True
     if weak:
         words = f"more than answers show ({1 / ball.noise:.0e})" if drowned else f"a factor of {condition:.0e}"
         raise NotIdentifiable(
@@ -96,6 +102,45 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
         "beyond the rounding of the answers.",
         code=Code.OVERLAPPING,
     )
+
+
+def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.random.Generator) -> Asking[None]:
+    """Refuse weights that hang on the length of the sequence, and scores that are not affine in a token.
+
+    Heads fall apart by where they write, whatever their scores: sequences [q + e, q] show every head's weight where
+    all others are annihilated, and how far that is from explaining the answer tells how well it is known. Of scores as
+    assumed the logits at e_1 and e_2 add up to that at e_1 + e_2.
+    """
+    e = orthonormal(rng, len(at.q))[:2]
+    step = min(0.6 * _room(at.ball), LAYER.typical_logit / max(float(np.abs(u @ e.T).max()), 1e-300))
+    E = step * np.vstack([e, e.sum(axis=0)])
+    copies = yield from at.ask(
+        np.stack([at.q + E[:1]] * 2), "repair", np.array([[1, 1], [LAYER.copies_of_all, LAYER.copies_of_all]])
+    )
+    size = float(np.linalg.norm(at.ball.M) + np.linalg.norm(at.ball.constant))
+    if np.linalg.norm(copies[1] - copies[0]) > CORE.stated_over_rounding * at.ball.noise * size:
+        raise ModelMismatch(
+            f"{LAYER.copies_of_all} copies of every token are answered otherwise than one of each: weights hang on the "
+            "length of the sequence, or on places in it (a temperature by length, a window).",
+            code=Code.LAW,
+        )
+    y = yield from at.ask((at.q + E)[:, None], "repair")
+    bent = off = 0.0
+    for L in left:
+        A, b = E @ (L.T @ P).T, y @ L
+        alpha = (A * b).sum(axis=1) / (A * A).sum(axis=1)
+        missed = np.linalg.norm(b - alpha[:, None] * A, axis=1) / np.linalg.norm(A, axis=1)
+        spread = np.maximum(alpha * (1 - alpha), 1e-300)
+        off = max(off, float((missed / spread).max()) if ((alpha > 0) & (alpha < 1)).all() else np.inf)
+        t = np.log(alpha.clip(1e-300) / (1 - alpha).clip(1e-300))
+        bent = max(bent, float(abs(t[2] - t[0] - t[1])))
+    if bent > LAYER.bent_over_open * off:
+        raise ModelMismatch(
+            f"heads are told apart by where they write, and their scores are not q'k: logits of two displacements miss "
+            f"that of their sum by {bent:.1g}, where {off:.1g} is left open (a soft cap, normed queries and keys, or "
+            "another kernel).",
+            code=Code.LAW,
+        )
 
 
 def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:
