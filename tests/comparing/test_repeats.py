@@ -2,49 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import unsoftmax as us
-
-DIM, HEADS, SIZE = 24, 2, 12
-"""Width of tokens, number of heads, rows of one."""
-
-
-def projections(seed: int, bias: float = 30.0) -> dict[str, Any]:
-    """Float32 weights of a layer with a key bias that no answer shows and a value bias that the output's cancels."""
-    rng = np.random.default_rng(seed)
-    found = {name: rng.standard_normal((DIM, DIM)) / np.sqrt(DIM) * 1.5 for name in ("Wq", "Wk", "Wv", "Wo")}
-    found |= {"bq": 0.3 * rng.standard_normal(DIM), "bk": bias * rng.standard_normal(DIM)}
-    found |= {"bv": bias / 10 * rng.standard_normal(DIM)}
-    found = {name: a.astype(np.float32) for name, a in found.items()}
-    found["bo"] = (-found["Wo"].astype(np.float64) @ found["bv"]).astype(np.float32)
-    return found
-
-
-def layer(p: dict[str, Any]) -> us.models.AttentionLayer:
-    given = [(p[f"W{name}"].astype(float), p[f"b{name}"].astype(float)) for name in "qkvo"]
-    return us.models.AttentionLayer.from_projections(*given, HEADS)
-
-
-def served(p: dict[str, Any]) -> us.oracles.Oracle:
-    """The layer written out: every projection with its bias, in float32."""
-
-    def answer(X: np.ndarray) -> np.ndarray:
-        x = X.astype(np.float32)
-        q, k, v = (
-            (x @ p[f"W{name}"].T + p[f"b{name}"]).reshape(*x.shape[:2], HEADS, SIZE).transpose(0, 2, 1, 3)
-            for name in "qkv"
-        )
-        scores = (k @ q[:, :, -1, :, None])[..., 0] / np.float32(np.sqrt(SIZE))
-        alpha = np.exp(scores - scores.max(axis=2, keepdims=True))
-        alpha /= alpha.sum(axis=2, keepdims=True)
-        mixed = (alpha[:, :, None] @ v)[:, :, 0].reshape(len(x), DIM)
-        return np.asarray(mixed @ p["Wo"].T + p["bo"], dtype=np.float64)
-
-    return us.oracle(answer, DIM, outputs=DIM, dtype="float32")
+from tests.comparing.projected import layer, projections, served
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -81,7 +43,7 @@ def test_a_module_is_computed_in_the_target_s_arithmetic(seed: int) -> None:
     """Its float64 answers show no rounding: that of its biases had been taken for a change."""
     torch = pytest.importorskip("torch")
     p = projections(seed, 100.0)
-    module = torch.nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
+    module = torch.nn.MultiheadAttention(24, 2, batch_first=True, dtype=torch.float64).eval()
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.from_numpy(np.concatenate([p["Wq"], p["Wk"], p["Wv"]])))
         module.in_proj_bias.copy_(torch.from_numpy(np.concatenate([p["bq"], p["bk"], p["bv"]])))

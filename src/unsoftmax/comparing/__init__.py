@@ -24,8 +24,8 @@ values                changed values of scalar heads
 sparse                changed entries
 ranks                 is the rank low
 low_rank              a low-rank change of a head, column by column
-dense                 the size of a change, with an interval
-layers                layers with vector answers, and sizes of dense changes of them
+dense                 the size of a change, with an interval; of all heads of a layer
+layers                layers with vector answers
 layer_scores          low-rank changes of a layer's scores, all heads at once
 layer_values          changes of its value or output projection
 stored                any structure: which stored arrays changed

@@ -179,6 +179,8 @@ class Constants:
     faster."""
     query_norm: float = 4.0
     """Norm of b over the usual one."""
+    mixture_errors: float = 3.0
+    """Standard errors of the part of a change that is a mixture of the reference's heads."""
     open_readings: float = 0.7
     """Part of the readings that must be open."""
     fitted_up_to: float = 1.0
@@ -197,6 +199,8 @@ class Constants:
     """Largest score of a difference: all weights stay of the order of their mean."""
     head_steps: int = 6
     """Gauss-Newton steps at most, from factors that are right to a few digits: in the end each squares the error."""
+    draws: int = 8
+    """Factors drawn that explain the readings as well: what they change of an answer is then known within a quarter."""
     halvings: int = 5
     """Times a step is halved before it is given up."""
 

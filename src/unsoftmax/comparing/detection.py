@@ -233,15 +233,10 @@ def _held_again(seen: Detection, alpha: float, rng: np.random.Generator) -> Aski
     doubted = seen.doubted(alpha)
     if not doubted or seen.stochastic(alpha) is not None or made.asked.spec.vocabulary is not None:
         return seen
-    noise = made.noise
-
-    def residual(X: Array, y: Array) -> Array:
-        truth, _ = noise.reference.truth(X, noise.arithmetic)
-        return np.asarray(y.astype(truth.dtype) - truth, dtype=np.float64)
-
-    items = [Doubted(_kind(g), g.X, g.z(y), np.maximum(g.sd, 1e-150)) for g, y in doubted]
+    items = [Doubted(_kind(g), g.X, y, g.z(y), np.maximum(g.sd, 1e-150)) for g, y in doubted]
+    heads = made.noise.reference.heads
     try:
-        again = yield from repeats(items, residual, noise.reference.heads, made.asked, -math.log(alpha), rng)
+        again = yield from repeats(items, made.noise.residual, heads, made.asked, -math.log(alpha), rng)
     except BudgetExceeded:
         return replace(seen, again=Repeats(0.0, {}), complete=False)
     return replace(seen, again=again, plan=made.louder(again.excess, alpha, rng))

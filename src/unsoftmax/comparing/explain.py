@@ -18,6 +18,7 @@ from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.detection import Detection, Plan
 from unsoftmax.comparing.formats import PLAIN
 from unsoftmax.comparing.localise import localise
+from unsoftmax.comparing.repeats import Repeats
 from unsoftmax.comparing.scales import fit_scales
 from unsoftmax.comparing.signs import gate, leaves_rounding
 from unsoftmax.comparing.state import Evidence
@@ -38,7 +39,7 @@ def explain(seen: Detection, made: Plan, base: Finding, alpha: float, seed: int)
     if not seen.complete:
         return unexplained.said("unexplained", unexplained.sentence + " The budget ended before more could be asked.")
     try:
-        found = _scaled(state)
+        found = _scaled(state, seen.again)
         if found is None:
             found = yield from _formatted(state)
         if found is None and made.noise.reference.heads is None:
@@ -83,9 +84,12 @@ def _as_a_copy_would(state: Evidence, found: Finding) -> Finding:
     return replace(found, notes=(*found.notes, words))
 
 
-def _scaled(state: Evidence) -> Finding | None:
-    fit = fit_scales(state.plan.noise.reference, state.samples)
-    if fit is None:
+def _scaled(state: Evidence, again: Repeats | None) -> Finding | None:
+    """Scales and shifts, if they leave rounding alone; of a difference near rounding what they leave must be new on
+    the nearby questions, which the fit has not seen."""
+    reference = state.plan.noise.reference
+    fit = fit_scales(reference, state.samples)
+    if fit is None or (again is not None and again.left_by(fit.answers(reference)) >= -math.log(state.alpha)):
         return None
     words = fit.words[0].upper() + fit.words[1:]
     return state.base.said(

@@ -49,7 +49,7 @@ def low_rank_scores(state: Evidence, found: list[int]) -> Asking[Factors | None]
     if not factors:
         return None
     factors = _refined(state, factors)
-    return factors if (yield from _verified(state, factors)) else None
+    return factors if (yield from _verified(state, factors, _as_likely(state, factors))) else None
 
 
 def _ask(state: Evidence, a: Array, q: Array, phase: str) -> Asking[tuple[Array, Array, Array, Array]]:
@@ -145,17 +145,36 @@ def _refined(state: Evidence, factors: Factors) -> Factors:
     for h, (U, M) in factors.items():
         weight = np.where(np.isfinite(sd[h]), 1 / sd[h], 0.0)
         for _ in range(EXPLAINING.head_steps if 2 * U.size <= EXPLAINING.most_refined else 0):
-            left = np.einsum("ni,nk->nik", a, q @ M.T).reshape(len(a), -1)
-            right = np.einsum("nk,nj->nkj", a @ U, q).reshape(len(a), -1)
             rest = (D[h] - _bilinear(U, M, a, q)) * weight
-            step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=EXPLAINING.rounding_cut)[0]
-            dU, dM = step[: U.size].reshape(U.shape), step[U.size :].reshape(M.shape)
+            dU, dM = _step(U, M, a, q, weight, rest)
             parts = (0.5**i for i in range(EXPLAINING.halvings))
             better = (t for t in parts if _less(D[h] - _bilinear(U + t * dU, M + t * dM, a, q), rest, weight))
             t = next(better, 0.0)
             U, M = U + t * dU, M + t * dM
         found[h] = (U, M)
     return found
+
+
+def _step(U: Array, M: Array, a: Array, q: Array, weight: Array, rest: Array) -> tuple[Array, Array]:
+    """Changes of the factors that explain the weighted readings `rest` to first order, the smallest that do."""
+    left = np.einsum("ni,nk->nik", a, q @ M.T).reshape(len(a), -1)
+    right = np.einsum("nk,nj->nkj", a @ U, q).reshape(len(a), -1)
+    step = np.linalg.lstsq(np.hstack([left, right]) * weight[:, None], rest, rcond=EXPLAINING.rounding_cut)[0]
+    return step[: U.size].reshape(U.shape), step[U.size :].reshape(M.shape)
+
+
+def _as_likely(state: Evidence, factors: Factors) -> list[Factors]:
+    """Factors that the readings do not tell from these: what rounding of one deviation each would have made of them."""
+    a, q, _, sd = _every_reading(state)
+    drawn: list[Factors] = []
+    for _ in range(EXPLAINING.draws if all(2 * U.size <= EXPLAINING.most_refined for U, _ in factors.values()) else 0):
+        other = {}
+        for h, (U, M) in factors.items():
+            weight = np.where(np.isfinite(sd[h]), 1 / sd[h], 0.0)
+            dU, dM = _step(U, M, a, q, weight, state.rng.standard_normal(len(a)) * (weight > 0))
+            other[h] = (U + dU, M + dM)
+        drawn.append(other)
+    return drawn
 
 
 def _bilinear(U: Array, M: Array, a: Array, q: Array) -> Array:
@@ -182,14 +201,17 @@ def _every_reading(state: Evidence) -> tuple[Array, Array, Array, Array]:
     return a, q, D, deviation
 
 
-def _verified(state: Evidence, factors: Factors) -> Asking[bool]:
-    heads, rng = state.heads, state.rng
+def _with(heads: Heads, factors: Factors) -> Heads:
     delta = np.zeros_like(heads.W)
     for h, (U, M) in factors.items():
         delta[h] = U @ M
-    now = heads.with_scores(heads.W + delta)
+    return heads.with_scores(heads.W + delta)
+
+
+def _verified(state: Evidence, factors: Factors, as_likely: list[Factors]) -> Asking[bool]:
+    heads, rng = state.heads, state.rng
     q = rng.standard_normal((EXPLAINING.fresh, heads.dim))
     q *= state.plan.norm / np.linalg.norm(q, axis=1, keepdims=True)
     a = _scaled(heads, rng.standard_normal((EXPLAINING.fresh, 2, heads.dim)), q)
     X = state.plan.asked.on_grid(np.concatenate([q[:, None] + a, q[:, None]], axis=1))
-    return (yield from state.borne_out(now, X))
+    return (yield from state.borne_out(_with(heads, factors), X, [_with(heads, other) for other in as_likely]))

@@ -1,45 +1,29 @@
 """Where a layer with vector answers changed: scores of which heads, values, by low rank or everywhere.
 
 Which stored matrix a low-rank change of scores is in: keys or queries.
-
-How large the changes of a layer's scores are where values changed too, by head.
-
-Sequences [b + a ; b] and their three turned copies: a'dW_h b turns with a and with b, dc_h . a with a alone, and what
-changed values leave in a head's weight with neither, or falls as 1 / |a|^2. So a is long, and orthogonal to the key
-directions of every head at b and at -b.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from unsoftmax.comparing import statistics
+from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.constants_explaining import EXPLAINING
-from unsoftmax.comparing.dense import Gap, Size, gap_of, interval
+from unsoftmax.comparing.dense import Gap, Size, gap_of, interval, sized_scores, standing
+from unsoftmax.comparing.designs import SINGLES
 from unsoftmax.comparing.heads import Heads
 from unsoftmax.comparing.layer_scores import low_rank_scores
 from unsoftmax.comparing.layer_values import changed_projection
-from unsoftmax.comparing.reading import Reading, read_all, read_tokens
+from unsoftmax.comparing.reading import Reading, read_all
+from unsoftmax.comparing.repeats import Doubted, repeats
 from unsoftmax.comparing.state import Evidence
 from unsoftmax.comparing.stored import changed_arrays, small
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.models.base import Array
-from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.comparison import Finding, Verdict
-
-PHASE = "heads"
-
-
-@dataclass(frozen=True)
-class Sized:
-    """|dW_h| / |W_h| and |dc_h| / |c_h| of every head; the heads whose W changed, and those whose c did."""
-
-    scores: dict[int, Size]
-    offsets: dict[int, Size]
-    changed: list[int]
-    moved: list[int]
 
 
 def named_factors(heads: Heads, change: Array) -> tuple[str, dict[str, Array]]:
@@ -72,7 +56,7 @@ def localise_layer(state: Evidence) -> Asking[Finding]:
     if 2 * heads.count > len(heads.constant):
         words = f"The layer differs; its {len(heads.constant)} outputs are too few to tell {heads.count} heads apart."
         return state.base.said("unexplained", words)
-    gap, values = _gap(state), _values_differ(state)
+    gap, values = _gap(state), (yield from _values_differ(state))
     if gap.plain <= EXPLAINING.fitted_up_to and small(state.plan.noise.reference):
         said = yield from changed_arrays(state)
         if said is not None:
@@ -98,11 +82,8 @@ def _readings(state: Evidence) -> Reading:
 
 
 def _changed_heads(state: Evidence, read: Reading) -> list[int]:
-    found = []
-    for h in range(state.heads.count):
-        use = np.isfinite(read.sd[h])
-        if statistics.tail((read.D[h][use] / read.sd[h][use]) ** 2) < state.alpha / state.heads.count:
-            found.append(h)
+    seen = [np.isfinite(sd) for sd in read.sd]
+    (found,) = standing([[(D / sd)[use] for D, sd, use in zip(read.D, read.sd, seen, strict=True)]], state.alpha)
     return found
 
 
@@ -111,10 +92,23 @@ def _singles(state: Evidence) -> tuple[Array, Array, Array]:
     return tuple(np.concatenate([part[i] for part in parts]) for i in range(3))  # type: ignore[return-value]
 
 
-def _values_differ(state: Evidence) -> bool:
+def _values_differ(state: Evidence) -> Asking[bool]:
+    """Whether single tokens differ: by more than rounding of unknown biases may leave, or where nothing else does,
+    again on nearby ones. The constant of layers whose scores alone had changed was said to have."""
     X, y, sd = _singles(state)
-    z = (y - state.plan.noise.reference.double(X)) / sd
-    return min(statistics.tail(statistics.energy(z)), statistics.tail_of_one_output(z)) < state.alpha
+    made = state.plan
+    z = (y - made.noise.reference.double(X)) / sd
+    if min(statistics.tail(statistics.energy(z)), statistics.tail_of_one_output(z)) >= state.alpha:
+        return False
+    if float(np.sqrt(np.mean(z**2))) > COMPARING.unmodelled:
+        return True
+    ties, answers, level = state.samples[0]
+    if float(np.sqrt(np.mean((made.noise.residual(ties, answers) / level) ** 2))) > COMPARING.unmodelled:
+        return False
+    n, enough = COMPARING.first_repeats, float(-np.log(state.alpha))
+    item = Doubted(SINGLES, X[:n], y[:n], z[:n], np.maximum(sd[:n], 1e-150))
+    again = yield from repeats([item], made.noise.residual, None, made.asked, enough, state.rng)
+    return again.log_wealth >= enough
 
 
 def _gap(state: Evidence) -> Gap:
@@ -157,22 +151,23 @@ def _dense(state: Evidence, gap: Gap, *, values: bool) -> Asking[Finding]:
         return state.base.said("different", said, evidence=facts)
     words, found, moved, unseen = [], [], [], ""
     if 2 * heads.count < heads.dim - 2:
-        sized = yield from sized_scores(state)
+        sized = yield from sized_scores(state, along=not values)
         found, moved = sized.changed, sized.moved
         sizes = {h: size if h in found else replace(size, low=0.0) for h, size in sized.scores.items()}
         facts["scores"] = {str(h): size.facts() for h, size in sizes.items() if found}
         facts["key offsets"] = {str(h): sized.offsets[h].facts() for h in sorted({*found, *moved})}
+        beside = " beside the reference's own key directions" if values else ""
         if found:
             low, high = _ends([sized.scores[h] for h in found])
             words.append(f"the scores of {len(found)} of {heads.count} heads (by {low:.2g} to {high:.2g} of |W|)")
-            most = max((size.high for h, size in sizes.items() if h not in found), default=0.0)
-            unseen = f"; those of the others by less than {most:.1g} of |W|, if at all" if most else ""
-        elif moved:
+        if moved:
             words.append(f"the key offsets c of {len(moved)} of {heads.count} heads")
-        else:
-            high = max(size.high for size in sized.scores.values())
-            facts["scores at most"] = high
-            unseen = f"; the scores by less than {high:.1g} of |W|, if at all"
+        most = max((size.high for h, size in sizes.items() if h not in found), default=0.0)
+        if found and most:
+            unseen = f"; those of the others by less than {most:.1g} of |W|{beside}, if at all"
+        elif not found:
+            facts["scores at most"] = most
+            unseen = f"; the scores by less than {most:.1g} of |W|{beside}, if at all"
     elif not values:
         words.append("the scores")
     if values:
@@ -205,43 +200,3 @@ def _size_of_values(state: Evidence, heads: Heads) -> Size:
     scale = heads.dim / (X[:, 0] ** 2).sum(axis=1)
     norm = float(np.linalg.norm(heads.P.sum(axis=0))) or 1.0
     return interval((r**2).sum(axis=1) * scale, noise.sum(axis=1) * scale, norm)
-
-
-def sized_scores(state: Evidence) -> Asking[Sized]:
-    """Sizes of the changes of all heads' scores."""
-    heads, rng = state.heads, state.rng
-    d, H = heads.dim, heads.count
-    usual, room = state.plan.usual, state.plan.asked.spec.domain.norm_limit
-    for factor in EXPLAINING.lengths:
-        b = sphere(rng, (EXPLAINING.quads, d)) * min(usual * EXPLAINING.query_norm, room / 4)
-        a = sphere(rng, (EXPLAINING.quads, d)) * min(usual * factor, room / 2)
-        keys = np.concatenate([heads.key_directions(b), heads.key_directions(-b)]).transpose(1, 2, 0)
-        basis = np.linalg.qr(keys)[0]
-        a = a - np.einsum("bdk,bek,be->bd", basis, basis, a)
-        signs = ((1, 1), (-1, 1), (1, -1), (-1, -1))
-        X = np.concatenate([np.stack([s * a + t * b, t * b], axis=1) for s, t in signs])
-        X = state.plan.asked.on_grid(X, fine=True)
-        made, y = yield from state.ask(X, PHASE, measured=True)
-        D, sd = (part[:, :, 0].reshape(H, 4, EXPLAINING.quads) for part in read_tokens(heads, X, y, made.sd))
-        open_ = np.asarray(np.isfinite(sd).all(axis=1))
-        if open_.mean() >= EXPLAINING.open_readings:
-            break
-    turned = np.einsum("s,hsn->hn", np.array([1, -1, -1, 1]) / 4, D)
-    offset = np.einsum("s,hsn->hn", np.array([1, -1, 1, -1]) / 4, D)
-    # Rounding is the same where both turn: two of the four readings are independent.
-    noise = np.where(np.isfinite(sd), sd, 0.0).max(axis=1) / np.sqrt(2)
-    lengths, others = np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1)
-    sizes, offsets = {}, {}
-    found: list[int] = []
-    moved: list[int] = []
-    for h in range(H):
-        use = open_[h]
-        none = np.zeros(int(use.sum()))
-        scale = (d / (lengths * others)[use]) ** 2
-        sizes[h] = interval(turned[h][use] ** 2 * scale, none, float(np.linalg.norm(heads.W[h])) or 1.0)
-        span = d / lengths[use] ** 2
-        offsets[h] = interval(offset[h][use] ** 2 * span, none, float(np.linalg.norm(heads.c[h])) or 1.0)
-        for differences, which in ((turned, found), (offset, moved)):
-            if statistics.tail((differences[h][use] / np.maximum(noise[h][use], 1e-300)) ** 2) < state.alpha / H:
-                which.append(h)
-    return Sized(sizes, offsets, found, moved)

@@ -63,6 +63,11 @@ class Noise:
             return self.sensitivity(X, rng)
         return forward_error(heads, X, unit, min(unit, UNIT["float32"]))
 
+    def residual(self, X: Array, y: Array) -> Array:
+        """Answers over the reference's, in float64."""
+        truth, _ = self.reference.truth(X, self.arithmetic)
+        return np.asarray(y.astype(truth.dtype) - truth, dtype=np.float64)
+
     def _heads(self, X: Array) -> Heads | None:
         """The reference's heads, if they answer these sequences as it does: a window that short ones do not show is no
         part of their form, and was taken for rounding."""

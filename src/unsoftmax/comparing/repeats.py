@@ -52,10 +52,12 @@ def nearby(X: Array, heads: Heads | None, asked: Asked, rng: np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class Doubted:
-    """Questions (n, N, d) of one kind and length, and their residuals in units of the noise, (n,) or (n, outputs)."""
+    """Questions (n, N, d) of one kind and length, their answers, and residuals in units of the noise, (n,) or
+    (n, outputs)."""
 
     kind: str
     X: Array
+    y: Array
     z: Array
     sd: Array
 
@@ -66,6 +68,20 @@ class Repeats:
 
     log_wealth: float
     excess: dict[str, float]
+    answers: tuple[tuple[Doubted, Array, Array], ...] = ()
+    """What was asked: the questions held again, those nearby, and their answers."""
+
+    def left_by(self, model: Callable[[Array], Array]) -> float:
+        """Logarithm of the evidence that what a model leaves of the answers repeats: it is not the whole difference."""
+        told: dict[int, Array] = {}
+        bets: dict[str, list[Array]] = {}
+        for item, X, y in self.answers:
+            before = told.get(id(item))
+            before = (item.y - model(item.X)) / item.sd if before is None else before
+            z = (y - model(X)) / item.sd
+            bets.setdefault(item.kind, []).append(_cosine(z, before))
+            told[id(item)] = before + z
+        return _mean([log_wealth(np.concatenate(parts)) for parts in bets.values()]) if bets else 0.0
 
 
 def repeats(
@@ -81,6 +97,7 @@ def repeats(
     `residual` takes questions and answers. What has agreed so far is what the next answer is held against.
     """
     told = [item.z for item in doubted]
+    answers: list[tuple[Doubted, Array, Array]] = []
     count = [1] * len(doubted)
     squares = [np.zeros(len(item.X)) for item in doubted]
     bets: dict[str, list[Array]] = {item.kind: [] for item in doubted}
@@ -90,7 +107,9 @@ def repeats(
             if _asked(bets[item.kind]) >= limit:
                 continue
             X = nearby(item.X, heads if item.X.shape[1] == 2 else None, asked, rng)
-            z = residual(X, (yield Probes(X, phase=PHASE))) / item.sd
+            y = yield Probes(X, phase=PHASE)
+            z = residual(X, y) / item.sd
+            answers.append((item, X, y))
             bets[item.kind].append(_cosine(z, told[i]))
             told[i] = told[i] + z
             count[i] += 1
@@ -103,7 +122,7 @@ def repeats(
         kept = float(_mean_square(total / n).mean()) if wealth >= enough else 0.0
         own = math.sqrt(max(1.0, float(spread.mean()) / (n - 1) - COMPARING.nearby_change * kept))
         excess[item.kind] = max(excess.get(item.kind, 1.0), own)
-    return Repeats(wealth, excess)
+    return Repeats(wealth, excess, tuple(answers))
 
 
 def _asked(parts: Sequence[Array]) -> int:

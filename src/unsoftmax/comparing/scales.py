@@ -10,7 +10,7 @@ from scipy import optimize, stats
 from unsoftmax.comparing import statistics
 from unsoftmax.comparing.constants_explaining import EXPLAINING
 from unsoftmax.comparing.heads import Heads
-from unsoftmax.comparing.references import Reference
+from unsoftmax.comparing.references import Answers, Reference
 from unsoftmax.models.base import Array, attention_weights
 
 Sample = tuple[Array, Array, Array]
@@ -26,6 +26,20 @@ class Fit:
     temperatures: Array
     words: str
     heads: tuple[int, ...] | None
+
+    def answers(self, reference: Reference) -> Answers:
+        """The reference with these scales and shifts."""
+        heads = reference.heads
+        if heads is None or len(self.values) != heads.count:
+            return lambda X: self.values[0] * reference.double(X) + self.shift
+
+        def answer(X: Array) -> Array:
+            passed = heads.constant + (X[:, -1] if heads.residual else 0.0) + self.shift
+            alpha = attention_weights(_scores(heads, X) * self.temperatures[:, None, None], None)
+            y = passed + np.einsum("hbn,hod,bnd,h->bo", alpha, heads.P, X, self.values, optimize=True)
+            return np.asarray(y[:, 0] if heads.scalar else y)
+
+        return answer
 
     def facts(self) -> dict[str, object]:
         shift = np.atleast_1d(self.shift)
@@ -130,21 +144,27 @@ def _named(
         words.append(f"head {', '.join(map(str, gone))} is removed")
         heads = gone
     elif one_value:
-        words.append(f"the answers are scaled by {values.mean():.6g}")
+        words.append(f"the answers are scaled by {_factor(values.mean())}")
     elif scaled.any():
         heads = tuple(int(h) for h in np.flatnonzero(scaled))
-        factors = ", ".join(f"{values[h]:.6g}" for h in heads)
+        factors = ", ".join(_factor(values[h]) for h in heads)
         words.append(f"the values of head {', '.join(map(str, heads))} are scaled by {factors}")
     if one_temperature:
-        words.append(f"the scores are scaled by {temperatures.mean():.6g} (a temperature)")
+        words.append(f"the scores are scaled by {_factor(temperatures.mean())} (a temperature)")
     elif heated.any() and not gone:
         which = [int(h) for h in np.flatnonzero(heated)]
         heads = tuple(sorted({*(heads or ()), *which}))
-        factors = ", ".join(f"{temperatures[h]:.6g}" for h in which)
+        factors = ", ".join(_factor(temperatures[h]) for h in which)
         words.append(f"the scores of head {', '.join(map(str, which))} are scaled by {factors}")
     if shifted:
         words.append(f"the answers are shifted by up to {float(np.abs(shift).max()):.3g}")
     return Fit(shift, values, temperatures, " and ".join(words), heads) if words else None
+
+
+def _factor(x: float) -> str:
+    """In six digits, or by what it differs from 1 where these are all the same."""
+    shown = f"{x:.6g}"
+    return shown if shown != "1" else f"1 {'+' if x > 1 else '-'} {abs(x - 1):.2g}"
 
 
 def _one(factors: Array, differ: Array, errors: Array) -> bool:

@@ -55,19 +55,23 @@ class Evidence:
         self.asked[phase] = self.asked.get(phase, 0) + len(X)
         return made, y
 
-    def borne_out(self, explained: Answers, X: Array) -> Asking[bool]:
-        """Whether a changed model answers fresh sequences X as the target does: to rounding."""
-        return bool((yield from self.all_borne_out([explained], X)))
+    def borne_out(self, explained: Answers, X: Array, as_likely: Sequence[Answers] = ()) -> Asking[bool]:
+        """Whether a changed model answers fresh sequences X as the target does: to rounding, and to what the errors of
+        its numbers do to answers, as those of models show that are `as_likely`."""
+        inherited = [np.asarray(other(X) - explained(X)) ** 2 for other in as_likely]
+        allowed = np.sqrt(np.mean(inherited, axis=0)) if inherited else None
+        return bool((yield from self.all_borne_out([explained], X, allowed)))
 
-    def all_borne_out(self, models: Sequence[Answers], X: Array) -> Asking[list[int]]:
-        """Which of these do."""
+    def all_borne_out(self, models: Sequence[Answers], X: Array, allowed: Array | None = None) -> Asking[list[int]]:
+        """Which of these do; `allowed` joins the rounding of each answer."""
         made, y = yield from self.ask(X, VERIFY)
-        sd = np.maximum(made.sd, 1e-300)
+        sd = np.maximum(made.sd if allowed is None else np.hypot(made.sd, allowed), 1e-300)
         limit = min(
             EXPLAINING.left_on_fresh,
             EXPLAINING.left_of_residual * float(np.sqrt(np.mean((made.residual(y) / sd) ** 2))),
         )
         left = [float(np.sqrt(np.mean(((y - model(X)) / sd) ** 2))) for model in models]
         right = [i for i, rest in enumerate(left) if rest <= limit]
-        self.left = min((left[i] for i in right), default=None)
+        rounding = np.maximum(made.sd, 1e-300)
+        self.left = min((float(np.sqrt(np.mean(((y - models[i](X)) / rounding) ** 2))) for i in right), default=None)
         return right
