@@ -288,3 +288,10 @@ def test_heads_that_give_one_token_all_the_weight_are_told_apart_by_tokens_near_
     recovery = recovered(layer, "balanced")
     assert us.models.distance(recovery.model, layer) < 1e-9
     assert recovery.usage.billed <= 500
+
+
+def test_scores_of_hundreds_behind_a_norm_are_known_from_ties_under_all_heads():
+    """W was known to twelve digits, and said to be unknown: fresh sequences showed the strongest head saturated."""
+    layer = Layer.random(32, 4, norm="pre", residual=True, scale=300.0, seed=1)
+    recovery = recovered(layer, "balanced")
+    assert us.models.distance(recovery.model, layer) <= min(recovery.certificate.stated_error, 1e-9)

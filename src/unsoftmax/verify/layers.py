@@ -211,7 +211,19 @@ def near_ties(
         lengths = np.maximum(np.linalg.norm(u, axis=1), 1e-300)
         wanted = (np.einsum("bd,bd->b", u, q) + levels[:, i]) / lengths
         tokens[:, i] = with_component(tokens[:, i], u / lengths[:, None], wanted, keep_norm=normed)
+    if normed and not ordered:
+        assert isinstance(model, AttentionLayer)
+        tokens[::2, -1 - ties : -1] = _nearer(model, tokens[::2, -1 - ties : -1], q[::2])
     return inside(tokens, spec.domain.inside)
+
+
+def _nearer(model: AttentionLayer, tied: Array, q: Array) -> Array:
+    """Tokens (n, ties, d) as they are, or nearer to the last ones q (n, d), where they tie under all heads at once: a
+    tie under one shows nothing where scores are so strong that another token has all the weight."""
+    off = tied - q[:, None]
+    scores = np.abs(np.einsum("hbd,bnd->bhn", model.key_directions(q), off)).max(axis=(1, 2))
+    share = np.where(scores > MODELS.hot_score, VERIFY.widest_score / np.maximum(scores, 1e-300), 1.0)
+    return np.asarray(q[:, None] + share[:, None, None] * off)
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:
