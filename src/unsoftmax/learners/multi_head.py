@@ -175,6 +175,8 @@ class MultiHead:
         if len(v) and (self.polish or (bounded and spec.tolerance > 0)):
             spare = _spare(len(v), spec, earlier + records.asked)
             W, v = yield from polished(W, v, records, spare, room, spec, rng)
+        if np.isfinite(room.radius) and np.isinf(spec.domain.norm_limit) and len(v):
+            W = _without_noise(W, v, records, room)
         model = canonical(W, v, room)
         stated = _stated(model, records, room) if np.isfinite(room.radius) and len(v) else ()
         if self.heads is not None and model.heads > self.heads:
@@ -187,6 +189,17 @@ class MultiHead:
         # Of exact answers verification grants nothing, of others what their noise leaves in the fit.
         allows = Allowance(parameters=stated[0]) if stated and spec.tolerance > 0 else Allowance()
         return Outcome(model, (*notes, _VERDICT), stated, allows)
+
+
+def _without_noise(W: Array, v: Array, records: Records, room: Room) -> Array:
+    """W (H, d, d) with 0 where a fit says no more than that: as small as its own error, and nothing beside the others.
+
+    Tokens long enough to show the noise of a fit as scores are allowed, and would contradict it.
+    """
+    size = np.linalg.norm(W, axis=(1, 2))
+    off = FITS.stated * relative_errors(W, v, records.data(), 0.6 * room.noise)[0]
+    nothing = (off >= 1) & (size <= HALF_DIGITS * size.max())
+    return np.where(nothing[:, None, None], 0.0, W)
 
 
 def _stated(model: Heads, records: Records, room: Room) -> tuple[Claim, ...]:

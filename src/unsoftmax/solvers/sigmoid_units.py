@@ -18,8 +18,9 @@ from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
 _FROM_AFAR = Descent(damping=1e-2, down=6.0, iterations=150, patience=12, tries=8, gain=0.99)
 """From random w: a start that gains less than a hundredth in a dozen steps is given up."""
 
-SMALL = 0.5
-"""Typical |z.w| below which it is small, so that no head is near saturation: random w are of 0.5 to 6."""
+SMALL = 0.05
+"""Typical |z.w| below which it is small, a tenth of the least of random w: no head is near saturation, and squares of
+it, which tell heads apart, are below a hundredth of what heads share."""
 
 _PATIENT = Descent(damping=1e-2, down=6.0, iterations=6000, patience=100, tries=14, gain=0.999)
 """From random w where |z.w| is small: what tells heads apart is second order in it, so paths run along a narrow valley.

@@ -64,6 +64,23 @@ def test_what_noise_leaves_in_a_fit_speaks_not_against_the_class(tolerance: floa
         assert us.models.distance(recovery.model, target) <= stated(recovery)
 
 
+@pytest.mark.parametrize(("dim", "seed"), [(5, 13), (6, 10), (7, 12), (7, 13), (8, 2)])
+def test_a_share_of_the_mean_is_a_head_whose_scores_are_0(dim: int, seed: int) -> None:
+    """Its v is parallel to the other head's, so both are fitted together: a W of 1e-12, the noise of the fit, had been
+    verified as if it scored, and the target refused as outside the class (15 of 32)."""
+    head = us.models.SingleHead.random(dim, norm=2.0, seed=seed)
+    oracle = us.oracle(lambda X: 0.9 * head(X) + 0.1 * (X @ head.v).mean(axis=1), dim)
+    target = MultiHead(np.stack([head.W, 0 * head.W]), np.stack([0.9 * head.v, 0.1 * head.v]))
+    assert us.models.distance(us.recover(oracle, us.learners.MultiHead()).model, target) <= 1e-11
+
+
+@pytest.mark.parametrize(("dim", "seed"), [(5, 771), (6, 11), (6, 12)])
+def test_heads_with_parallel_values_are_learned(dim: int, seed: int) -> None:
+    v = us.models.SingleHead.random(dim, norm=2.0, seed=seed).v
+    target = MultiHead(MultiHead.random(dim, 2, norm=2.0, seed=seed).W, np.stack([0.9 * v, 0.1 * v]))
+    assert us.models.distance(us.recover(us.oracle(target), us.learners.MultiHead()).model, target) <= 1e-10
+
+
 def test_two_token_sequences_are_refused_before_a_query() -> None:
     oracle = us.oracle(MultiHead.random(4, 2), max_length=2)
     with pytest.raises(us.errors.DomainError, match="three tokens"):

@@ -89,7 +89,9 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
 
 
 def _is_small(fitting: Fitting, units: Units) -> bool:
-    """Whether no token at b0 has a score that bends much: what `units` give of 1 at the radius, and half of it."""
+    """Whether a norm limit leaves no token a score that bends, by what `units` tell at the query token."""
+    if np.isinf(fitting.ground.spec.domain.norm_limit):
+        return False
     reach = fitting.room.radius * np.linalg.norm(units.w, axis=1) / np.sqrt(units.w.shape[1])
     return bool(reach.max(initial=0.0) < SMALL)
 
@@ -170,8 +172,8 @@ def _joint(
             if min(found[2], left_over(*ended, data, noise)) < 3:
                 return ended
     raise ModelMismatch(
-        f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise); "
-        "the target is outside the class, or noisier than declared."
+        f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise): "
+        "no start of the fit arrived, or the target is outside the class or noisier than declared."
     )
 
 

@@ -121,7 +121,7 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
                 )
             return (yield from _extended(seen, Q, found))
         left.append(found.rms)
-        if H == 1:
+        if H == 1 and not np.isinf(fitting.ground.spec.domain.norm_limit):
             logit = float(np.sqrt(np.mean((z @ found.w.T) ** 2)))
         if len(left) > FITS.floor_heads and found.rms > FITS.no_less * left[-1 - FITS.floor_heads]:
             break
