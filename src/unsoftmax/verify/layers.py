@@ -222,8 +222,10 @@ def _nearer(model: AttentionLayer, tied: Array, q: Array) -> Array:
     tie under one shows nothing where scores are so strong that another token has all the weight."""
     off = tied - q[:, None]
     scores = np.abs(np.einsum("hbd,bnd->bhn", model.key_directions(q), off)).max(axis=(1, 2))
-    share = np.where(scores > MODELS.hot_score, VERIFY.widest_score / np.maximum(scores, 1e-300), 1.0)
-    return np.asarray(q[:, None] + share[:, None, None] * off)
+    near = q[:, None] + (VERIFY.widest_score / np.maximum(scores, MODELS.hot_score))[:, None, None] * off
+    # On the sphere on which a norm leaves them: frozen tokens of a stack are asked as they are normed.
+    near *= np.linalg.norm(tied, axis=2, keepdims=True) / np.linalg.norm(near, axis=2, keepdims=True)
+    return np.where((scores > MODELS.hot_score)[:, None, None], near, tied)
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:
