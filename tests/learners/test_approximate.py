@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import unsoftmax as us
@@ -44,7 +44,13 @@ def assert_within(recovery, head):
 def test_stated_bounds_hold_against_hostile_noise(dim, size, noise, limit, strategy, seed):
     head = gaussian_head(dim, 10.0**size, seed)
     oracle = Hostile(head, 10.0**noise, strategy, limit)
-    assert_within(us.recover(oracle, us.learners.Approximate(), seed=seed), head)
+    try:
+        recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
+    except us.errors.NotIdentifiable as refusal:
+        # Short tokens and much noise may leave a bound past W, which is no statement; most draws must be learned.
+        assert limit is not None and "nothing can be stated" in str(refusal)
+        reject()
+    assert_within(recovery, head)
 
 
 def test_stated_bound_holds_for_every_choice_of_signs():
