@@ -48,7 +48,8 @@ def test_stated_bounds_hold_against_hostile_noise(dim, size, noise, limit, strat
         recovery = us.recover(oracle, us.learners.Approximate(), seed=seed)
     except us.errors.NotIdentifiable as refusal:
         # Short tokens and much noise may leave a bound past W, which is no statement; most draws must be learned.
-        assert limit is not None and "nothing can be stated" in str(refusal)
+        if limit is None or "nothing can be stated" not in str(refusal):
+            raise
         reject()
     assert_within(recovery, head)
 
