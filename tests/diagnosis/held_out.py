@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.special import expit, logsumexp
 
 import unsoftmax as us
 from tests.diagnosis.targets import scores, softmax
+from unsoftmax.models.weighing import Weighing
 
 LAST = {"order": False, "answering position": "last", "other tokens": True}
 NO_HEADS = {"heads": False, "attention behind a network": False, "token head": False}
@@ -225,6 +226,9 @@ def foreign(dim: int, seed: int) -> Iterator[HeldOut]:
         facts = {**NO_HEADS, **LINEAR, **LAST, "kernel": f"softcap {cap:g}", "normalised": True}
         yield HeldOut(f"cap {cap:g} d={dim}", "kernel head", scalar(capped(cap, dim, seed, False), dim), facts)
         yield out(f"cap {cap:g} of a layer", "bounded scores", vector(capped(cap, dim, seed, True), dim), **bounded)
+        behind = us.models.AttentionLayer.random(dim, 2, norm="post", residual=True, seed=seed)
+        behind = replace(behind, weighing=Weighing(softcap=cap))
+        yield out(f"cap {cap:g} before a norm", "bounded scores", vector(behind, dim), scores="bounded", **LAST)
     normed = {"scores": "bounded", **LINEAR, **LAST}
     yield out("normed queries and keys", "", vector(normed_scores(dim, seed), dim), **normed)
     kernel, hard = distances(dim, seed), hardest(dim, seed)

@@ -98,7 +98,8 @@ def test_approximate_treatment():
 def test_a_refused_model_says_whether_the_target_contradicts_itself():
     with pytest.raises((ModelMismatch, us.errors.NotIdentifiable)) as error:
         us.recover(noisy(1e-3), LEARNER)
-    assert "not deterministic" in " ".join(error.value.__notes__)
+    assert error.value.code is us.errors.Code.UNREPEATABLE
+    assert str(error.value).startswith("the target is not deterministic")
     two = us.models.MultiHead.random(8, 2, norm=2.0, seed=5)
     with pytest.raises(ModelMismatch) as error:
         us.recover(us.oracle(two), LEARNER)

@@ -26,6 +26,12 @@ from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
+_BOUNDED = (
+    "scores stay bounded however long the tokens are (a soft cap, normed queries and keys, or a head without scores, "
+    "as in mean pooling), as no layer here has them"
+)
+"""Why layers of such scores are refused."""
+
 _HIDDEN = (
     "a norm is the last thing before the answer and more than an affine function stands before it: norms behind "
     "several layers or a network (post-norm, as in BERT), or a final norm, hide the length of what heads write, by "
@@ -91,8 +97,7 @@ def _plain(
     heavy = yield from weights(spec, known, rng)
     found += () if heavy is None else (heavy,)
     if heavy is not None and heavy.value == "bounded":
-        words = "scores stay bounded however long the tokens are (a soft cap, or normed queries and keys)"
-        return outside(found, "bounded scores", f"{words}, as no layer here has them")
+        return outside(found, "bounded scores", _BOUNDED)
     found += (Finding("norm", "none", "No normalisation is seen."),)
     return Diagnosis("attention layer", learner_of("attention layer", norm=None), found)
 
@@ -129,6 +134,11 @@ def _normed(
         if last.evidence["least"] > max(DIAGNOSIS.spanned, CORE.audible * known.relative_noise):
             words = "a norm stands behind the heads and is no LayerNorm, whose answers lie in one plane (an RMSNorm?)"
             return outside(found, "norm behind", words)
+        # Behind a norm the shares of long tokens show as they do without one.
+        heavy = yield from weights(spec, known, rng)
+        found += () if heavy is None else (heavy,)
+        if heavy is not None and heavy.value == "bounded":
+            return outside(found, "bounded scores", _BOUNDED)
     words = {"pre": "A norm stands before the heads.", "post": "A norm stands behind the heads."}[place]
     found += (Finding("norm", place, words),)
     return Diagnosis("attention layer", learner_of("attention layer", norm="auto"), found)

@@ -93,7 +93,7 @@ class Attempt:
                 )
             except UnsoftmaxError as error:
                 if isinstance(error, (ModelMismatch, NotIdentifiable)):
-                    self._explain(error)
+                    error = self._explained(error)
                     self._offer(error)
                 raise self._reported(error) from error.__cause__
             except np.linalg.LinAlgError as error:
@@ -189,8 +189,8 @@ class Attempt:
         if outcome.chosen is not None:
             self.provenance = self.provenance | {"chosen": plain(outcome.chosen)}
 
-    def _explain(self, error: UnsoftmaxError) -> None:
-        """Say whether the target contradicts itself: then no class would fit."""
+    def _explained(self, error: UnsoftmaxError) -> UnsoftmaxError:
+        """The refusal, or that the target contradicts itself: then no class fits, and the refusal hangs on chance."""
         checker = self.stack.rechecker
         try:
             if self.stack.meter.billed:
@@ -198,9 +198,17 @@ class Attempt:
         except UnsoftmaxError:
             pass  # the first error is the one to tell; what was measured is in the note
         if checker.changed:
-            error.add_note(f"The target is not deterministic: {checker}.")
-        elif error.code is not Code.CONTRADICTED and self.written is not None:
+            told = type(error)(
+                f"the target is not deterministic: {checker}. What the answers say of its class need not hold then: "
+                f"{error.reason}",
+                advice="declare the noise (tolerance=) for learners that read noisy answers, or mend the target.",
+                code=Code.UNREPEATABLE,
+            )
+            told.model, told.__cause__ = error.model, error.__cause__
+            return told
+        if error.code is not Code.CONTRADICTED and self.written is not None:
             error.add_note(f"Note that {self.written.reason}; {self.written.advice}.")
+        return error
 
     def _offer(self, error: UnsoftmaxError) -> None:
         """Parts of the target that may be of a class where the whole is of none."""

@@ -96,9 +96,9 @@ def scan(
             "Raise max_norm if the target allows larger tokens."
         )
     raise ModelMismatch(
-        "no sequence of large tokens made the heads settle on single tokens: a head without preference (W = 0 and "
-        "c = 0), heads that always share a token, noise beyond the rounding of the answers, or a target that is not "
-        "attention. Nothing can be separated."
+        "no sequence of large tokens made the heads settle on single tokens: scores that do not grow with the tokens "
+        "(a soft cap, QK-norm), a head without preference (W = 0 and c = 0), heads that always share a token, noise "
+        "beyond the rounding of the answers, or a target that is not attention. Nothing can be separated."
     )
 
 
