@@ -23,6 +23,9 @@ RELATIVE_ERROR = "relative parameter error"
 """Name of the claim that states how far the parameters may be off, relative to their size; `Certificate.stated_error`
 reads it."""
 
+ERROR_OF_OTHERS = "error of other parameters"
+"""Name of the same claim of all parameters but those it names, which are known worse or lost in the noise."""
+
 _ERROR = BESIDE + "error of "
 """Names of the standard errors in a file."""
 
@@ -93,8 +96,10 @@ class Certificate:
 
     @property
     def stated_error(self) -> float | None:
-        """How far the parameters may be off, relative to their size; None where that is not stated."""
-        return max((claim.bound for claim in self.claims if claim.name == RELATIVE_ERROR), default=None)
+        """How far the parameters may be off, relative to their size, those said to be lost in the noise aside; None
+        where that is not stated."""
+        bounds = {claim.name: claim.bound for claim in self.claims}
+        return bounds.get(RELATIVE_ERROR, bounds.get(ERROR_OF_OTHERS))
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(self.claims)

@@ -20,13 +20,15 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.single.constants import SINGLE
 from unsoftmax.models.base import Array, Model
 from unsoftmax.models.nearby import nearby
-from unsoftmax.precision import UNIT
-from unsoftmax.results.recovery import Claim
+from unsoftmax.precision import HALF_DIGITS, UNIT
+from unsoftmax.results.recovery import ERROR_OF_OTHERS, Claim
 from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.plan import Checked, Statement
 
-_OFFSETS = ("c", "constant", "beta")
-"""Offsets that may be off by `VERIFY.one_digit` and more of themselves are lost in the noise, and are said to be."""
+_OFFSETS = {"c": ("W",), "constant": ("v", "P"), "beta": ("gamma",)}
+"""Offsets that may be off by more than `VERIFY.one_digit` of themselves are stated apart; from `CORE.unknown_error` on
+they are lost in the noise, and are said to be. One that is nothing beside the matrix or vector it is added to, to half
+of float64's digits, counts as 0, whose error is measured against that."""
 
 
 Predict = Callable[[Model], Array]
@@ -92,27 +94,47 @@ def _ratio(seen: Array, moved: Array) -> float:
 def statements(model: Model, errors: dict[str, float], on: str) -> Statement:
     """What `errors` (name -> implied error) give: relative, absolute where W is nothing, or unknown.
 
-    `on` says which sequences were asked.
+    Offsets that are lost in the noise have no relative error: that of the others is stated, and of every W as a norm.
+    Where offsets are only known worse, the others' error stands beside that of all. `on` says what was asked.
     """
-    allowed = {name: VERIFY.stated_over_estimate * error for name, error in errors.items()}
-    lost = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > VERIFY.one_digit]
-    nothing: dict[str, float] = {}
-    for name, size in _sizes(model).items():
+    allowed = {name: _counted(model, name, VERIFY.stated_over_estimate * error) for name, error in errors.items()}
+    worse = [name for name, error in allowed.items() if name.split("_")[0] in _OFFSETS and error > VERIFY.one_digit]
+    lost = [name for name in worse if allowed[name] >= CORE.unknown_error]
+    sizes, nothing = _sizes(model), dict[str, float]()
+    for name, size in sizes.items():
         absolute = allowed.get(name, math.inf) * (size or 1.0)
         if (size == 0 or allowed.get(name, math.inf) >= CORE.unknown_error) and absolute <= SINGLE.nothing:
             nothing[name] = absolute
-    relative = max((error for name, error in allowed.items() if name not in lost and name not in nothing), default=0.0)
+
+    def largest(left_out: list[str]) -> float:
+        return max((error for name, error in allowed.items() if name not in left_out), default=0.0)
+
     said = f"{VERIFY.stated_over_estimate:g} times what would leave the gaps seen on {on}"
-    missing = f"; lost in the noise: {', '.join(lost)}" if lost else ""
-    if not nothing or relative >= CORE.unknown_error:
-        return Statement(Claim(RELATIVE_ERROR, relative, statement=f"of every parameter, {said}{missing}"))
-    # Beside a W that no score shows no error is relative to it.
-    size = max((_sizes(model)[name] * allowed[name] for name in _sizes(model) if name not in nothing), default=0.0)
-    others = f"relative, of all but {', '.join(nothing)}, {said}{missing}"
+    known, missing = [*nothing, *lost], f"; lost in the noise: {', '.join(lost)}" if lost else ""
+    few = f"relative, of all but {', '.join([*nothing, *worse])}, {said}{missing}"
+    others = Claim(ERROR_OF_OTHERS, largest([*nothing, *worse]), statement=few)
+    if not known or not sizes or others.bound >= CORE.unknown_error:
+        of_all = Claim(RELATIVE_ERROR, largest(known), statement=f"of every parameter, {said}{missing}")
+        return Statement(of_all, of_others=others if worse and sizes and others.bound < of_all.bound else None)
+    absolute = math.hypot(*(nothing.get(name, sizes[name] * allowed.get(name, math.inf)) for name in sizes))
     return Statement(
-        of_W=Claim(ERROR_OF_W, max(size, *nothing.values()), statement=f"||W^ - W||_F of every W, {said}"),
-        of_others=Claim("error of other parameters", relative, statement=others),
+        of_W=Claim(ERROR_OF_W, absolute, statement=f"||W^ - W||_F of all W together, {said}"), of_others=others
     )
+
+
+def _counted(model: Model, name: str, error: float) -> float:
+    """The relative error, of an offset that is nothing relative to what it is added to."""
+    kind, _, head = name.partition("_")
+    around = [part for part in (getattr(model, other, None) for other in _OFFSETS.get(kind, ())) if part is not None]
+    if not around:
+        return error
+    value, matrix = np.asarray(getattr(model, kind)), np.asarray(around[0])
+    if head:
+        value, matrix = value[int(head) - 1], matrix[int(head) - 1]
+    size, beside = float(np.linalg.norm(value)), float(np.linalg.norm(matrix))
+    # One that moves no answer, however much larger, is off by no more than itself.
+    absolute = size * error if math.isfinite(error) else size
+    return absolute / beside if absolute <= HALF_DIGITS * beside else error
 
 
 def _sizes(model: Model) -> dict[str, float]:
