@@ -88,7 +88,10 @@ def _heads(W: Array, v: Array, tokens: Array, copies: Array) -> list[tuple[Array
 
 
 def gauss_newton(W: Array, v: Array, data: Data, noise: Array | float = 0.0, steps: int = 4) -> tuple[Array, Array]:
-    """Last digits: residuals in extended precision on the tokens as sent, rows weighted by their rounding."""
+    """Last digits: residuals in extended precision on the tokens as sent, rows weighted by their rounding.
+
+    Whole steps go astray where the data leave a direction open: `left_over` tells, and is nan where numbers end.
+    """
     H, d = v.shape
     W_long, v_long = W.astype(np.longdouble), v.astype(np.longdouble)
     for _ in range(steps):
@@ -96,6 +99,8 @@ def gauss_newton(W: Array, v: Array, data: Data, noise: Array | float = 0.0, ste
         _, J, rounding = linearised(W64, v64, data.tokens, data.copies)
         sigma = np.hypot(rounding, noise)
         residual = (data.y - answers(W_long, v_long, data.tokens, data.copies)) / sigma
+        if not (np.isfinite(J).all() and np.isfinite(residual).all()):
+            break
         step = scaled_solve(J / sigma[:, None], residual.astype(np.float64))
         W_long = W_long + step[: H * d * d].reshape(H, d, d)
         v_long = v_long + step[H * d * d :].reshape(H, d)

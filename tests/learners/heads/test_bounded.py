@@ -122,3 +122,18 @@ def test_no_token_is_longer_than_the_limit_by_a_rounding(limit):
             us.recover(
                 us.oracle(strict, 8, max_norm=limit, max_length=8), us.learners.MultiHead(), seed=seed, budget=200
             )
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("limit", [0.1, 0.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_that_hides_which_head_is_which_is_no_other_class(limit, seed):
+    """The squares of scores tell heads apart: below the noise of the answers a fit says nothing against the class."""
+    dim, heads = ((6, 2), (8, 3))[seed % 2]
+    target = us.models.MultiHead.random(dim, heads, norm=2.0, seed=100 + seed)
+    noisy = us.oracles.Perturbed(us.oracle(target, max_norm=limit), 1e-6)
+    try:
+        found = us.recover(noisy, us.learners.MultiHead(), seed=seed)
+    except us.errors.NotIdentifiable:
+        return
+    assert us.models.distance(found.model, target) <= found.certificate.stated_error

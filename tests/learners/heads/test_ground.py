@@ -7,6 +7,8 @@ import pytest
 
 import unsoftmax as us
 from tests.learners.test_multi_head_hard import Fixed
+from unsoftmax.learners.heads.ground import read_ground
+from unsoftmax.spec import OracleSpec
 
 
 def mixed(W, v):
@@ -48,3 +50,25 @@ def test_small_answers_of_a_head_contradict_a_model_that_answers_nothing(size):
     nothing = us.models.MultiHead(np.zeros((0, 8, 8)), np.zeros((0, 8)))
     with pytest.raises(us.errors.ModelMismatch, match="no head"):
         us.recover(us.oracle(us.models.MultiHead(head.W, size * head.v)), Fixed(nothing))
+
+
+def ground_of(target, spec):
+    """What one-token queries tell of a callable."""
+    program = read_ground(spec, np.random.default_rng(0))
+    request = next(program)
+    while True:
+        try:
+            request = program.send(target(request[0 : len(request)].tokens))
+        except StopIteration as end:
+            return end.value
+
+
+def test_what_values_that_cancel_leave_is_no_short_format() -> None:
+    """A few units of 2^-53 are numbers of float32 too, and their noise had been taken for its."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        W, v = rng.standard_normal((2, 8, 8)) / np.sqrt(8), rng.standard_normal(8)
+        for values in (np.stack([v, -v]), np.stack([v, 0.5 * v])):
+            target = mixed(W, values)
+            assert ground_of(target, OracleSpec(dim=8)).noise < 1e-12
+            assert ground_of(lambda X, f=target: f(X).astype("float32"), OracleSpec(dim=8)).noise >= 1e-7

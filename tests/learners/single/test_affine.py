@@ -96,4 +96,4 @@ def test_rounded_answers_ask_for_a_tolerance_that_then_serves(decimals) -> None:
         us.recover(us.oracle(rounded, 8), us.learners.SingleHead(affine=True))
     recovery = us.recover(us.oracle(rounded, 8, tolerance=error), us.learners.SingleHead(affine=True), seed=1)
     stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
-    assert us.models.distance(recovery.model, target) <= stated < 0.2
+    assert us.models.distance(recovery.model, target) <= stated < 0.5

@@ -5,9 +5,11 @@ circle          a half circle along which every head is off or on, and the head 
 discovery       heads appear as jumps of a saturated answer along a half circle
 units           all heads at one query token: a small nonlinear fit
 isolation       probes orthogonal to the other heads' values see one head alone
+ranks           how many columns of a W answers with noise show
 three_tokens    the few directions isolation cannot reach
 lifted          key offsets and a constant as one dimension more
 assembly        all of it as matrices, the other heads' part taken away
+checks          columns that came out wrong: answers that no solve uses, and what noise leaves of them
 reading         the order in which this is asked, checked and asked again; columns whose check does not come out
 saturation      values from the arcs between jumps, W of isolated heads, and the values once more, directly
 bounded         heads without saturation: a fit, for short tokens and for heads that saturation cannot part

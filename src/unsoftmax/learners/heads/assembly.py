@@ -19,7 +19,7 @@ from unsoftmax.learners.heads.three_tokens import (
     Shares,
     solve_column,
 )
-from unsoftmax.precision import HALF_DIGITS
+from unsoftmax.precision import HALF_DIGITS, SHORT_FORMAT
 from unsoftmax.probes.base import Array
 
 
@@ -51,7 +51,9 @@ class Measured:
             chosen = self.cross.rows + len(head.bound)
             M = left @ np.linalg.lstsq(left[chosen], free[self.cross.rows], rcond=None)[0]
         basis = np.vstack([head.bound, head.free])
-        return np.asarray(np.linalg.solve(self.entries.B, np.linalg.solve(basis, M).T).T)
+        B, shown = self.entries.B, np.linalg.solve(basis, M).T
+        # Of fewer columns than dimensions W is what they show, and 0 beside them.
+        return np.asarray((np.linalg.solve(B, shown) if len(B) == B.shape[1] else np.linalg.lstsq(B, shown)[0]).T)
 
 
 def fixed_point(
@@ -62,7 +64,7 @@ def fixed_point(
     where they are NaN."""
     H, d = v.shape
     W = np.zeros((H, d, d))
-    change = before = np.inf
+    change, before, stuck = np.inf, np.inf, list[int]()
     for sweep in range(HEADS.most_sweeps):
         free = [m.entries.logits(_leaks(v, W, m, h) if sweep else 0.0) for h, m in enumerate(measured)]
         columns, stuck = _solve_columns(ground, v, W, measured, free, columns)
@@ -74,6 +76,9 @@ def fixed_point(
         if stuck or change <= 8 * ground.noise or rounding:
             return W, columns, stuck
         before = change
+    if ground.noise > SHORT_FORMAT:
+        # Columns that noise moves most keep the others moving: their checks tell which.
+        return W, columns or [], stuck
     raise ModelMismatch(
         f"the heads' contributions to each other's answers do not settle (still changing by {change:.1g}); the "
         'values found are wrong or nearly dependent. Try another seed, or method="rational" for few heads.'

@@ -66,7 +66,7 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
     for attempt in range(attempts):
         if len(units.v) == 0:
             break
-        faint = _is_faint(fitting, b0, units)
+        faint = _is_faint(fitting, b0, units, small)
         try:
             W, unseen = yield from _isolated(fitting, b0, units)
             return (
@@ -74,9 +74,10 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
             )
         except ModelMismatch as error:
             if faint:
+                beside = f" beside noise of {fitting.room.noise:.2g}" if fitting.room.noise else ""
                 raise NotIdentifiable(
-                    "the target's scores are too small to tell its heads from each other, so the answers do not "
-                    "determine its weights: to first order they show the sum of v_h W_h alone, and "
+                    f"the target's scores are too small{beside} to tell its heads from each other, so the answers do "
+                    "not determine its weights: to first order they show the sum of v_h W_h alone, and "
                     f"{len(units.v)} heads that one query token shows do not fit elsewhere. "
                     "Allow longer tokens (max_norm).",
                     code=Code.UNDETERMINED,
@@ -96,14 +97,19 @@ def _is_small(fitting: Fitting, units: Units) -> bool:
     return bool(reach.max(initial=0.0) < SMALL)
 
 
-def _is_faint(fitting: Fitting, b0: Array, units: Units) -> bool:
-    """Whether even the longest tokens below a norm limit have scores of less than `FITS.faint`, by what b0 shows."""
+def _is_faint(fitting: Fitting, b0: Array, units: Units, small: bool) -> bool:
+    """Whether even the longest tokens below a norm limit have scores that tell no heads apart, by what b0 shows.
+
+    Scores below `FITS.faint` do not beside rounding, and beside noise none that are small: what tells heads apart is
+    their square, and a fit within the noise may do with fewer heads than there are, or with others.
+    """
     limit = fitting.ground.spec.domain.norm_limit
     if np.isinf(limit):
         return False
     sizes, scores = (np.linalg.norm(part, axis=1) for part in (units.v, units.w))
     typical = float(sizes @ scores) / max(float(sizes.sum()), 1e-300)
-    return limit**2 * typical / (float(np.linalg.norm(b0)) * np.sqrt(len(b0))) < FITS.faint
+    score = limit**2 * typical / (float(np.linalg.norm(b0)) * np.sqrt(len(b0)))
+    return score < FITS.faint or (small and fitting.room.noise > 0)
 
 
 def _isolated(fitting: Fitting, b0: Array, units: Units) -> Asking[tuple[Array, Array]]:

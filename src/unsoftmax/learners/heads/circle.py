@@ -23,6 +23,10 @@ class Unresolved(Exception):
     """This plane does not separate the heads; another may."""
 
 
+class Faint(Unresolved):
+    """Noise of the answers hides whether a jump of this plane is one head's or several."""
+
+
 class Entangled(ModelMismatch):
     """Some heads turn on one hyperplane, or their values are dependent: saturation and isolation cannot part them.
 

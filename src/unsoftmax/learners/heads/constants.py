@@ -77,6 +77,12 @@ class Constants:
     makes of it: half the digits of float64."""
     tail: float = 0.02
     """A share this close to 0 or 1 is a tail: there any mixture of heads shifts by log 2, so it proves nothing."""
+    clear: float = 20.0
+    """Errors of the answer, over the jump, that a share must be away from 0 and 1 for the shift of its logit to be
+    read."""
+    tellable: float = 0.3
+    """Distance of a share from 0 and 1 that is asked for when noise hides what a jump is: no share and the one with
+    twice the copies are both farther than sqrt 2 - 1 = 0.41 away, and 0.3 leaves those from 0.46 to 0.7."""
     tail_end: float = 4.0
     """Tolerances from a line within which doubling the copies may not show."""
 
@@ -92,6 +98,26 @@ class Constants:
     would lose four digits."""
     drowning: float = 2.0**-5
     """Lengths of z, beside query tokens of length 1, below which query tokens are shortened instead."""
+
+    # ranks
+    rows_tested: int = 6
+    """Rows in which a predicted column of coarse answers is tested: a direction of W that is 10 times the errors stays
+    below them in all of six with probability 1e-6, in two with 1 %."""
+    predicted: float = 1.0
+    """Root mean square, in those rows, of what a column leaves of its prediction, over what errors of all entries may
+    leave: of 386 columns in float32 past the rank half left 0.26 and the most 0.98, for the error that is reckoned is a
+    bound of every sum. Of 3938 before it 99 % left 10 and more."""
+
+    # checks
+    coarse_checks: int = 3
+    """Checks of a column of coarse answers: one alone may hardly see a second solution; of 17 that were checked three
+    times the best hidden ones showed by twice what errors leave."""
+    shown: float = 2.0
+    """Gap of a check over what errors of the answers leave there, root mean square, that is no error: of 1800 right
+    columns in float32 99 % left 0.8 and the most 1.5; half of the wrong ones 150 and more."""
+    worse: float = 8.0
+    """Error of a column over the median of all columns from which on it is asked again with other tokens: 1 % of them,
+    whose equations are nearly singular. They spread over the whole of W where its rank is less than full."""
 
     # three_tokens
     second_over_first: float = 32.0
@@ -145,6 +171,13 @@ class Constants:
     sums of poles lose some digits of float64, and coarser answers have 1e3 units of their noise."""
     column_apart: float = 1e3
     """A gap above this many times the median of all columns is in doubt: they share the values' errors."""
+    starts: int = 20
+    """Random starts from which a column in doubt is solved once more before it is asked again: they cost no query."""
+    start_size: float = 8.0
+    """Largest size of their bound parts over that of the free ones, and largest inverse: starts of one size alone met
+    the second solution again in 3 of 160 trained targets."""
+    turns: int = 8
+    """Times that a column of coarse answers is asked before the best of its answers are kept."""
     amplified: float = 1e4
     """What a check may be off in units of the values' error, while they are as the arcs show them: long tokens and
     leaks amplify it."""
@@ -170,6 +203,15 @@ class Constants:
     silent_pairs: int = 3
     """Pairs asked where z is orthogonal to all values found: one at the typical length, one 4 and one 16 times as long,
     for heads that are weaker."""
+    faint_draws: int = 3
+    """Times `CORE.draws` planes that are tried where noise hides what their jumps are: one in ten planes has such a
+    jump, and one in three where a value is ten times smaller than the others."""
+    discoveries: int = 3
+    """Times that values of coarse answers are looked for anew where reading them again contradicts them: in 2 of 60
+    float32 targets noise had hidden a head."""
+    first_values: float = 1e-3
+    """Relative error that arcs may leave of a coarse value before another plane is tried: half of them leave 3e-5, and
+    narrow arcs up to 1e-2."""
     arc_points: float = 0.7
     """Place of the two points that read the arc's line in the plane, in halves of the arc from its middle: far apart
     for a well-posed line, and off the tails of the jumps at its ends."""

@@ -15,7 +15,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.driver import together
-from unsoftmax.learners.heads.circle import Circle, Unresolved, compass
+from unsoftmax.learners.heads.circle import Circle, Faint, Unresolved, compass
 from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.probes.base import Array
 
@@ -178,13 +178,16 @@ def _turned(circle: Circle, left: Piece, right: Piece, angle: float, y: float, d
         return 0, 0
     share, shifted = (y - left.value(angle)) / jump, (doubled - left.value(angle)) / jump
     side = -1 if abs(share) < HEADS.tail else 1 if abs(1 - share) < HEADS.tail else 0
-    return side, _turn(share, shifted, circle.tolerance / abs(jump))
+    error = circle.tolerance / abs(jump)
+    if not side and HEADS.clear * error > HEADS.tellable:
+        raise Faint(f"noise hides whether a jump of {abs(jump) / circle.scale:.1g} of the answers is one head's")
+    return side, _turn(share, shifted, error)
 
 
 def _turn(share: float, shifted: float, error: float) -> int:
     """+1 or -1 if doubling k moved the logit by -log 2 or +log 2, 0 if this is not one head's jump."""
     ends = (share, 1 - share, shifted, 1 - shifted)
-    if min(ends) < max(HEADS.tail, 20 * error):
+    if min(ends) < max(HEADS.tail, HEADS.clear * error):
         return 0
     shift = np.log(shifted / (1 - shifted)) - np.log(share / (1 - share))
     allowed = HEADS.shift_gap + 4 * error / min(ends)

@@ -8,6 +8,7 @@ Theory: docs/theory/multi-head.md, "Generic heads", isolation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -42,6 +43,11 @@ class Isolated:
         """The vector (d,) with products t (p,) along the free rows and none along the bound ones."""
         basis = np.vstack([self.bound, self.free])
         return np.asarray(np.linalg.solve(basis, np.concatenate([np.zeros(len(self.bound)), t])))
+
+    @cached_property
+    def dual(self) -> Array:
+        """What each product along a free row is of a vector, (d, p): `free_part` is linear."""
+        return np.linalg.inv(np.vstack([self.bound, self.free]))[:, len(self.bound) :]
 
     @property
     def rows(self) -> Array:
@@ -130,8 +136,18 @@ class Entries:
         t = logits(self.F - foreign, av, np.zeros_like(av)).t
         return np.asarray(t / (self.shrink * self.head.size))
 
+    def errors(self, noise: float) -> Array:
+        """How far the logits (p, d) may be off where answers are, by `noise` per length of z: t moves by
+        dF / (z.v s (1 - s))."""
+        av = (self.head.rows @ self.head.v)[:, None]
+        share = self.F / (av * self.shrink)
+        slope = av * share * (1 - share) * self.shrink * self.head.size
+        return np.asarray(noise * np.linalg.norm(self.head.rows, axis=1)[:, None] / np.abs(slope))
+
     def read(self, rows: Array, columns: Array) -> Asking[None]:
         """Ask the entries; what saturates is asked again with a shorter z."""
+        if len(rows) == 0:
+            return
 
         def ask(index: Array, shrink: Array, phase: str) -> Asking[Array]:
             i, j = rows[index], columns[index]

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.errors import InvalidArgument, ModelMismatch, NotIdentifiable
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.driver import driven
 from unsoftmax.learners.core.settling import begun
 from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Probes, Request, one_row, parts
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
@@ -68,7 +70,9 @@ def _noise(constant: float, V: Array, spec: OracleSpec, seed: int) -> Asking[flo
     x = held(sphere(np.random.default_rng([seed, 0x11F8]), (CORE.checks, len(V))), spec.dtype)
     y = yield one_row(x, phase="pilot")
     size = abs(constant) + np.abs(x) @ np.abs(V)
-    return float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())
+    relative = float((np.abs(y - constant - x @ V) / np.where(size > 0, size, 1.0)).max())
+    # Rounding alone, of values that cancel, has few digits in every format.
+    return max(relative, rounding_unit(y) if (np.abs(y) > HALF_DIGITS * size.max()).all() else 0.0)
 
 
 @dataclass(frozen=True, eq=False)

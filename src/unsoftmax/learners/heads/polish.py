@@ -18,7 +18,7 @@ from unsoftmax.learners.heads.units import Room
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import held
 from unsoftmax.probes.sphere import sphere
-from unsoftmax.solvers.heads_fit import gauss_newton, linearised
+from unsoftmax.solvers.heads_fit import gauss_newton, left_over, linearised
 from unsoftmax.solvers.placement import choose, covariance, gains
 from unsoftmax.spec import OracleSpec
 
@@ -27,7 +27,7 @@ def polished(
     W: Array, v: Array, records: Records, spare: int, room: Room, spec: OracleSpec, rng: np.random.Generator
 ) -> Asking[tuple[Array, Array]]:
     """W, v after `spare` placed queries and a fit of all that was asked."""
-    W, v = gauss_newton(W, v, records.data(), 0.6 * room.noise, 3)
+    W, v = _stepped(W, v, records, room, 3)
     rounds = 3 if spare >= 90 else 1
     for part in range(rounds):
         number = spare * (part + 1) // rounds - spare * part // rounds
@@ -36,7 +36,15 @@ def polished(
             rows = (copies > 0).sum(axis=1) == width
             if rows.any():
                 yield from records.ask(tokens[rows][:, -width:], copies[rows][:, -width:], "polish")
-    return gauss_newton(W, v, records.data(), 0.6 * room.noise, 4)
+    return _stepped(W, v, records, room, 4)
+
+
+def _stepped(W: Array, v: Array, records: Records, room: Room, steps: int) -> tuple[Array, Array]:
+    """W, v after whole steps, or as they were where these lead astray: a fit that noise leaves open has no end."""
+    data, noise = records.data(), 0.6 * room.noise
+    ended = gauss_newton(W, v, data, noise, steps)
+    rests = left_over(*ended, data, noise) <= max(FITS.at_rest, left_over(W, v, data, noise))
+    return ended if rests else (W, v)
 
 
 def _placed(

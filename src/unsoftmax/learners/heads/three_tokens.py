@@ -184,6 +184,13 @@ def _shown(z: Array, values: Array, U: Array) -> tuple[Array, Array]:
     return alpha, np.einsum("nkh,nkh->nh", alpha, values)
 
 
+def answered(z: Array, v: Array, U: Array) -> tuple[Array, Array]:
+    """What all heads answer to z1 and z2 (n, 2, d) at one query token, (n,), and its slopes along U (H, d)."""
+    values = z @ v.T
+    alpha, shown = _shown(z, values, U)
+    return shown.sum(axis=1), np.einsum("nkh,nkd->nhd", alpha * (values - shown[:, None]), z)
+
+
 def _first_guess(z: Array, values: Array, U: Array, answers: Array, members: list[Shares], active: list[int]) -> Array:
     """Each head as if those with smaller values were silent, y = (A1 e1 + A2 e2) / (1 + e1 + e2) solved for e1."""
     U = U.copy()
