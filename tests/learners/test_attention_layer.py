@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import unsoftmax as us
 from tests.weights import minilm_layer
 from unsoftmax.learners.core.base import RELATIVE_ERROR
+from unsoftmax.learners.layer import scan
 from unsoftmax.learners.layer.presets import PRESETS
 from unsoftmax.learners.layer.ranges import moved_range
 from unsoftmax.models.layer_distance import layer_gaps
@@ -279,8 +281,27 @@ def test_below_a_norm_limit_heads_are_told_apart_inside_the_ball(max_norm, resid
 
 def test_too_low_a_norm_limit_is_named():
     layer = us.models.AttentionLayer.random(32, 8, seed=1)
-    with pytest.raises(us.errors.ModelMismatch, match=r"max_norm = 0\.001"):
+    with pytest.raises(us.errors.NotIdentifiable, match=r"max_norm = 0\.001"):
         us.recover(us.oracle(layer, max_norm=1e-3), us.learners.AttentionLayer(norm=None))
+
+
+@pytest.mark.parametrize("limit", [1e-2, 1e-6])
+def test_scores_too_small_to_tell_heads_apart_are_no_other_class(limit):
+    layer = us.models.AttentionLayer.random(8, 2, seed=3000)
+    with pytest.raises(us.errors.NotIdentifiable, match="max_norm"):
+        us.recover(us.oracle(layer, max_norm=limit), us.learners.AttentionLayer())
+
+
+def test_heads_that_have_settled_do_not_have_bounded_scores():
+    """They answer in proportion to long tokens too: a trained layer had been refused as capped by one draw in three."""
+    layer = us.models.AttentionLayer.random(16, 2, seed=1)
+    X = 1e6 * np.random.default_rng(1).standard_normal((65, 16))
+    program = scan._refuse_bounded_scores(X, layer(X[None])[0], 1e-16, np.inf)
+    asked = next(program)
+    with suppress(StopIteration):
+        for _ in range(2):
+            asked = program.send(layer(asked.tokens, asked.counts))
+    assert program.gi_frame is None
 
 
 def softcapped(layer, cap):

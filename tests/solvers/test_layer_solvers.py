@@ -10,7 +10,7 @@ from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers import mixing_newton
 from unsoftmax.solvers.mixing_newton import refine, where_ranges_meet
-from unsoftmax.solvers.mixture import split_values
+from unsoftmax.solvers.mixture import lacking, split_values
 from unsoftmax.solvers.pencil import annihilators, find_clusters
 from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal, support
@@ -206,3 +206,20 @@ def test_least_squares_of_every_shape_is_the_shortest_solution(rows, deficient):
     if deficient:
         A[:, 5] = A[:, 4]
     assert np.allclose(_least_squares(A, b), np.linalg.lstsq(A, b, rcond=None)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("moved", [3, 6, 12])
+def test_ranges_that_nearly_depend_say_how_many_moves_they_lack(moved):
+    """Two heads in a space they do not fill: a trained layer had ended in a triangular solve that was not square."""
+    rng = np.random.default_rng(5)
+    O = [np.linalg.qr(rng.standard_normal((24, 5)))[0] for _ in range(2)]
+    O[1][:, 0] = O[0][:, 0] + 1e-6 * O[1][:, 0]
+    O[1] = np.linalg.qr(O[1])[0]
+    Z = [rng.standard_normal((5, 24)) for _ in O]
+    moves = [rng.standard_normal((moved, 24)) for _ in O]
+    head, missing = lacking(O, moves)
+    assert (missing == 0) == (2 * moved >= 24)
+    moves[head] = np.vstack([moves[head], rng.standard_normal((missing, 24))])
+    responses = [o @ z @ a.T for o, z, a in zip(O, Z, moves, strict=True)]
+    found = split_values(O, sum(o @ z for o, z in zip(O, Z, strict=True)), moves, responses)
+    assert max(np.abs(a - b).max() for a, b in zip(found.Z, Z, strict=True)) < 1e-9

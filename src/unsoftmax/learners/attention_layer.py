@@ -5,8 +5,9 @@ Theory: docs/theory/attention-layer.md, "A real layer", method.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,15 +24,19 @@ from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.layer.plain import plain
 from unsoftmax.learners.layer.post_norm import post_norm
-from unsoftmax.learners.layer.pre_norm import SharedValuesError, in_ball
+from unsoftmax.learners.layer.pre_norm import ALL_DRAWS, FIRST_DRAWS, LATER_DRAWS, SharedValuesError, in_ball, of_heads
 from unsoftmax.learners.layer.presets import PRESETS, Preset, chosen
+from unsoftmax.learners.layer.ranges import heads_of
 from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
 from unsoftmax.learners.rotary.scene import CentredScene, Scene, read_scene, writing
 from unsoftmax.learners.stack.far import find_far
 from unsoftmax.learners.stack.frame import find_frame
+from unsoftmax.learners.stack.near import Inside, read_written
 from unsoftmax.models.attention_stack import AttentionStack as Stack
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, one_row
+from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.spec import OracleSpec
 
 _NORMS = {"pre": "LayerNorm", "rms": "RMSNorm"}
@@ -126,7 +131,7 @@ def _pre_norm(name: str, spec: OracleSpec, preset: Preset, rng: np.random.Genera
     """Behind a LayerNorm: by small differences of answers; heads that share values by tokens that write nothing."""
     ball = yield from read_ball(spec, rng)
     try:
-        return (yield from in_ball(ball, spec, preset, rng, norm="pre", eps=ball.eps))
+        return (yield from _behind(ball, spec, preset, rng, norm="pre", eps=ball.eps))
     except SharedValuesError as refusal:
         shared = refusal
     written, empty = yield from writing(ball.M, ball.noise)
@@ -146,7 +151,34 @@ def _rms_norm(scene: Scene, spec: OracleSpec, preset: Preset, rng: np.random.Gen
     """Behind an RMSNorm all d dimensions of a token are seen; else its ball is that of a LayerNorm."""
     eps = scene.eps or 0.0
     ball = Ball(np.eye(spec.dim), eps, scene.M, scene.constant, scene.residual, scene.noise, scene.dtype)
-    return (yield from in_ball(ball, spec, preset, rng, norm="rms", eps=eps))
+    return (yield from _behind(ball, spec, preset, rng, norm="rms", eps=eps))
+
+
+def _behind(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, **around: Any) -> Program:
+    """Heads behind a norm, told apart by where they write; where these overlap, by the algebra of stacks in the ball.
+
+    Where all parameters can be fitted together the stack's own way, to which the caller hands on, has the last digits.
+    Answers that round are averaged by the draws, as the algebra cannot.
+    """
+    # Ranks that add up to more than D are 2 D^2 parameters and more.
+    if ball.noise >= SHORT_FORMAT or 2 * len(ball.U) ** 2 <= LARGEST:
+        return (yield from in_ball(ball, spec, preset, rng, ALL_DRAWS, **around))
+    try:
+        return (yield from in_ball(ball, spec, preset, rng, FIRST_DRAWS, **around))
+    except ModelMismatch as error:
+        if error.code is not Code.OVERLAPPING:
+            raise
+    with suppress(ModelMismatch, NotIdentifiable):
+        inside = Inside(ball.tokens, ball.alone, ball.U, ball.radius, ball.noise)
+        written = yield from read_written(inside, ball.dtype, rng)
+        return (yield from of_heads(heads_of(written.P, written.left), ball, spec, preset, rng, **around))
+    try:
+        return (yield from in_ball(ball, spec, preset, rng, LATER_DRAWS, **around))
+    except ModelMismatch as error:
+        if error.code is Code.OVERLAPPING:
+            # The algebra has had its turn, nearer to the answers than it would come with long tokens.
+            error.code = Code.MISMATCH
+        raise
 
 
 def overlapping(spec: OracleSpec, seed: int) -> Program:

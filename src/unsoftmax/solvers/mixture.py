@@ -22,6 +22,11 @@ _MOST_WEAK = 4
 """Near dependences that are solved for apart; more than a few are not chance but heads that share a range."""
 
 
+_SPARE_MOVES = 8
+"""Spare moves where there are too few, as a part of the unknowns: a square random system has a condition like d, one
+with an eighth more a condition of about 30."""
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Z_h (s_h, d); how much of M lies outside all ranges, relative to M; by what errors of O and M are multiplied."""
@@ -55,6 +60,26 @@ def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[A
         Z, gain = Z + N.T @ C, max(gain, weak_gain)
     missing = float(np.linalg.norm(basis @ Z - M)) / max(float(np.linalg.norm(M)), 1e-300)
     return Split(split_rows(Z, O), missing, gain)
+
+
+def lacking(O: list[Array], moves: list[Array]) -> tuple[int, int]:
+    """Which head's moves tell most of the combinations that nearly cancel, and how many more of them it takes.
+
+    0 where the moves (n, d) of all heads suffice: each gives as many equations as its head takes part in combinations.
+    """
+    _, N, _ = _inverted(np.hstack(O))
+    k, d = len(N), moves[0].shape[1]
+    if k == 0:
+        return 0, 0
+    parts = split_rows(N.T, O)
+    seen = [min(n.shape) for n in parts]
+    short = k * d - sum(r * len(a) for r, a in zip(seen, moves, strict=True))
+    if short <= 0:
+        return 0, 0
+    # The weakest of the k combinations inside a head; a head of smaller rank does not see them all.
+    told = [float(np.linalg.svd(n, compute_uv=False)[-1]) * (r == k) for n, r in zip(parts, seen, strict=True)]
+    head = int(np.argmax(told))
+    return head, -(-short // seen[head]) + d // _SPARE_MOVES
 
 
 def _inverted(basis: Array) -> tuple[Callable[[Array], Array], Array, float]:

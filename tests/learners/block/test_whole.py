@@ -116,3 +116,13 @@ def test_through_a_server_that_takes_prompt_embeds():
         )
         recovery = us.recover(oracle, us.learners.AttentionLayer(), seed=1, budget=20_000)
     assert us.models.distance(recovery.model, attention_of(model)) <= 1e-4
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-2])
+def test_a_cubic_behind_a_layer_is_no_network_that_drops_out(size):
+    """Beside endless tokens nothing shows of what heads write: that had ended in an array of no rows."""
+    around = {"positions": us.models.Rope.ladder(8, 1e4), "norm": "rms", "residual": True, "bias": False}
+    layer = us.models.AttentionLayer.random(32, 4, 8, seed=1, **around)
+    bent = us.oracle(lambda X: (y := layer(X)) + size * y**3, 32, outputs=32)
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(bent)

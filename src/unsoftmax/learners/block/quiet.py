@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import NotIdentifiable
+from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.block.constants import BLOCK
 from unsoftmax.learners.block.infinity import Infinity
 from unsoftmax.learners.core.base import Asking
@@ -82,6 +82,11 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
         off = rest - np.outer(rest @ rough.q, rough.q) / (rough.q @ rough.q)
         parts.append(np.linalg.svd(off)[2][: len(rest) - 1])
     r = max(ranks)
+    if r == 0:
+        raise ModelMismatch(
+            "beside endless last tokens nothing shows of what heads write: what stands behind attention does not drop "
+            "out there as a network of a block does (it grows faster than its token), or no head writes anything."
+        )
     if d - r < BLOCK.quiet_tokens:
         raise NotIdentifiable(
             f"heads write {r} of {d} dimensions of tokens: behind a network they are told apart by tokens that write "

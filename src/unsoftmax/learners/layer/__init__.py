@@ -15,6 +15,7 @@ derivatives  derivatives of answers to two tokens: clusters of eigenvalues, one 
 ball         what its tokens can be made to be
 post_norm    LayerNorm after attention: every answer is a direction
 shell        its gamma and beta, and the sum before it up to one scale
+blurred      whether noise may have blurred the rank or the cluster that a refusal rests on
 assembly     from what was read to the model, its notes and its claims
 constants    what was measured or chosen, side by side
 """

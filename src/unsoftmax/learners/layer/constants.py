@@ -43,6 +43,10 @@ class Constants:
     """Share by which an exchange of tokens may miss a residual, or none: scores of the short tokens."""
     answer_due_to_scores: float = 0.75
     """Share of an answer that may be due to scores: beyond, heads saturate and their eigenvalues meet at the ends."""
+    told_apart: float = 1e5
+    """What scores must move answers by, over what differences of answers are good to (the root of their noise), for
+    a refusal inside a ball to speak against the class: of twelve layers at ratios of 5e4 to 5e5 all were learned, of
+    those at 2e4 to 1e5 eight, at 6e3 to 5e4 none."""
     ball_shrunk_by: float = 0.7
     """Step by which the ball is made smaller until then."""
     step_to_neighbour: float = 2.0**-4

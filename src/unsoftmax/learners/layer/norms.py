@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
@@ -15,6 +16,9 @@ from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
 from unsoftmax.spec import OracleSpec
+
+_EPS_UNSEEN = np.log10(np.finfo(np.float64).eps)
+"""Derived: log10 of the eps, over the mean square of a token, that its norm's rounding hides."""
 
 Found = Literal["pre", "post", "rms", "block", "final"]
 
@@ -89,12 +93,21 @@ def _beside_sinks(x: Array, empty: Array) -> Asking[Found | None]:
 
 
 def _over_length(x: Array, y: Array) -> bool:
-    """Whether y_3 = y_0 + y_1 - y_2 once every answer is multiplied by its token's length, its residual aside."""
+    """Whether y_3 = y_0 + y_1 - y_2 once every answer is multiplied by what an RMSNorm divides its token by, the
+    residual aside: sqrt(v + eps), of which an eps up to the smallest v counts beside tokens kept short."""
     x = np.vstack([x, x[0] + x[1] - x[2]])
-    length = np.linalg.norm(x, axis=1, keepdims=True)
-    kept = [np.zeros_like(y), x] if y.shape == x.shape else [np.zeros_like(y)]
-    written = [(y - part) * length for part in kept]
-    return any(_gap(w[3] - (w[0] + w[1] - w[2]), w[:3]) < LAYER.same_answer for w in written)
+    v = (x * x).mean(axis=1, keepdims=True)
+    written = [y, y - x] if y.shape == x.shape else [y]
+
+    def left(part: Array, exponent: float) -> float:
+        w = part * np.sqrt(v + 10.0**exponent * v.min())
+        return _gap(w[3] - (w[0] + w[1] - w[2]), w[:3])
+
+    for part in written:
+        best = minimize_scalar(lambda e, part=part: left(part, e), bounds=(_EPS_UNSEEN, 0.0), method="bounded")
+        if min(best.fun, left(part, _EPS_UNSEEN)) < LAYER.same_answer:
+            return True
+    return False
 
 
 def _gap(difference: Array, answers: Array) -> float:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
 from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.blurred import refusal
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.picks import Picks
@@ -54,9 +55,10 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Limited(Ball):
-    """Tokens as they are, |w| < `reach`."""
+    """Tokens as they are, |w| < `reach`; `moved`: how far scores move answers there, relative to even weights."""
 
     reach: float = 1.0
+    moved: float = 1.0
 
     @property
     def radius(self) -> float:
@@ -89,6 +91,14 @@ def limited(affine: Affine, spec: OracleSpec, preset: Preset, rng: np.random.Gen
     try:
         return (yield from in_ball(ball, spec, preset, rng))
     except ModelMismatch as error:
+        if ball.moved < LAYER.told_apart * np.sqrt(ball.noise):
+            raise NotIdentifiable(
+                "the scores are too small to tell heads from each other: below max_norm = "
+                f"{spec.domain.max_norm:g} they move answers by {ball.moved:.1g} of their size, and heads are told "
+                f"apart by differences of answers, good to {np.sqrt(ball.noise):.1g}",
+                advice="allow longer tokens (max_norm).",
+                code=Code.UNDETERMINED,
+            ) from error
         raise ModelMismatch(
             f"below max_norm = {spec.domain.max_norm:g} no head settles on single tokens, so heads must be told apart "
             f"inside the ball, and {error} Raise max_norm if the target allows longer tokens."
@@ -110,18 +120,19 @@ def _read_ball(affine: Affine, spec: OracleSpec, rng: np.random.Generator) -> As
     ) * np.linalg.norm(affine.M, 2):
         raise ModelMismatch("an exchange of two short tokens changes the answer, and not as a residual does.")
     M = affine.M - np.eye(d) if follows else affine.M
-    even = (y[0] - affine.of(short * q[None])[0]) / short
+    even, moved = (y[0] - affine.of(short * q[None])[0]) / short, 1.0
 
     def look(reach: float) -> Asking[float]:
+        nonlocal moved
         y = yield Probes(_kept(reach * np.stack([[x, q], [-x, q]]), affine), phase="pilot")
-        moved = (y - affine.of(reach * q[None])) / reach
+        shown = (y - affine.of(reach * q[None])) / reach
         # Without scores [x, q] and [-x, q] move the answer by half of P (x - q) and of P (-x - q).
-        odd = float(np.linalg.norm(moved[0] - even) / np.linalg.norm(even))
-        return 1.0 if odd < LAYER.answer_due_to_scores else SATURATED
+        moved = float(np.linalg.norm(shown[0] - even) / np.linalg.norm(even))
+        return 1.0 if moved < LAYER.answer_due_to_scores else SATURATED
 
     reach = (yield from find_scale(look, limit, Steps(shorter=LAYER.ball_shrunk_by, looks=40))).scale
     kind = spec.dtype if affine.noise < SHORT_FORMAT else "float32"
-    return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach)
+    return Limited(np.eye(d), 0.0, M, affine.constant, bool(follows), affine.noise, kind, reach, moved)
 
 
 def _kept(tokens: Array, affine: Affine) -> Array:
@@ -174,7 +185,7 @@ def _told_apart(
             least, shared_at = picks.heads + (picks.heads == shared_at), picks.heads
             continue
         return heads, picks
-    raise ModelMismatch(ALWAYS_SHARED.format(least))
+    raise refusal(ALWAYS_SHARED.format(least), _written(affine, picks), affine.noise)
 
 
 def _polished(

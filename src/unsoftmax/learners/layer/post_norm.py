@@ -14,6 +14,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
+from unsoftmax.learners.layer.blurred import refusal
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.keys import read_keys
 from unsoftmax.learners.layer.picks import Picks, Readout
@@ -26,7 +27,7 @@ from unsoftmax.learners.layer.shell import Shell, read_shell
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
-from unsoftmax.solvers.mixture import split_with_identity
+from unsoftmax.solvers.mixture import lacking, split_with_identity
 from unsoftmax.solvers.projective import scales_of_points
 from unsoftmax.solvers.subspace import Range, column_range
 from unsoftmax.spec import OracleSpec
@@ -89,7 +90,9 @@ def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.G
             return (yield from ranges_at(picks, shell, preset, spec, rng, filling=shared_at != picks.heads)), picks
         except Shared:
             least, shared_at = picks.heads + (picks.heads == shared_at), picks.heads
-    raise ModelMismatch(ALWAYS_SHARED.format(least))
+    # Where heads write next to nothing only the residual is left: its factor is the eigenvalue of most directions.
+    own = float(np.median(np.linalg.eigvals(shell.M).real))
+    raise refusal(ALWAYS_SHARED.format(least), shell.M - own * np.eye(spec.dim), shell.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,13 @@ def ranges_at(
         O.append(seen.basis)
         moves.append(a)
         responses.append(response)
+    head, missing = lacking(O, moves)
+    if missing:
+        more = yield from _one_head(head, missing, None, picks, shell, spec, rng, "repair")
+        if more is None:
+            raise Shared
+        moves[head] = np.vstack([moves[head], more[1]])
+        responses[head] = np.hstack([responses[head], more[2]])
     Z, c, kappa, gain = split_with_identity(O, shell.M, moves, responses)
     if abs(c) < 1e-6 * np.linalg.norm(shell.M) / np.sqrt(d) or kappa == 0:
         raise NotIdentifiable(
@@ -202,11 +212,8 @@ def _left_the_pick(base: Array, z: Array) -> Array:
     """Which moves (n,) made a head pick another token: their directions z (n, d) jump, far beyond the others."""
     along = (z @ base) / (base @ base)
     sizes = np.linalg.norm(z - along[:, None] * base, axis=1) / np.linalg.norm(z, axis=1)
-    return (
-        np.asarray(sizes > LAYER.direction_over_median * np.median(sizes))
-        if len(z) >= LAYER.moves_for_a_median
-        else np.zeros(len(z), bool)
-    )
+    few = len(z) < LAYER.moves_for_a_median
+    return np.zeros(len(z), bool) if few else np.asarray(sizes > LAYER.direction_over_median * np.median(sizes))
 
 
 def _calibrated(

@@ -16,6 +16,7 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
+from unsoftmax.learners.layer.blurred import refusal
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.derivatives import At, clusters, of_length
 from unsoftmax.learners.layer.keys import read_keys
@@ -35,16 +36,36 @@ class SharedValuesError(ModelMismatch):
     """Heads share values, so that single tokens show their sum alone: small differences do not tell them apart."""
 
 
-def in_ball(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, **around: Any) -> Program:
-    """Heads, scores and the model from tokens in a ball; `around` says what stands around them."""
+ALL_DRAWS, FIRST_DRAWS, LATER_DRAWS = slice(None), slice(LAYER.one_sided_draws), slice(LAYER.one_sided_draws, None)
+"""Draws of tokens, made until heads fall apart: what the first ones miss may be heads that write into the same
+directions."""
+
+
+def in_ball(
+    ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generator, part: slice = ALL_DRAWS, **around: Any
+) -> Program:
+    """Heads, scores and the model from tokens in a ball; `around`: what stands there, `part`: which draws are made."""
     q = of_length(_room(ball), ball, rng)
-    heads, u = yield from _told_apart(q, ball, preset, rng)
+    heads, u = yield from _told_apart(q, ball, preset, rng, part)
+    return (yield from of_heads(heads, ball, spec, preset, rng, known=(q, u), **around))
+
+
+def of_heads(
+    heads: Heads,
+    ball: Ball,
+    spec: OracleSpec,
+    preset: Preset,
+    rng: np.random.Generator,
+    known: tuple[Array, Array] | None = None,
+    **around: Any,
+) -> Program:
+    """Scores and the model, what the heads write being known, and key directions u (H, D) at a query token perhaps."""
     reader = Reader(heads, ball.alone, ball.noise, embed=ball.tokens)
     inner = replace(spec, dim=len(ball.U), domain=Domain(max_length=spec.domain.max_length))
     units = orthonormal(rng, inner.dim, min(reader.tokens(preset.tokens(heads.slots)), 16))
     # Displaced tokens must stay inside the ball whatever their direction.
     scales = yield from find_scales(reader, units, rng, 4 * _room(ball))
-    keys = yield from read_keys(reader, scales, preset, inner, rng, known=(q, u))
+    keys = yield from read_keys(reader, scales, preset, inner, rng, known=known)
     U = ball.U
     keys = replace(keys, K=[k @ U for k in keys.K], Q=[k @ U for k in keys.Q], c=[c @ U for c in keys.c])
     reader.heads = Heads(heads.O, [z @ U for z in heads.Z], heads.error)
@@ -57,7 +78,9 @@ def _room(ball: Ball) -> float:
     return float(ball.radius * np.sqrt(0.46 / (1 + aligned)))
 
 
-def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) -> Asking[tuple[Heads, Array]]:
+def _told_apart(
+    q: Array, ball: Ball, preset: Preset, rng: np.random.Generator, part: slice
+) -> Asking[tuple[Heads, Array]]:
     """What all heads write, and their key directions at q: eigenvalues, rough key directions, exact probes, Newton."""
     B = yield from _written_into(q, ball, rng)
     at, P = At(q, ball, B), B.T @ ball.M
@@ -65,9 +88,9 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
     # Below rounding nothing is left of the weakest directions, whatever the draw.
     drowned = condition * ball.noise > 1
     weak = drowned or condition > LAYER.worst_condition
-    draws = 0 if drowned else 2 if weak else CORE.draws if ball.noise < LAYER.own_noise else LAYER.draws_of_noisy_heads
+    most = 0 if drowned else 2 if weak else CORE.draws if ball.noise < LAYER.own_noise else LAYER.draws_of_noisy_heads
     near, logit, asked = 1.0, 1.0, False
-    for draw in range(draws):
+    for draw in range(most)[part]:
         # Where one token has all the weight of most heads, the next two stand nearer to each other.
         near *= 1.0 if logit < LAYER.saturated_logit else LAYER.typical_logit / logit
         phase = "main" if draw == 0 else "repair"
@@ -96,11 +119,13 @@ def _told_apart(q: Array, ball: Ball, preset: Preset, rng: np.random.Generator) 
             "a LayerNorm or below a norm limit heads are told apart by small differences of answers, and "
             "rounding leaves nothing of those along the weakest directions."
         )
-    raise ModelMismatch(
-        f"in {draws} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
+    raise refusal(
+        f"in {most} draws the answers to two tokens did not fall apart into heads: heads of unequal rank, heads with "
         "the same scores, fewer than four dimensions per head, more behind the LayerNorm than attention, or noise "
         "beyond the rounding of the answers.",
-        code=Code.OVERLAPPING,
+        P,
+        ball.noise,
+        Code.OVERLAPPING,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import announced
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.picks import Picks
@@ -18,7 +19,7 @@ from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
-from unsoftmax.solvers.mixture import split_rows, split_values
+from unsoftmax.solvers.mixture import lacking, split_rows, split_values
 from unsoftmax.solvers.subspace import Range, column_range, floor_for, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -51,6 +52,21 @@ class Heads:
     def written(self, E: Array) -> Array:
         """G (outputs, H m): head by head what a unit of attention on each displacement of E (m, d) writes."""
         return np.hstack([o @ (z @ E.T) for o, z in zip(self.O, self.Z, strict=True)])
+
+
+def heads_of(P: Array, left: Array) -> Heads:
+    """Heads from what each writes, P (H, outputs, d), of which `left` (H,) is what noise has left: directions beside
+    it are none. Weights are read through P: its error counts as often as heads are hard to tell in one answer."""
+    O, Z = [], []
+    for p, error in zip(P, left, strict=True):
+        U, sizes, Vt = np.linalg.svd(p, full_matrices=False)
+        rank = max(1, int((sizes > CORE.stated_over_rounding * error).sum()))
+        O.append(U[:, :rank])
+        Z.append(sizes[:rank, None] * Vt[:rank])
+    worst = float((left / np.linalg.norm(P, axis=(1, 2))).max())
+    heads = Heads(O, Z, worst)
+    one = np.linalg.svd(heads.written(np.eye(P.shape[2])[: heads.slots]), compute_uv=False)
+    return replace(heads, error=worst * float(one[0] / max(one[-1], 1e-300)))
 
 
 def steps(n: int, reach: float, spec: OracleSpec, picks: Picks, rng: np.random.Generator, spare_bits: int = 0) -> Array:
@@ -186,9 +202,13 @@ def read_values(
             Z[h] = solve_orthogonal(a, part.T).T
             rest = rest - O[h] @ Z[h]
     last = groups[-1]
-    found = split_values(
-        [O[h] for h in last], rest, [ranges.moves[h] for h in last], [ranges.responses[h] for h in last]
-    )
+    moves, responses = [ranges.moves[h] for h in last], [ranges.responses[h] for h in last]
+    index, missing = lacking([O[h] for h in last], moves)
+    if missing:
+        more = yield from _Asker(picks, noise, spec, rng).move([last[index]], missing, picks.reach / 4, "repair")
+        moves[index] = np.vstack([moves[index], more[0][0]])
+        responses[index] = np.hstack([responses[index], more[0][1]])
+    found = split_values([O[h] for h in last], rest, moves, responses)
     if found.missing * np.linalg.norm(rest) / np.linalg.norm(M) > 10 * floor_for(noise):
         raise Shared
     Z |= dict(zip(last, found.Z, strict=True))

@@ -139,7 +139,7 @@ def _one_scan(
     index, worst, next_best = shown
     if worst > 0.1 or next_best < 5 * worst:
         if readout.linear:
-            yield from _refuse_bounded_scores(X, base[0], noise)
+            yield from _refuse_bounded_scores(X, base[0], noise, spec.domain.length_limit)
         return None
     tokens = X[[*index, k]]
     answer = yield Probes(tokens[None], phase="pilot")
@@ -153,11 +153,22 @@ def _one_scan(
     return Picks(tokens, answer[0], UNKNOWN, residual, size)
 
 
-def _refuse_bounded_scores(X: Array, base: Array, noise: float) -> Asking[None]:
-    """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle."""
+def _refuse_bounded_scores(X: Array, base: Array, noise: float, longest: float) -> Asking[None]:
+    """Heads that do not settle and answers that grow in proportion to the tokens: no length will make them settle.
+
+    Heads that have settled answer in proportion too, but do not heed copies of tokens; that moves took one of them to
+    another token was chance, and ends with another sequence.
+    """
     y = yield Probes(np.stack([X / 4, X / 16]), phase="pilot")
     far, near = base - y[0], y[0] - y[1]
-    if np.linalg.norm(far - 4 * near) < max(LAYER.same_answer, CORE.loud * noise) * np.linalg.norm(far):
+    if np.linalg.norm(far - 4 * near) >= max(LAYER.same_answer, CORE.loud * noise) * np.linalg.norm(far):
+        return
+    half = len(X) // 2
+    settled = False
+    if len(X) + half <= longest:
+        copied = yield Probes(X[None], np.repeat([2, 1], [half, len(X) - half])[None], phase="pilot")
+        settled = same(copied, base, noise)
+    if not settled:
         raise ModelMismatch(
             "answers grow in proportion to long tokens and yet no head settles on single ones: scores do not grow with "
             "the tokens (a soft cap, QK-norm), or a head has none (W = 0 and c = 0, as in mean pooling). Heads cannot "

@@ -143,8 +143,10 @@ def read_scene(
     residual = False
     if spec.outputs == d:
         far = U[:1] * power_of_two(min(2.0**20, 0.5 * spec.domain.norm_limit / size))
-        moved = yield Probes(far[:, None], phase="pilot")
-        residual = bool(np.linalg.norm(moved) > 30 * np.linalg.norm(y[0]) + 30 * np.linalg.norm(constant))
+        # Behind the norm both lengths are one direction: a longer token moves the answer by itself or not at all.
+        moved = yield Probes(np.concatenate([far, U[:1]] if sinks else [far])[:, None], phase="pilot")
+        step, near = far[0] - U[0], moved[1] if sinks else y[0]
+        residual = bool(np.linalg.norm(moved[0] - near - step) < np.linalg.norm(step) / 2)
     out = y - constant - (U if residual and not sinks else 0.0)
     eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks)
     M = np.linalg.solve(seen(U, eps), out).T

@@ -5,6 +5,7 @@ far        tokens so long that no layer turns them: what all heads of all layers
 apart      all heads at one displacement, told apart by algebra
 star       the same heads at neighbouring displacements: W, c and P; in all directions where they will not be polished,
            part by part behind a final norm, which hides what is written along the last token
+near       one layer: what its heads write, from tokens inside the ball of its norm
 order      which head feeds which: layers
 polish     Gauss-Newton on what was asked, and on the stack itself
 networks   the networks between the heads, where they are asked for

@@ -95,8 +95,8 @@ def read_rays(
     for number, angle in enumerate(STACK.turns_of_displacement):
         cuts = [far.cut(turned(first.delta, towards[i], angle), S) for i in open_]
         m = cuts[0].features + apart.heads + STACK.ray_answers_to_spare
-        fits = yield from _fits(far, cuts, m, foretold, phase if number == 0 else "repair")
-        for i, cut, fit in zip(open_, cuts, fits, strict=True):
+        fits = yield from read_fits(far, cuts, m, foretold, phase if number == 0 else "repair")
+        for i, cut, (fit, _, _) in zip(open_, cuts, fits, strict=True):
             if i not in done or fit.residual < done[i][1].residual:
                 done[i] = (cut, fit)
         open_ = [i for i in open_ if done[i][1].residual * size > max(10 * apart.misfit, enough)]
@@ -108,8 +108,13 @@ def read_rays(
     return rays
 
 
-def _fits(far: Far, cuts: list[Slice], m: int, foretold: Foretold, phase: str) -> Asking[list[LogitFit]]:
-    """Heads on slices, from m answers on each and logits that are nearly right; in the order of the residues."""
+def read_fits(
+    far: Far, cuts: list[Slice], m: int, foretold: Foretold, phase: str
+) -> Asking[list[tuple[LogitFit, Array, Array]]]:
+    """Heads on slices, from m answers on each and logits that are nearly right; in the order of the residues.
+
+    With every fit the features (m, p) and log_k (m,) that were asked.
+    """
     drawn = [cut.draw(m, far.rng) for cut in cuts]
     copies = COPIES[far.rng.integers(0, len(COPIES), len(cuts) * m)]
     delta = np.repeat([cut.delta for cut in cuts], m, axis=0)
@@ -122,7 +127,7 @@ def _fits(far: Far, cuts: list[Slice], m: int, foretold: Foretold, phase: str) -
         fit = far.fit(np.linalg.lstsq(F, t, rcond=None)[0].T, F, log_k[rows], y[rows])
         # A fit may return heads permuted with the same misfit: residues, which moved little, tell.
         order = linear_sum_assignment(np.linalg.norm(R[:, :, None] - fit.R[:, None, :], axis=0))[1]
-        fits.append(LogitFit(fit.theta[order], fit.R[:, order], fit.residual))
+        fits.append((LogitFit(fit.theta[order], fit.R[:, order], fit.residual), F, log_k[rows]))
     return fits
 
 
@@ -151,11 +156,11 @@ def read_spread(far: Far, heads: Heads) -> Asking[Star]:
         return t, (P @ cut.delta).T
 
     cuts = [far.cut(STACK.displacements[0] * far.frame.radius * direction) for direction in orthonormal(far.rng, D, D)]
-    fits = yield from _fits(
+    fits = yield from read_fits(
         far, cuts, int(np.ceil(STACK.answers_over_unknowns * (cuts[0].features + len(heads)))), foretold, "main"
     )
     rays = []
-    for cut, fit in zip(cuts, fits, strict=True):
+    for cut, (fit, _, _) in zip(cuts, fits, strict=True):
         rays.append((yield from read_opposite(far, cut, fit, "main", STACK.opposite_pairs_again)))
     return Star(*assemble(rays, [], np.empty((D, 0)), D))
 
