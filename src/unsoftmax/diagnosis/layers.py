@@ -9,13 +9,15 @@ x, y, z and -x tell them apart; a network or a norm behind the heads obeys neith
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.depth import depth
-from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
+from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
 from unsoftmax.diagnosis.mixing import alike, mixing
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
@@ -38,6 +40,12 @@ _HIDDEN = (
     "which stacks are read"
 )
 """Why such targets are refused."""
+
+
+def _by_format(known: Answers, norm: str | None) -> Any:
+    """The learner of a layer with this norm; answers of a shorter format have no digits to spare for conditioning."""
+    return learner_of("attention layer", norm=norm, preset=None if known.format == "float64" else "robust")
+
 
 NORM_QUERIES = 4 * DIAGNOSIS.norm_pairs
 """Queries of `norm_before`: x, y, x + y and -x of every pair."""
@@ -70,16 +78,13 @@ def layer(
     stack = yield from depth(spec, found, rng, allowed)
     if stack is not None:
         return stack
-    words = "a single vector is answered neither affinely nor normalised, as no layer here does"
     if row.degree is None:
-        words = (
-            "a single vector is not answered affinely, and whether a norm stands before or behind is told by long "
-            f"vectors, which max_norm = {spec.domain.max_norm:g} forbids"
+        reason = (
+            "A single vector is not answered affinely, and whether a norm stands before or behind is told by long "
+            f"vectors, which max_norm = {spec.domain.max_norm:g} forbids: the learner looks for it inside the limit."
         )
-        near = Suggestion(
-            "a norm before attention is learned below a limit too", learner_of("attention layer", norm="pre")
-        )
-        return outside(found, "row", words, near)
+        return Diagnosis("attention layer", learner_of("attention layer", norm="auto"), found, (reason,))
+    words = "a single vector is answered neither affinely nor normalised, as no layer here does"
     return outside(found, "row", words)
 
 
@@ -99,7 +104,7 @@ def _plain(
     if heavy is not None and heavy.value == "bounded":
         return outside(found, "bounded scores", _BOUNDED)
     found += (Finding("norm", "none", "No normalisation is seen."),)
-    return Diagnosis("attention layer", learner_of("attention layer", norm=None), found)
+    return Diagnosis("attention layer", _by_format(known, None), found)
 
 
 def _normed(
@@ -116,7 +121,7 @@ def _normed(
     kind = None if before is None else before.value
     if kind == "rms":
         found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
-        return Diagnosis("attention layer", learner_of("attention layer", norm="rms"), found)
+        return Diagnosis("attention layer", _by_format(known, "rms"), found)
     if kind == "none" and row.shape == "normalised" and row.beside:
         stack = yield from depth(spec, found, rng, allowed - NORM_QUERIES)
         if stack is not None:
