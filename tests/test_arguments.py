@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import unsoftmax as us
 from unsoftmax.arguments import require_extra
 from unsoftmax.errors import InvalidArgument
 
@@ -28,3 +29,8 @@ def test_http_without_its_extra_says_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 'pip install "unsoftmax[http]"' in done.stdout
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(us.errors.InvalidArgument, match="`name` must be text"):
+        us.oracle(us.models.SingleHead.random(3, seed=1), name=5)

@@ -33,6 +33,12 @@ def text(name: str, value: Any) -> None:
     raise InvalidArgument(f"`{name}` must be text in UTF-8 (got {value!r}).")
 
 
+def either(name: str, value: Any) -> None:
+    """Raise unless the value is True or False: a text is true whatever it says."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"`{name}` must be True or False (got {value!r}).")
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a real number within the range of float64 (infinities and NaN are in it), no truth value."""
     try:

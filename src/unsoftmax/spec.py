@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from unsoftmax.arguments import real, whole
+from unsoftmax.arguments import real, text, whole
 from unsoftmax.errors import InvalidArgument
 
 Kind = Literal["value", "approximate", "membership", "gradient", "attention"]
@@ -121,6 +121,8 @@ class OracleSpec:
         for name in ("outputs", "max_batch"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
+        if self.name is not None:
+            text("name", self.name)
         if self.link not in (None, "sigmoid", "exp", "log", "tanh"):
             raise InvalidArgument(f"`link` must be 'sigmoid', 'exp', 'log', 'tanh' or None (got {self.link!r}).")
         self._check_vocabulary()

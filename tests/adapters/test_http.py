@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import pickle
+import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 
 import numpy as np
@@ -210,6 +214,8 @@ def test_ten_thousand_queries_under_faults(tmp_path):
         ("http://127.0.0.1:9", {"concurrency": 1.5}),
         ("http://127.0.0.1:9", {"retries": None}),
         ("http://127.0.0.1:9", {"token_variable": 1}),
+        ("https://127.0.0.1:9", {"verify_tls": "no"}),
+        ("http://127.0.0.1:9", {"binary": "s"}),
     ],
 )
 def test_wrong_arguments_are_named_before_anything_is_sent(url, wrong):
@@ -251,3 +257,47 @@ def test_what_follows_the_path_of_an_address_is_refused_and_not_repeated(url):
     with pytest.raises(InvalidArgument, match="must end with its path") as refused:
         remote.transport(url)
     assert "sesame" not in str(refused.value)
+
+
+@contextmanager
+def trickling() -> Iterator[str]:
+    """A server whose headers come byte by byte without an end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def answer(connection):
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                for byte in b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 1000:
+                    if ended.wait(0.02):
+                        return
+                    connection.sendall(bytes([byte]))
+
+        def accept():
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listening.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            ended.set()
+
+
+def test_headers_that_trickle_in_end_with_the_timeout():
+    """Every byte starts the wait for the next anew: such a server had held a run for good."""
+    with trickling() as url, pytest.raises(OracleError, match="not complete after"):
+        us.adapters.http(url, "model", timeout=0.1, retries=1, backoff=0.01)
+
+
+def test_a_wait_beyond_the_seconds_of_a_budget_is_not_begun(server, monkeypatch):
+    oracle = us.adapters.http(server.url, "model", **FAST)
+
+    def busy(self, tokens):
+        raise remote.Unanswered("503", after=100.0)
+
+    monkeypatch.setattr(type(oracle.fn), "_ask", busy)
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waited"))
+    with pytest.raises(us.errors.BudgetExceeded, match="seconds"):
+        us.recover(oracle, us.learners.SingleHead(), budget=us.Budget(queries=2000, seconds=20))

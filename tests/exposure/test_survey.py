@@ -106,3 +106,8 @@ def test_other_machines_need_a_word() -> None:
 def test_nobody_there() -> None:
     with pytest.raises(us.errors.OracleError, match="not reachable"):
         us.exposure("http://127.0.0.1:9", rate=math.inf)
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    with pytest.raises(us.errors.InvalidArgument, match="`url` must be"):
+        us.exposure("http://[::1")

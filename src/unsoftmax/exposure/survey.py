@@ -6,9 +6,9 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from unsoftmax.adapters.remote.transport import LOOPBACK, Transport, Unanswered, transport
+from unsoftmax.adapters.remote.address import LOOPBACK, address
+from unsoftmax.adapters.remote.transport import Transport, Unanswered, transport
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.exposure.doors import Door, changed, doors
 
@@ -77,7 +77,7 @@ def exposure(
     ("http://host:8000"); a key is read from `token_variable`, and every door is tried without it as well.
     """
     root = url.rstrip("/").removesuffix("/v1")
-    if not allowed and (urlsplit(root).hostname or "") not in LOOPBACK:
+    if not allowed and address(root).hostname not in LOOPBACK:
         raise InvalidArgument(
             f"{root} is not on this machine: knocking at its doors is for servers you own or may test. If that is so, "
             "pass allowed=True (--i-may-test-this on the command line)."

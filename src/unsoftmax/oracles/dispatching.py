@@ -20,7 +20,7 @@ from unsoftmax.spec import OracleSpec
 if TYPE_CHECKING:
     from unsoftmax.oracles.metering import Meter
 
-Again = Callable[[int, int], None]
+Again = Callable[[int, int, float], None]
 _PATIENCE = 60.0
 """Seconds to wait for calls in flight when a run is interrupted."""
 _again: ContextVar[Again | None] = ContextVar("unsoftmax_again", default=None)
@@ -30,7 +30,14 @@ def before_sending_again(queries: int, tokens: int) -> None:
     """A source calls this before it sends sequences once more: they are billed, or BudgetExceeded is raised."""
     again = _again.get()
     if again is not None:
-        again(queries, tokens)
+        again(queries, tokens, 0.0)
+
+
+def before_waiting(seconds: float) -> None:
+    """A source calls this before it waits for its target: BudgetExceeded if the budget ends before the wait does."""
+    again = _again.get()
+    if again is not None:
+        again(0, 0, seconds)
 
 
 @dataclass
@@ -44,8 +51,8 @@ class Tally:
     queries: int = 0
     tokens: int = 0
 
-    def __call__(self, queries: int, tokens: int) -> None:
-        if self.limited:
+    def __call__(self, queries: int, tokens: int, seconds: float) -> None:
+        if self.limited and queries:
             raise BudgetExceeded(
                 f"{queries} sequences failed in another process, where a budget cannot be asked to pay for sending "
                 "them once more.",
@@ -83,7 +90,7 @@ class Dispatched:
     executor: Executor | None = None
     in_flight: int = 8
     on_arrival: Callable[[int, Array], None] = lambda number, answer: None
-    again: Again = lambda queries, tokens: None
+    again: Again = lambda queries, tokens, seconds: None
     limited: bool = False
 
     def ask(self, chunks: Iterable[Probes]) -> Iterator[Array]:
@@ -152,7 +159,7 @@ class Dispatched:
 
     def _note(self, tally: Tally | None) -> None:
         if tally is not None and tally.queries:
-            self.again(tally.queries, tally.tokens)
+            self.again(tally.queries, tally.tokens, 0.0)
 
 
 def _submit(executor: Executor, oracle: Oracle, probes: Probes, again: Any) -> Future[tuple[Array, Tally | None]]:
@@ -222,7 +229,7 @@ def checked(answer: Array, probes: Probes, spec: OracleSpec) -> Array:
         several = f" in {bad[row].sum()} of {y[row].size} numbers" if y[row].size > 1 else ""
         raise OracleError(
             f"the target answered {y[place]}{several} on {where(probes, int(row))}; finite numbers are required. "
-            "If large inputs overflow, declare max_norm=; if weights are divided by a sum that can be 0 (linear, ReLU "
-            "attention), name learners.KernelHead()."
+            'If large inputs overflow, declare the number format it computes in (dtype="float32") or max_norm=; if '
+            "weights are divided by a sum that can be 0 (linear, ReLU attention), name learners.KernelHead()."
         )
     return y

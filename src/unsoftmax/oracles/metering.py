@@ -75,18 +75,20 @@ class Meter:
             self.tokens += tokens
             self.phases[phase] = self.phases.get(phase, 0) + queries
 
-    def again(self, budget: Budget, queries: int, tokens: int) -> None:
-        """Bill sequences that a source is about to send once more; BudgetExceeded if they do not fit."""
+    def again(self, budget: Budget, queries: int, tokens: int, seconds: float = 0.0) -> None:
+        """Bill sequences that a source is about to send once more, `seconds` from now; BudgetExceeded if they do not
+        fit."""
         with self.lock:
             waiting = self.admitted
             budget.refuse(
                 self.billed + waiting[0] + queries,
                 self.tokens + waiting[1] + tokens,
-                f"sending {queries} sequences once more after a failure",
-                time.perf_counter() - self.started,
+                f"sending {queries or 'the same'} sequences once more after a failure",
+                time.perf_counter() - self.started + seconds,
             )
-            self.bill(queries, tokens, RETRY)
-            self.admitted = waiting
+            if queries:
+                self.bill(queries, tokens, RETRY)
+                self.admitted = waiting
 
     def snapshot(self) -> Usage:
         seconds = time.perf_counter() - self.started

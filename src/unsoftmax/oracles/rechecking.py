@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from unsoftmax.errors import BudgetExceeded, Code, InvalidArgument, OracleError
+from unsoftmax.inversion import rounding_unit
 from unsoftmax.oracles.base import Stage
 from unsoftmax.oracles.metering import Meter
 from unsoftmax.probes.base import Array, Probes
@@ -154,12 +155,15 @@ class Rechecker:
     def _allowed(self, probes: Probes, *answers: Array) -> float:
         """By what two answers may differ: rounding of the terms they are made of, which may cancel, and the tolerance.
 
-        Terms are as large as the answers to tokens of this length are elsewhere, or to longer ones in proportion.
+        Terms are as large as the answers to tokens of this length are elsewhere, or to longer ones in proportion. Where
+        all answers are numbers of a shorter format than was declared, theirs is the rounding.
         """
         length = _longest(probes)
         seen = [_size(y) * min(1.0, length / max(_longest(x), 1e-300)) for x, y in self._asked]
         size = max([*map(_size, answers), *seen])
-        return 2 * self.spec.tolerance + ROUNDINGS * self.spec.eps * size
+        told = np.concatenate([self.answers, *(np.ravel(y) for y in answers)])
+        eps = max(self.spec.eps, rounding_unit(told[np.isfinite(told)]))
+        return 2 * self.spec.tolerance + ROUNDINGS * eps * size
 
     def _allowed_alone(self, probes: Probes, after: Array, allowed: float) -> float:
         """The same if the target repeats itself bit by bit outside a batch: then the batch explains more."""

@@ -70,8 +70,8 @@ class Stack:
         repeating = Budgeted(Counted(beside, self.meter), self.budget, self.meter)
         self.rechecker = Rechecker(repeating, self.spec, self.meter, self.recheck)
 
-    def _again(self, queries: int, tokens: int) -> None:
-        self.meter.again(self.budget, queries, tokens)
+    def _again(self, queries: int, tokens: int, seconds: float) -> None:
+        self.meter.again(self.budget, queries, tokens, seconds)
 
     def admit(self, ahead: int) -> None:
         """Refuse a plan that does not fit the budget, before any of it is sent; what is recorded costs nothing."""

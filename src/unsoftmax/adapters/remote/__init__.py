@@ -1,5 +1,6 @@
 """Models on servers: one transport, one contract of faults, one file per wire.
 
+address      what an address may be, and which are on this machine
 transport    sending, pacing, trying once more, limits on what comes back
 oip          Open Inference Protocol v2 (KServe, Triton, MLServer)
 steadiness   how far answers to one question lie apart: the tolerance

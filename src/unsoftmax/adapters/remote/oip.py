@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.adapters.callable import about, oracle
 from unsoftmax.adapters.positions import Position, one_name
 from unsoftmax.adapters.remote.transport import Transport, Unanswered, transport
-from unsoftmax.arguments import require_extra, text
+from unsoftmax.arguments import either, require_extra, text
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.oracles.base import Oracle
 from unsoftmax.probes.base import Array
@@ -71,6 +71,8 @@ def http(
     output = one_name(output, part)
     for label, word in (("model", model), ("version", version)):
         text(label, word)
+    if binary is not None:
+        either("binary", binary)
     carrier = transport(
         url,
         rate=rate,

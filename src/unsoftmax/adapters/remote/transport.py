@@ -10,15 +10,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
 
-from unsoftmax.arguments import real, require_extra, text, whole
+from unsoftmax.adapters.remote.address import LOOPBACK, address
+from unsoftmax.arguments import either, real, require_extra, text, whole
 from unsoftmax.errors import InvalidArgument, OracleError
-from unsoftmax.oracles.dispatching import before_sending_again
+from unsoftmax.oracles.dispatching import before_sending_again, before_waiting
 
 if TYPE_CHECKING:
     import httpx
@@ -27,9 +28,6 @@ log = logging.getLogger("unsoftmax")
 
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 """States of a server, or of the proxy before it (52x), that may pass."""
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts to which a token may travel in the open: this machine."""
 
 _LONG_WAIT = 5.0
 """Seconds from which on a wait is said: a run that stands still for longer looks like one that hangs."""
@@ -135,6 +133,8 @@ class Transport:
             odd += error.odd
             if odd > _ODD_ANSWERS:
                 return False
+            if error.after is not None:
+                before_waiting(error.after)
             if error.after is not None and error.after >= _LONG_WAIT:
                 log.warning("%s asks to be left alone for %.0f s (Retry-After); waiting.", self.url, error.after)
             return True if error.after is None else error.after
@@ -178,27 +178,51 @@ class Transport:
             raise Unanswered(str(error)) from error
 
     def _received(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Answer:
-        deadline = time.monotonic() + self.timeout
-        with self._client.stream(method, f"{self.url}/{path}", content=body, headers=headers) as response:
+        deadline, late = time.monotonic() + self.timeout, f"the answer was not complete after {self.timeout:g} s"
+        place = f"{self.url}/{path}"
+        with self._cut(late), self._client.stream(method, place, content=body, headers=headers) as response:
             content = bytearray()
             for piece in response.iter_bytes():
                 content += piece
                 if len(content) > self.largest:
-                    raise OracleError(
-                        f"{self.url}/{path} answered with more than {self.largest} bytes; it was not read."
-                    )
+                    raise OracleError(f"{place} answered with more than {self.largest} bytes; it was not read.")
                 if time.monotonic() > deadline:
-                    raise Unanswered(f"the answer was not complete after {self.timeout:g} s")
+                    raise Unanswered(late)
         if response.status_code == 200:
             return Answer(bytes(content), {name.lower(): value for name, value in response.headers.items()})
         said = f"{response.status_code} {self.without_token(content[:300].decode(errors='replace'))!r}"
         if response.status_code in _BUSY:
             raise Unanswered(said, _seconds(response.headers.get("Retry-After")), http_status=response.status_code)
         refusal = OracleError(
-            f"{self.url}/{path} refused the request: {said}.", advice="check the model, its inputs and the token."
+            f"{place} refused the request: {said}.", advice="check the model, its inputs and the token."
         )
         refusal.http_status = response.status_code
         raise refusal
+
+    @contextmanager
+    def _cut(self, late: str) -> Iterator[None]:
+        """Close the connections if headers trickle in beyond the timeout: each byte would start httpx's anew."""
+        client, cut = self._client, threading.Event()
+
+        def close() -> None:
+            cut.set()
+            if self.__dict__.get("_connections") is client:
+                del self.__dict__["_connections"]
+            client.close()
+
+        # A body that is late ends by itself at the timeout, and takes no other answer with it.
+        timer = threading.Timer(2 * self.timeout, close)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            # What else was out on these connections is asked again on new ones.
+            if (cut.is_set() or client.is_closed) and not isinstance(error, OracleError):
+                raise Unanswered(late) from error
+            raise
+        finally:
+            timer.cancel()
 
     @property
     def _client(self) -> httpx.Client:
@@ -244,35 +268,19 @@ def transport(
     require_extra("http", "a server", "httpx", "stamina")
     for label, word in (("url", url), ("token_variable", token_variable)):
         text(label, word)
-    parts = _address(url, token_variable, verify_tls)
-    for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff)):
-        real(label, value)
-    whole("concurrency", concurrency)
-    whole("retries", retries, 0)
-    address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    return Transport(address, timeout, retries, backoff, concurrency, token_variable, verify_tls, Pace(rate))
-
-
-def _address(url: str, token_variable: str, verify_tls: bool) -> SplitResult:
-    """The parts of the server's address, refused if a token would travel in the open."""
-    wrong = InvalidArgument(f"`url` must be http://host:port or https://host:port (got {url!r}).")
-    try:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        _ = parts.port  # reading it checks it
-    except ValueError as error:
-        raise wrong from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise wrong
-    if parts.username or parts.password:
-        raise InvalidArgument("`url` must not hold a password: ledgers and reports name it; use token_variable=.")
-    if parts.query or parts.fragment:
-        raise InvalidArgument("`url` must end with its path: what follows ? or # is not sent, and may be a key.")
+    either("verify_tls", verify_tls)
+    parts = address(url)
     exposed = parts.scheme == "http" or not verify_tls
     if os.environ.get(token_variable) and exposed and parts.hostname not in LOOPBACK:
         raise InvalidArgument(
             f"the token in {token_variable} is sent only over verified TLS; use https://, or unset the variable."
         )
-    return parts
+    for label, value in (("rate", rate), ("timeout", timeout), ("backoff", backoff)):
+        real(label, value)
+    whole("concurrency", concurrency)
+    whole("retries", retries, 0)
+    root = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    return Transport(root, timeout, retries, backoff, concurrency, token_variable, verify_tls, Pace(rate))
 
 
 def _seconds(retry_after: str | None) -> float | None:
