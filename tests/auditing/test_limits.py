@@ -10,6 +10,7 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.auditing import Terms, ladder
+from unsoftmax.auditing.advice import recommendations
 from unsoftmax.auditing.run import limits_to_set as limits
 from unsoftmax.auditing.run import sentence
 from unsoftmax.report import AUDIT_SCHEMA, audit_page
@@ -90,3 +91,12 @@ def test_an_answer_of_log_probabilities_shows_as_many_numbers_as_one_of_logits()
     assert [found[row].fewest for row in rows] == [11, 11, 212, 900]
     assert found["all logits"].monthly == 1
     assert "at most 1 query per principal" in sentence(found["all logits"], terms)
+
+
+def test_a_row_out_of_scope_beside_one_that_leaks_is_no_copy():
+    """Linear attention is recovered by its values and out of scope by probabilities: that had been a ValueError."""
+    leaking = Cell("values", "none", "KernelHead", "recovered", "exact", 900, 1, 1.0, 9.0, None, 0.0, "")
+    outside = Cell("probabilities", "none", "none", "mismatch", "unknown", 60, 1, 1.0, 9.0, None, None, "")
+    told = list(recommendations([leaking, outside], "EUR"))
+    assert "exact copy" in told[0]
+    assert any("probabilities" in line and "no proof" in line for line in told)

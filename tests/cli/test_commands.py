@@ -204,10 +204,16 @@ def test_part_and_position_are_options_and_every_output_says_them(factory, tmp_p
         ["recover", "{target}", "--output", "{tmp}/x", "--ledger", "{tmp}/x"],
         ["audit", "{target}", "--output", "{target}"],
         ["recover", "{tmp}/target.py:make", "--output", "{tmp}/target.py"],
+        ["recover", "{target}", "--config", "{tmp}/run.toml", "--output", "{tmp}/run.toml"],
+        ["audit", "{target}", "--truth", "{tmp}/other.safetensors", "--output", "{tmp}/other.safetensors"],
+        ["compare", "{target}", "{tmp}/other.safetensors", "--output", "{target}"],
+        ["compare", "{target}", "{tmp}/other.safetensors", "--report", "{tmp}/other.safetensors"],
     ],
 )
 def test_no_output_overwrites_the_target_or_another(arguments, head, factory, tmp_path) -> None:
     factory("def make():\n    return us.models.load('" + str(head) + "')")
+    us.models.load(head).save(tmp_path / "other.safetensors")
+    (tmp_path / "run.toml").write_text("seed = 1\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     refused = run(*(a.format(target=head, tmp=tmp_path) for a in arguments))
     assert refused.exit_code == 2

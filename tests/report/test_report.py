@@ -217,3 +217,11 @@ def test_heat_maps_say_what_they_show() -> None:
     page = us.report.recovery_page(us.recover(us.oracle(head), us.learners.SingleHead()), head)
     assert "rows: coordinates of the key, columns: of the query token; 70 x 70" in page
     assert "the mean of up to 2 x 2 entries" in page
+
+
+def test_a_copy_of_the_attention_inside_is_not_sold_as_one_of_the_target():
+    cell = replace(an_audit().cells[0], part="the attention inside it")
+    assert cell.verdict == "exact copy of the attention inside it"
+    audit = replace(an_audit(), cells=(cell,))
+    assert "an exact copy of the attention inside it" in audit_page(audit)
+    assert "exact copy of the attention inside it" in sarif(audit)

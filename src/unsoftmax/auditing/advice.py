@@ -10,7 +10,8 @@ from unsoftmax.results.audit import OWN_LIMIT, Cell, duration, error_of, proof_o
 
 NOT_WITHIN = "not within the budget you set"
 """How a cell is told of that the user's own limit ended."""
-_BETTER = ("exact", "close", "rough", "none")
+_COPIES = ("exact", "close", "rough")
+"""Defined: what counts as a copy, the best first; "none" and "unknown" are none."""
 
 
 def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> Iterator[str]:
@@ -20,9 +21,9 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         return
     own, learner = (cells[0].access, cells[0].learner) if cells else ("", "")
     read = [c for c in cells if c.access == RECORDED]
-    explained = [c for c in cells if not c.offered and c.leak != "none"]
+    explained = [c for c in cells if not c.offered and c.leak in _COPIES]
     cells = [c for c in cells if c.access != RECORDED and c.offered]
-    open_cells = [c for c in cells if c.defence == "none" and c.leak != "none"]
+    open_cells = [c for c in cells if c.defence == "none" and c.leak in _COPIES]
     limited = [c for c in cells if c.status == OWN_LIMIT]
     held = next((c for c in limited if c.defence == "none"), None)
     if not open_cells and held is not None:
@@ -42,7 +43,7 @@ def recommendations(cells: Sequence[Cell], currency: str, fewest: int = 0) -> It
         spent = f"{cell.queries:,} queries{_money(cell, currency)}"
         yield f"If answers came with {cell.access}, {spent} would give {_copy(cell)}."
     yield from _limits(base, fewest)
-    leaking = [c for c in cells if c is not base and c.leak not in ("none", "unknown")]
+    leaking = [c for c in cells if c is not base and c.leak in _COPIES]
     useless = [c for c in leaking if not _slower(c, base) and not _dearer(c, base) and not _blurred(c, base)]
     if useless:
         which = "This defence buys nothing" if len(useless) == 1 else "These defences buy nothing"
@@ -120,7 +121,7 @@ def _slower(cell: Cell, base: Cell) -> bool:
 
 
 def _blurred(cell: Cell, base: Cell) -> bool:
-    return _BETTER.index(cell.leak) > _BETTER.index(base.leak)
+    return _COPIES.index(cell.leak) > _COPIES.index(base.leak)
 
 
 def _subject(cell: Cell, own: str) -> str:
@@ -156,7 +157,7 @@ def _copy(cell: Cell) -> str:
     if cell.learner == "OutputLayer":
         return f"the width and the row space of the output layer (relative error {error_of(cell):.0e})"
     article = "an" if cell.leak == "exact" else "a"
-    return f"{article} {cell.leak} copy (relative error {error_of(cell):.0e})"
+    return f"{article} {cell.copied} (relative error {error_of(cell):.0e})"
 
 
 def _money(cell: Cell, currency: str) -> str:

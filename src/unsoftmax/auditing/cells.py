@@ -51,6 +51,9 @@ norm 2 and d = 4 to 16 came out at a third of it or less."""
 _PARTS = (models.AttentionBehind, models.HeadsBehind, models.LayerBehind)
 """Models of the attention inside a target, which do not answer as the target does."""
 
+_INSIDE = "the attention inside it"
+"""What such a copy is of."""
+
 _STATED = "The copy is of the attention, not of what stands behind it: its error is the one that the recovery states."
 
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
@@ -221,6 +224,7 @@ def _judged(case: Case, scenario: Scenario, recovery: Recovery | None, learner: 
         parameter_error=parameter,
         functional_error=functional,
         reason=reason,
+        part=_INSIDE if part else "",
     )
 
 

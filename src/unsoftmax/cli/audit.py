@@ -65,7 +65,7 @@ def audit(target: flags.Target, options: dict[str, Any], as_json: bool) -> None:
         raise InvalidArgument("`--fail-if-cost-below` needs `--price`: without a price every copy costs nothing.")
     if options["rate"] == 0:
         raise InvalidArgument("`--rate` must be positive: queries per second an attacker can ask (got 0).")
-    settings.writable(options, "report", "output", "sarif", "cyclonedx", target=target)
+    settings.writable(options, "report", "output", "sarif", "cyclonedx", target=target, truth=options["truth"])
     terms = auditing.Terms(
         price_per_query=options["price"] or 0.0, rate=options["rate"] or 100.0,
         price_per_principal=options["principal_price"] or 0.0, keep_above=options["keep_above"],

@@ -60,7 +60,9 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
     """
     import unsoftmax as us
 
-    settings.writable(options, "output", "report", "sarif", "cyclonedx", "ledger", "monitor")
+    settings.writable(
+        options, "output", "report", "sarif", "cyclonedx", "ledger", "monitor", target=target, reference=reference
+    )
     oracle, _ = targets.resolve(target, **settings.oracle_options(options))
     known = targets.known(reference, **_for_reference(reference, options))
     level = 1e-3 if options["alpha"] is None else options["alpha"]

@@ -13,7 +13,9 @@ from unsoftmax.cli.exits import plain
 
 @flags.takes(seed=flags.Seed, **flags.DOMAIN, **flags.VIEW, link=flags.LinkOption, rate=flags.Rate, **flags.SERVER)
 def diagnose(target: flags.Target, options: dict[str, Any], as_json: bool) -> None:
-    """Say what kind of model TARGET is, from a few hundred queries. Only for models you own or may test.
+    """Say what kind of model TARGET is. Only for models you own or may test.
+
+    It takes some hundred queries, and up to two thousand at d = 256; `unsoftmax estimate` says how many before.
 
     Example: unsoftmax diagnose head.safetensors
     """

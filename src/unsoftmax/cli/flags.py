@@ -127,6 +127,10 @@ def takes(**options: Any) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorated
 
 
+_WRITTEN = {"output", "report", "sarif", "cyclonedx", "ledger", "monitor"}
+"""Defined: options that name a file to be written."""
+
+
 def _merged(config: Path | None, options: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     """Options from the TOML file, overridden by flags that were given (None means not given)."""
     found: dict[str, Any] = {}
@@ -147,7 +151,12 @@ def _merged(config: Path | None, options: dict[str, Any], flags: dict[str, Any])
             )
         for name, value in found.items():
             _check(config, name, options[name], value)
-    return {name: found.get(name) if flags[name] is None else flags[name] for name in options}
+    merged = {name: found.get(name) if flags[name] is None else flags[name] for name in options}
+    for name in _WRITTEN & merged.keys():
+        place = merged[name]
+        if config is not None and place is not None and Path(place).resolve() == config.resolve():
+            raise InvalidArgument(f"`--{name}` {place} is also `--config`, which would be overwritten.")
+    return merged
 
 
 def _check(config: Path, name: str, option: Any, value: Any) -> None:

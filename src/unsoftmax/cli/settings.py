@@ -86,15 +86,18 @@ def command(name: str, target: str | tuple[str, ...] | None, options: dict[str, 
     return shlex.join([*words, "--report", str(options.get("report") or "page.html")])
 
 
-def writable(options: dict[str, Any], *names: str, target: str | None = None) -> None:
+def writable(options: dict[str, Any], *names: str, **read: Any) -> None:
     """Refuse files that cannot be written before anything is asked: an answer that was paid for must find its place.
 
-    Nor may one overwrite the target, or another. A page needs what draws it.
+    Nor may one overwrite what is `read`, by its name (target="head.safetensors"), or another. A page needs what draws
+    it.
     """
     taken: dict[Path, str] = {}
-    if target is not None and not target.startswith(("http://", "https://")):
-        held = target.rpartition(":")[0]
-        taken[Path(held if held.endswith(".py") else target).resolve()] = "the target"
+    for what, place in read.items():
+        if place is None or str(place).startswith(("http://", "https://")):
+            continue
+        held = str(place).rpartition(":")[0]
+        taken[Path(held if held.endswith(".py") else place).resolve()] = f"the {what}"
     for name in names:
         if options[name] is None:
             continue

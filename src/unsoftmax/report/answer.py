@@ -37,7 +37,8 @@ def _leaks(audit: Audit) -> tuple[str, str]:
         rough = any(c.leak == "rough" for c in offered)
         return "a rough copy" if rough else "no copy was found", f"{tried}; no proof that nothing leaks"
     kind = "an exact copy" if any(c.leak == "exact" for c in usable) else "a close copy"
-    what = "of the output layer's space" if usable[0].learner == "OutputLayer" else "of the weights"
+    parts = f"of {usable[0].part}" if usable[0].part else "of the weights"
+    what = "of the output layer's space" if usable[0].learner == "OutputLayer" else parts
     return f"{kind} {what}", f"{tried}; degrees of freedom: {audit.unknowns:,}"
 
 

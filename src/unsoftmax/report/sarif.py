@@ -73,7 +73,7 @@ def helped(words: str, references: tuple[Reference, ...]) -> dict[str, Any]:
 
 def _result(audit: Audit, cell: Cell, places: dict[str, int]) -> dict[str, Any]:
     text = (
-        f"{audit.target}: {cell.title}: {cell.queries:,} queries give a {cell.leak} copy "
+        f"{audit.target}: {cell.title}: {cell.queries:,} queries give a {cell.copied} "
         f"(relative error {error_of(cell):.1e})."
     )
     return {

@@ -37,6 +37,7 @@ _CELL = _object(
         "parameter_error": _NUMBER_OR_NULL,
         "functional_error": _NUMBER_OR_NULL,
         "reason": _TEXT,
+        "part": _TEXT,
     }
 )
 _COUNT_OR_NULL = {"type": ["integer", "null"], "minimum": 0}

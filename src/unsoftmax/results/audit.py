@@ -37,7 +37,8 @@ class Cell:
 
     `parameter_error` needs the owner's truth, or is what the recovery states where the copy is of a part that does not
     answer by itself (the reason says so); `functional_error` compares answers of the copy with the undefended
-    target on fresh sequences, relative to their size. `hours` is queries over the rate, `price` what they cost.
+    target on fresh sequences, relative to their size. `hours` is queries over the rate, `price` what they cost. `part`
+    is what the copy is of, where it is not of the target as a whole: "the attention inside it".
     """
 
     access: str
@@ -52,6 +53,7 @@ class Cell:
     parameter_error: float | None
     functional_error: float | None
     reason: str
+    part: str = ""
 
     @property
     def name(self) -> str:
@@ -73,8 +75,13 @@ class Cell:
         if self.leak == "unknown":
             return "out of scope"
         if self.leak != "none":
-            return f"{self.leak} copy"
+            return self.copied
         return "no copy" if self.queries else "refused"
+
+    @property
+    def copied(self) -> str:
+        """How good the copy is, and of what."""
+        return f"{self.leak} copy of {self.part}" if self.part else f"{self.leak} copy"
 
 
 @dataclass(frozen=True)
