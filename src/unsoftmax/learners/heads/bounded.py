@@ -23,7 +23,7 @@ from unsoftmax.learners.heads.constants import HEADS
 from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import require_no_order
 from unsoftmax.learners.heads.isolation import independence, isolate
-from unsoftmax.learners.heads.units import Fitting, Room, closest, fit_values, read_units
+from unsoftmax.learners.heads.units import Fitting, Room, closest, fit_values, read_shorter
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.heads_fit import Data, gauss_newton, left_over, levenberg
@@ -85,7 +85,7 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
             if attempt == attempts - 1:
                 raise
             b0 = b0 / 4
-            units = yield from read_units(fitting, b0)
+            units = yield from read_shorter(fitting, b0)
     return np.zeros((0, len(b0), len(b0))), np.zeros((0, len(b0)))
 
 
