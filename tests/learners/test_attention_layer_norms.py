@@ -238,6 +238,41 @@ def test_heads_that_write_into_the_same_directions(kind):
     assert (recovery.model.norm, recovery.model.residual) == (layer.norm, layer.residual)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("d", "heads", "rank"), [(8, 3, 4), (12, 2, 12), (12, 3, 12), (32, 6, 8), (48, 8, 16), (64, 5, 16)]
+)
+def test_heads_that_overlap_before_a_norm_after_attention_are_learned(d, heads, rank, bias):
+    layer = Layer.random(d, heads, rank, norm="post", residual=True, bias=bias, seed=d + heads)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(norm="post"))
+    error = us.models.distance(recovery.model, layer)
+    assert error < 1e-9
+    assert error < recovery.certificate.stated_error < 1e-5
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-5, 1e-6])
+def test_overlapping_heads_that_drop_small_weights_before_a_norm_are_refused(smallest):
+    layer = Layer.random(48, 8, 16, norm="post", residual=True, seed=3)
+
+    def dropping(X):
+        scores = np.stack(
+            [(X @ (X[:, -1] @ W.T + c)[..., None])[..., 0] for W, c in zip(layer.W, layer.c, strict=True)]
+        )
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        weights[weights < smallest] = 0
+        weights /= weights.sum(axis=-1, keepdims=True)
+        written = np.einsum("hbn,bnd,hod->bo", weights, X, layer.P)
+        s = layer.constant + written + X[:, -1]
+        s = s - s.mean(axis=1, keepdims=True)
+        return layer.gamma * s / np.sqrt((s**2).mean(axis=1, keepdims=True) + layer.eps) + layer.beta
+
+    short = 1e-2 * np.random.default_rng(0).standard_normal((3, 5, 48))
+    assert np.abs(dropping(short) - layer(short)).max() < 1e-12
+    with pytest.raises(us.errors.ModelMismatch, match="fresh queries contradict"):
+        us.recover(us.oracle(dropping, dim=48, outputs=48), us.learners.AttentionLayer())
+
+
 @pytest.mark.parametrize("learner", [None, us.learners.AttentionStack()])
 def test_heads_of_unequal_rank_behind_a_norm_take_no_more_than_stated_in_single_precision(learner):
     """Two directions of what eight heads read are lost, which the algebra of stacks does not mind. It had gone on at

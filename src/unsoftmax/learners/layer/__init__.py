@@ -14,6 +14,7 @@ pre_norm     LayerNorm before attention: heads told apart by eigenvalues
 derivatives  derivatives of answers to two tokens: clusters of eigenvalues, one per head
 ball         what its tokens can be made to be
 post_norm    LayerNorm after attention: every answer is a direction
+post_ranges  where each head writes before that norm, and P_h, also of heads that overlap
 shell        its gamma and beta, and the sum before it up to one scale
 blurred      whether noise may have blurred the rank or the cluster that a refusal rests on
 assembly     from what was read to the model, its notes and its claims

@@ -63,9 +63,14 @@ def heads_of(P: Array, left: Array) -> Heads:
         rank = max(1, int((sizes > CORE.stated_over_rounding * error).sum()))
         O.append(U[:, :rank])
         Z.append(sizes[:rank, None] * Vt[:rank])
-    worst = float((left / np.linalg.norm(P, axis=(1, 2))).max())
-    heads = Heads(O, Z, worst)
-    one = np.linalg.svd(heads.written(np.eye(P.shape[2])[: heads.slots]), compute_uv=False)
+    return weighed(Heads(O, Z, float((left / np.linalg.norm(P, axis=(1, 2))).max())), len(P[0]))
+
+
+def weighed(heads: Heads, room: int) -> Heads:
+    """Heads whose value maps are known one by one: their error counts as often as they are hard to tell in one answer,
+    of whose numbers `room` may show weights."""
+    worst, tokens = heads.error, max(1, min(heads.slots, room // len(heads.O)))
+    one = np.linalg.svd(heads.written(np.eye(heads.Z[0].shape[1])[:tokens]), compute_uv=False)
     return replace(heads, error=worst * float(one[0] / max(one[-1], 1e-300)))
 
 
@@ -73,6 +78,12 @@ def steps(n: int, reach: float, spec: OracleSpec, picks: Picks, rng: np.random.G
     """n random displacements (n, d) inside the reach, exact beside the picked tokens; with bits to spare for sums."""
     largest = 2.0 ** (1 + spare_bits) * float(np.abs(picks.tokens).max())
     return on_grid(rng.standard_normal((n, spec.dim)).clip(-3, 3) * reach, largest, spec.dtype)
+
+
+def all_directions(picks: Picks, spec: OracleSpec, rng: np.random.Generator, spare_bits: int = 0) -> Array:
+    """d displacements (d, d) inside the reach, orthogonal but for the grid they lie on."""
+    largest = 2.0 ** (1 + spare_bits) * float(np.abs(picks.tokens).max())
+    return on_grid(orthonormal(rng, spec.dim) * (picks.reach * np.sqrt(spec.dim) * 0.7), largest, spec.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,13 +203,12 @@ def read_values(
     Z: dict[int, Array] = {}
     rest = M
     for group in groups[:-1]:
-        moves = np.stack([orthonormal(rng, spec.dim) for _ in group]) * (picks.reach * np.sqrt(spec.dim) * 0.7)
-        moves = on_grid(moves, 2 * float(np.abs(picks.tokens).max()), spec.dtype)
+        whole = np.stack([all_directions(picks, spec, rng) for _ in group])
         tokens = np.repeat(picks.tokens[None], spec.dim, axis=0)
-        tokens[:, group] += moves.transpose(1, 0, 2)
+        tokens[:, group] += whole.transpose(1, 0, 2)
         R = ((yield Probes(tokens)) - picks.answer).T
         coordinates = np.linalg.lstsq(np.hstack([O[h] for h in group]), R, rcond=None)[0]
-        for h, a, part in zip(group, moves, split_rows(coordinates, [O[h] for h in group]), strict=True):
+        for h, a, part in zip(group, whole, split_rows(coordinates, [O[h] for h in group]), strict=True):
             Z[h] = solve_orthogonal(a, part.T).T
             rest = rest - O[h] @ Z[h]
     last = groups[-1]
