@@ -32,6 +32,7 @@ from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, ask
 from unsoftmax.results.scope import Scope
 from unsoftmax.run.engine import ProgressCallback, run
 from unsoftmax.run.formats import Written, written
+from unsoftmax.run.twin import against_twin, doubtful
 from unsoftmax.spec import OracleSpec
 
 T = TypeVar("T")
@@ -159,6 +160,8 @@ class Attempt:
         checking = verification.check(outcome.model, spec, self.seed, outcome.allows)
         checked = run(self._scoped(checking), self.stack, self.watch)
         self.certificate = Certificate(verification.joined(outcome, checked))
+        if self.certificate.holds and self.written is None and doubtful(self.certificate, outcome.model, spec):
+            self.certificate = against_twin(self.certificate, outcome.model, spec, learner, self.seed)
         if self.certificate.holds:
             return self.recovery(Status.RECOVERED)
         chosen = str((outcome.chosen or configuration(learner))["learner"])
