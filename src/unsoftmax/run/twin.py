@@ -9,22 +9,19 @@ Theory: docs/theory/verification.md, "A twin".
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from unsoftmax import verify as verification
-from unsoftmax.adapters.callable import CallableOracle
 from unsoftmax.errors import UnsoftmaxError
 from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
 from unsoftmax.oracles.stack import Stack
-from unsoftmax.probes.base import Array
+from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.run.engine import run
 from unsoftmax.spec import OracleSpec
@@ -59,9 +56,9 @@ def against_twin(certificate: Certificate, model: Model, spec: OracleSpec, learn
     """The certificate with its bounds lowered to what the gaps of twins leave; as it was where none can be learned."""
     shown: dict[str, float] = {}
     lowered = certificate
-    for twin in range(TWIN.twins):
+    for number in range(TWIN.twins):
         with suppress(UnsoftmaxError, ArithmeticError, ValueError), np.errstate(all="ignore"):
-            for claim in _verified(partial(_rounded, model, twin), spec, learner, seed):
+            for claim in _gaps(Twin(model, spec, number), learner, seed):
                 shown[claim.name] = max(shown.get(claim.name, 0.0), claim.observed or 0.0)
         lowered = replace(certificate, claims=tuple(_lowered(claim, shown) for claim in certificate.claims))
         if shown and lowered.holds:
@@ -69,19 +66,25 @@ def against_twin(certificate: Certificate, model: Model, spec: OracleSpec, learn
     return lowered
 
 
-def _verified(twin: Callable[[Array], Array], spec: OracleSpec, learner: Learner, seed: int) -> tuple[Claim, ...]:
-    """The gaps of a twin, learned and verified as the target was."""
-    stack = Stack(CallableOracle(twin, spec))
-    outcome = run(learner.program(spec, seed), stack)
-    return run(verification.check(outcome.model, spec, seed, outcome.allows), stack).gaps
+@dataclass(frozen=True, eq=False)
+class Twin:
+    """The model as a target; `number` tells how its answers are rounded, equal ones alike, 0 as they are."""
+
+    model: Model
+    spec: OracleSpec
+    number: int
+
+    def __call__(self, probes: Probes) -> Array:
+        y = np.asarray(self.model(probes.tokens, probes.counts))
+        digits = y.view(np.int64) * (2 * self.number + 1) >> 8 & 0xFF
+        return y if self.number == 0 else np.asarray(y * (1 + (digits - 128) / 64 * np.finfo(y.dtype).eps))
 
 
-def _rounded(model: Model, twin: int, X: Array) -> Array:
-    """Answers of the model, rounded in a way of the twin's own, the same for the same answer; the first twin's as they
-    are."""
-    y = np.asarray(model(X))
-    digits = y.view(np.int64) * (2 * twin + 1) >> 8 & 0xFF
-    return y if twin == 0 else np.asarray(y * (1 + (digits - 128) / 64 * np.finfo(y.dtype).eps))
+def _gaps(twin: Twin, learner: Learner, seed: int) -> tuple[Claim, ...]:
+    """What it shows, learned and verified as the target was."""
+    stack = Stack(twin)
+    outcome = run(learner.program(twin.spec, seed), stack)
+    return run(verification.check(outcome.model, twin.spec, seed, outcome.allows), stack).gaps
 
 
 def _lowered(claim: Claim, shown: dict[str, float]) -> Claim:

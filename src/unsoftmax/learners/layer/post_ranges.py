@@ -24,7 +24,7 @@ from unsoftmax.solvers.subspace import Range, column_range, floor_for
 from unsoftmax.spec import OracleSpec
 
 _SPARE_BITS = 3
-"""Moves are combined by eighths."""
+"""Derived: moves are combined by eighths, and 1/8 is three bits."""
 
 
 @dataclass(frozen=True, eq=False)
