@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import require_affine
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
@@ -159,13 +160,7 @@ def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.rando
         off = max(off, float((missed / spread).max()) if ((alpha > 0) & (alpha < 1)).all() else np.inf)
         t = np.log(alpha.clip(1e-300) / (1 - alpha).clip(1e-300))
         bent = max(bent, float(abs(t[2] - t[0] - t[1])))
-    if bent > LAYER.bent_over_open * off:
-        raise ModelMismatch(
-            f"heads are told apart by where they write, and their scores are not q'k: logits of two displacements miss "
-            f"that of their sum by {bent:.1g}, where {off:.1g} is left open (a soft cap, normed queries and keys, or "
-            "another kernel).",
-            code=Code.LAW,
-        )
+    require_affine(bent, off, "where they write", "of two displacements miss that of their sum")
 
 
 def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import require_affine
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, may_change_places
 from unsoftmax.probes.base import Array
@@ -88,8 +89,26 @@ def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]
     if found is None or found.isolation < STACK.isolated:
         return None, n == far.outputs
     rows = np.repeat(F, len(k), axis=0)
-    fit = far.fit(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
+    theta = _affine(F, found)
+    yield from _require_scores(F, found, theta, far)
+    fit = far.fit(theta, rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
     return Apart(cut, fit, fit.residual * size), n == far.outputs
+
+
+def _require_scores(F: Array, found: Separation, theta: Array, far: Far) -> Asking[None]:
+    """Refuse scores that are no affine function of the query token.
+
+    Algebra tells heads apart whatever their scores are, and reads every logit at several copies, which shows how well
+    it is known. Places would bend scores too, and are another reason. The median head speaks: one may be read badly.
+    """
+    trust = found.reliability**2
+    total = np.maximum(trust.sum(axis=0), 1e-300)
+    free = max(1 - F.shape[1] / len(F), 1 / len(F))
+    rest = (trust * (found.t - F @ theta.T) ** 2).sum(axis=0) / (free * total)
+    spread = (trust * found.spread**2).sum(axis=0) / total
+    missed, left_open = float(np.sqrt(np.median(rest))), float(np.sqrt(np.median(spread)))
+    if missed > CORE.bent_over_open * left_open and (yield from may_change_places(far)):
+        require_affine(missed, left_open, "algebra", "miss an affine function of the query token")
 
 
 def _ask(cut: Slice, far: Far, m: int, phase: str) -> Asking[tuple[Array, Array]]:
