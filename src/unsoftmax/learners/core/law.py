@@ -1,5 +1,8 @@
-"""The law of scores: those of attention are affine in a token. Heads that come apart whatever their scores are, by where
-they write or by algebra, show whether theirs are.
+"""The laws of softmax attention: scores are affine in a token, and weights add up to 1 and hang on scores alone.
+
+Heads that come apart whatever their scores are, by where they write or by algebra, show whether theirs are affine.
+Under weights that add up to 1 several copies of every token are answered as one of each; copies of a single token are
+at any temperature.
 
 Theory: docs/theory/attention-layer.md, "LayerNorm before".
 """
@@ -18,3 +21,10 @@ def require_affine(missed: float, left_open: float, told_by: str, of: str) -> No
             f"{left_open:.1g} is left open (a soft cap, normed queries and keys, or another kernel).",
             code=Code.LAW,
         )
+
+
+def why_copies_count(of_one: bool) -> str:
+    """What may make copies of every token count, and whether those of a token alone do."""
+    if of_one:
+        return "weights do not add up to 1 (a sink, or weights that are summed up)"
+    return "weights hang on the length of the sequence, or on places in it (a temperature by length, a window)"
