@@ -397,6 +397,16 @@ def test_networks_that_do_not_come_apart_stay_unknown(kind) -> None:
     assert us.models.distance(model, target) < 1e-9
 
 
+@pytest.mark.long
+def test_a_wide_layer_beside_a_network_stays_within_what_a_stack_may_take() -> None:
+    """Its second reading was refused as beyond any stack's bill from d = 128 on, after 174,000 queries."""
+    target = stack(128, 1, 4, 32, network=64)
+    recovery = recovered(target)
+    assert recovery.model.heads == (4,)
+    assert us.models.distance(recovery.model, target) < 1e-8
+    assert recovery.usage.billed <= 0.85 * us.estimate(us.oracle(target), AttentionStack()).upper
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     "kind",
