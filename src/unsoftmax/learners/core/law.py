@@ -13,9 +13,14 @@ from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.constants import CORE
 
 
+def bent(missed: float, left_open: float) -> bool:
+    """Whether logits miss an affine function of a token by more than the answers leave open of them."""
+    return missed > CORE.bent_over_open * left_open
+
+
 def require_affine(missed: float, left_open: float, told_by: str, of: str) -> None:
-    """Refuse logits that miss what affine ones `of` a token would be by more than the answers leave open of them."""
-    if missed > CORE.bent_over_open * left_open:
+    """Refuse logits `of` heads that are bent."""
+    if bent(missed, left_open):
         raise ModelMismatch(
             f"heads are told apart by {told_by}, and their scores are not q'k: logits {of} by {missed:.1g}, where "
             f"{left_open:.1g} is left open (a soft cap, normed queries and keys, or another kernel).",
