@@ -306,3 +306,14 @@ def test_a_layer_whose_answers_look_like_float32_is_read_with_probes_to_spare():
     layer = us.models.AttentionLayer.random(32, 4, seed=1)
     assert us.diagnose(us.oracle(layer.astype("float32"))).learner.preset == "robust"
     assert us.diagnose(us.oracle(layer)).learner.preset is None
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+def test_nothing_is_said_against_a_norm_where_weights_do_not_add_up(norm) -> None:
+    """A single token behind a sink keeps a share of itself alone: "norm before: none" had been found behind norms."""
+    layer = us.models.AttentionLayer.random(12, 2, norm=norm, residual=True, sinks=True, seed=1)
+    told = us.diagnose(us.oracle(layer))
+    assert told.learner is None
+    assert told.code == us.errors.Code.LAW
+    assert any("weights do not add up to 1" in finding.sentence for finding in told.findings)
+    assert not any(finding.name == "norm before" for finding in told.findings)

@@ -347,3 +347,19 @@ def test_the_preset_follows_the_number_format_declared_or_not(declared):
     if declared == "float64":
         found = [us.recover(us.oracle(target), us.learners.AttentionLayer(preset)) for preset in (None, "balanced")]
         assert found[0].usage.phases == found[1].usage.phases
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced"])
+@pytest.mark.parametrize("shape", [(64, 4, None), (48, 4, 6), (32, 1, 32)], ids=str)
+def test_a_budget_that_falls_short_of_a_layer_is_refused_once_one_head_is_known(shape, preset):
+    """At d = 256 a budget of 1,800 had been spent but for 38 before the layer was said to need 1,811."""
+    d, heads, head_dim = shape
+    oracle = us.oracle(us.models.AttentionLayer.random(d, heads, head_dim=head_dim, seed=1))
+    learner = us.learners.AttentionLayer(preset, positions=None)
+    billed = us.recover(oracle, learner).usage.billed
+    assert us.recover(oracle, learner, budget=billed).usage.billed == billed
+    with pytest.raises(us.errors.BudgetExceeded) as refusal:
+        us.recover(oracle, learner, budget=int(0.95 * billed))
+    assert 0.95 * billed <= refusal.value.needed <= billed
+    assert refusal.value.recovery.usage.phases["main"] <= 1.5 * d
+    assert refusal.value.recovery.usage.billed <= 0.6 * billed

@@ -375,12 +375,17 @@ def by_length(tokens):
     [
         (Layer.random(24, 3, norm="pre", residual=True, softcap=5.0, scale=2.0, seed=1), "scores are not q'k"),
         (by_length, "weights hang on the length"),
+        (Layer.random(12, 2, head_dim=12, norm="pre", residual=True, softcap=5.0, seed=1), "scores are not q'k"),
+        (Layer.random(12, 2, head_dim=12, norm="rms", softcap=5.0, seed=2), "scores are not q'k"),
+        (Layer.random(12, 2, norm="pre", residual=True, sinks=True, seed=1), "weights do not add up to 1"),
     ],
+    ids=["cap", "by length", "cap of whole heads", "cap of whole heads behind an RMSNorm", "sinks"],
 )
 def test_scores_of_another_kind_behind_a_norm_are_refused_with_that_reason(target, why):
     """Heads of such layers fall apart by where they write; noise or heads of unequal rank had been supposed."""
+    dim = getattr(target, "dim", 24)
     with pytest.raises(us.errors.ModelMismatch, match=why) as refusal:
-        us.recover(us.oracle(target, 24, outputs=24))
+        us.recover(us.oracle(target, dim, outputs=dim), us.learners.AttentionLayer())
     assert refusal.value.code == us.errors.Code.LAW
     assert refusal.value.recovery.usage.billed <= 24 * 24
 

@@ -395,3 +395,32 @@ def test_networks_that_do_not_come_apart_stay_unknown(kind) -> None:
     model = recovered(target, networks=True).model
     assert model.networks == "unknown"
     assert us.models.distance(model, target) < 1e-9
+
+
+@pytest.mark.long
+def test_a_wide_layer_beside_a_network_stays_within_what_a_stack_may_take() -> None:
+    """Its second reading was refused as beyond any stack's bill from d = 128 on, after 174,000 queries."""
+    target = stack(128, 1, 4, 32, network=64)
+    recovery = recovered(target)
+    assert recovery.model.heads == (4,)
+    assert us.models.distance(recovery.model, target) < 1e-8
+    assert recovery.usage.billed <= 0.85 * us.estimate(us.oracle(target), AttentionStack()).upper
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param({"dim": 256, "heads": 4, "softcap": 50.0}, id="faint cap at d=256"),
+        pytest.param({"dim": 16, "heads": 2, "softcap": 5.0}, id="cap"),
+        pytest.param({"dim": 16, "heads": 2, "qk_norm": True}, id="norms of queries and keys"),
+    ],
+)
+def test_scores_of_another_kind_are_refused_where_heads_come_apart(kind, seed) -> None:
+    """At d = 256 all rows of W had been read first: 157,000 queries, 70 seconds, and layers were said to be out of
+    order."""
+    layer = us.models.AttentionLayer.random(**kind, norm="pre", residual=True, seed=seed)
+    with pytest.raises(us.errors.ModelMismatch, match="scores are not q'k") as refusal:
+        recovered(layer)
+    assert refusal.value.code is us.errors.Code.LAW
+    assert refusal.value.recovery.usage.billed <= 10 * layer.dim

@@ -5,7 +5,6 @@ Theory: docs/theory/attention-layer.md, "A real layer", method.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -100,7 +99,9 @@ class AttentionLayer:
                 raise
             try:
                 return (yield from overlapping(spec, seed))
-            except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument):
+            except (ModelMismatch, NotIdentifiable, DomainError, InvalidArgument) as told:
+                if told.code is Code.LAW:
+                    raise
                 raise refusal from None
 
     def _told_by_range(self, spec: OracleSpec, rng: np.random.Generator) -> Program:
@@ -168,10 +169,13 @@ def _behind(ball: Ball, spec: OracleSpec, preset: Preset, rng: np.random.Generat
     except ModelMismatch as error:
         if error.code is not Code.OVERLAPPING:
             raise
-    with suppress(ModelMismatch, NotIdentifiable):
+    try:
         inside = Inside(ball.tokens, ball.alone, ball.U, ball.radius, ball.noise)
         written = yield from read_written(inside, ball.dtype, rng)
         return (yield from of_heads(heads_of(written.P, written.left), ball, spec, preset, rng, **around))
+    except (ModelMismatch, NotIdentifiable) as error:
+        if error.code is Code.LAW:
+            raise
     try:
         return (yield from in_ball(ball, spec, preset, rng, LATER_DRAWS, **around))
     except ModelMismatch as error:

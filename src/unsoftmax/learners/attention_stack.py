@@ -19,7 +19,7 @@ from unsoftmax.learners.core.reductions import within
 from unsoftmax.learners.stack.apart import DEPENDENT, tell_apart
 from unsoftmax.learners.stack.assembly import outcome, plain_outcome
 from unsoftmax.learners.stack.constants import STACK
-from unsoftmax.learners.stack.far import Far, find_far
+from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far
 from unsoftmax.learners.stack.frame import Frame, find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
 from unsoftmax.learners.stack.order import find_causal, find_layers, spread
@@ -96,7 +96,15 @@ class AttentionStack:
         ]
         most = max(theory.attention_stack_queries(d, L, H, max(1, d // H), True) for L, H in shapes)
         plain = [theory.plain_stack_queries(d, L, H, max(1, d // H)) for L, H in shapes if d + 1 >= (1 + H) ** L]
-        return STACK.most_over_count * (10 if self.networks else 1) * max(most, *plain, 0)
+        counted = STACK.most_over_count * (10 if self.networks else 1) * max(most, *plain, 0)
+        return max(counted, self._most_unpolished(d, max(L * H for L, H in shapes)))
+
+    def _most_unpolished(self, d: int, n: int) -> int:
+        """What n heads that are not polished take between networks: every displacement read in full, once in a star and
+        once more by itself, every last token by itself too."""
+        star = d * (d + n + STACK.ray_answers_to_spare + 2)
+        again = d * (STACK.answers_over_unknowns * (d + n) + 2 * STACK.opposite_pairs_again + 1)
+        return int(2 * len(EXTRAPOLATED["float64"]) * (star * STACK.rays_asked_again + again))
 
     def most_of_one_layer(self, d: int, far: Far) -> int:
         """The closed form of the dearest layer without a network, once more, and a second reading at orthogonal
@@ -198,7 +206,8 @@ class AttentionStack:
         apart, phase = (yield from tell_apart(far, again)), "repair" if again else "main"
         large = not self.polish or STACK.head_size_over_width * apart.heads * far.frame.D > LARGEST
         # What is not polished is read in full: rows that only follow from the rank have lost two digits.
-        full = large and apart.heads * far.frame.D <= STACK.full_ray_logits
+        # Beside networks every last token is asked by itself too, and the second reading gives these digits back.
+        full = large and not far.networks and apart.heads * far.frame.D <= STACK.full_ray_logits
         star = yield from read_star(far, apart, far.clear if large else far.near, full=full, phase=phase)
         heads = fuller = cut_heads(star)
         if far.frame.dtype == "float32" and not far.networks:

@@ -30,12 +30,15 @@ _READABLE = 1e-4
 class Separation:
     """Heads found in answers (m, K, d): logits t (m, n), their reliability (m, n) and residues R (d, n).
 
+    `spread` (m, n): how far the K readings of a logit are apart, what errors of answers and heads leave open.
+
     `isolation`: how far the solutions stand apart, the smallest singular value outside the
     solution space over the largest inside; near 1 the heads cannot be told apart.
     """
 
     t: Array
     reliability: Array
+    spread: Array
     R: Array
     isolation: float
 
@@ -69,7 +72,8 @@ def separate(Y: Array, k: Array, n: int, rng: np.random.Generator) -> Separation
     total = trust.sum(axis=1)
     mean = (trust * t).sum(axis=1) / np.maximum(total, 1e-300)
     R = np.linalg.lstsq(weights.reshape(-1, n), flat, rcond=None)[0].T
-    return Separation(mean, np.sqrt(total), R, isolation)
+    spread = np.sqrt((trust * (t - mean[:, None]) ** 2).sum(axis=1) / np.maximum(total, 1e-300))
+    return Separation(mean, np.sqrt(total), spread, R, isolation)
 
 
 def _solutions(Z: Array, k: Array, n: int) -> tuple[Array, float]:

@@ -9,6 +9,7 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", star.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -47,6 +48,11 @@ class Ray:
         """delta'c by head (n,)."""
         return np.asarray((self.theta[:, 0] - self.opposite) / 2)
 
+    @cached_property
+    def full(self) -> Array:
+        """delta'W (n, D), where the slice holds all directions across delta."""
+        return self.row(np.eye(len(self.slice.delta)))
+
     def row(self, v: Array) -> Array:
         """delta'W v (n, k) for columns v (D, k) in the span of the slice's E and base."""
         base = self.slice.base
@@ -56,9 +62,8 @@ class Ray:
 
 def row_rank(rays: list[Ray]) -> int:
     """Largest rank over heads of the rows delta_i'W, all known in full."""
-    D = len(rays[0].slice.delta)
     triangle = np.linalg.qr(np.array([ray.slice.delta for ray in rays]).T)[1]
-    rows = np.stack([ray.row(np.eye(D)) for ray in rays], axis=1)
+    rows = np.stack([ray.full for ray in rays], axis=1)
     return ranks(np.linalg.solve(triangle.T, rows))
 
 
@@ -68,7 +73,7 @@ def assemble(full: list[Ray], part: list[Ray], S: Array, rank: int) -> tuple[Arr
     inverse = np.linalg.inv(np.array([ray.slice.delta for ray in rays]))
     P = np.einsum("hdj,ij->hdi", np.stack([ray.R.T for ray in rays], axis=2), inverse)
     c = np.stack([ray.offset for ray in rays], axis=1) @ inverse.T
-    rows = np.stack([ray.row(np.eye(len(inverse))) for ray in full], axis=1)
+    rows = np.stack([ray.full for ray in full], axis=1)
     if not part:
         return inverse @ rows, c, P
     columns = inverse @ np.stack([ray.row(S) for ray in rays], axis=1)

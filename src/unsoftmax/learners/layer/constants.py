@@ -177,9 +177,6 @@ class Constants:
     copies_of_all: int = 4
     """Copies of every token beside which weights must stay what they are: sequences of eight, which every target that
     is learned here takes."""
-    bent_over_open: float = 10.0
-    """How far the logit of a sum may be from the sum of two, over what the answers leave open of one: three of them
-    make 3, and layers as assumed leave 0.4 to 0.8; a soft cap of 50 on trained scores of deviation 1 to 3 leaves 60."""
 
     # derivatives
     one_sided_step: float = 1e-7

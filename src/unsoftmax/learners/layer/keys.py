@@ -159,7 +159,7 @@ def read_keys(
     first = min(preset.full_queries(s), d) + 1
     m = reader.tokens(preset.tokens(reader.heads.slots))
     asked = [j for j in range(first) if known is None or j != 1]
-    ahead = len(asked) * -(-d // m) + (d + 1 - first)
+    ahead = len(asked) * -(-d // m) + (d + 1 - first) * preset.least_blocks(d, H, reader.heads.slots, reader.room)
     u = yield from announced(_in_full(reader, Q[asked], E, m, "main"), ahead)
     if known is not None:
         # u is affine in q: what is known at one length is known at all.

@@ -13,6 +13,7 @@ import numpy as np
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import require_affine, why_copies_count
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
@@ -110,8 +111,11 @@ def _told_apart(
         if mixing.residual < max(1e-9, 3e3 * ball.noise):
             return _heads(mixing, B), mixing.u
         if not asked:
+            yield from _require_weights(at, rng)
             yield from _require_scores(left, u, at, P, rng)
             asked = True
+    if not asked and part.start is None:
+        yield from _require_weights(at, rng)
     if weak:
         words = f"more than answers show ({1 / ball.noise:.0e})" if drowned else f"a factor of {condition:.0e}"
         raise NotIdentifiable(
@@ -130,7 +134,7 @@ def _told_apart(
 
 
 def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.random.Generator) -> Asking[None]:
-    """Refuse weights that hang on the length of the sequence, and scores that are not affine in a token.
+    """Refuse scores that are not affine in a token.
 
     Heads fall apart by where they write, whatever their scores: sequences [q + e, q] show every head's weight where
     all others are annihilated, and how far that is from explaining the answer tells how well it is known. Of scores as
@@ -139,16 +143,6 @@ def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.rando
     e = orthonormal(rng, len(at.q))[:2]
     step = min(0.6 * _room(at.ball), LAYER.typical_logit / max(float(np.abs(u @ e.T).max()), 1e-300))
     E = step * np.vstack([e, e.sum(axis=0)])
-    copies = yield from at.ask(
-        np.stack([at.q + E[:1]] * 2), "repair", np.array([[1, 1], [LAYER.copies_of_all, LAYER.copies_of_all]])
-    )
-    size = float(np.linalg.norm(at.ball.M) + np.linalg.norm(at.ball.constant))
-    if np.linalg.norm(copies[1] - copies[0]) > CORE.stated_over_rounding * at.ball.noise * size:
-        raise ModelMismatch(
-            f"{LAYER.copies_of_all} copies of every token are answered otherwise than one of each: weights hang on the "
-            "length of the sequence, or on places in it (a temperature by length, a window).",
-            code=Code.LAW,
-        )
     y = yield from at.ask((at.q + E)[:, None], "repair")
     bent = off = 0.0
     for L in left:
@@ -159,13 +153,18 @@ def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.rando
         off = max(off, float((missed / spread).max()) if ((alpha > 0) & (alpha < 1)).all() else np.inf)
         t = np.log(alpha.clip(1e-300) / (1 - alpha).clip(1e-300))
         bent = max(bent, float(abs(t[2] - t[0] - t[1])))
-    if bent > LAYER.bent_over_open * off:
-        raise ModelMismatch(
-            f"heads are told apart by where they write, and their scores are not q'k: logits of two displacements miss "
-            f"that of their sum by {bent:.1g}, where {off:.1g} is left open (a soft cap, normed queries and keys, or "
-            "another kernel).",
-            code=Code.LAW,
-        )
+    require_affine(bent, off, "where they write", "of two displacements miss that of their sum")
+
+
+def _require_weights(at: At, rng: np.random.Generator) -> Asking[None]:
+    """Refuse weights that do not add up to 1, or hang on the length of the sequence."""
+    k, w = LAYER.copies_of_all, at.q + 0.6 * _room(at.ball) * orthonormal(rng, len(at.q))[:1]
+    y = yield from at.ask(np.stack([at.q[None]] * 2 + [w] * 2), "repair", np.array([[1, 1], [k, k]] * 2))
+    heard = CORE.stated_over_rounding * at.ball.noise * np.linalg.norm([*at.ball.M.T, at.ball.constant])
+    of_one, of_both = np.linalg.norm(y[1::2] - y[::2], axis=1) > heard
+    if of_one or of_both:
+        why = why_copies_count(bool(of_one))
+        raise ModelMismatch(f"{k} copies of every token are answered otherwise than one of each: {why}.", code=Code.LAW)
 
 
 def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:

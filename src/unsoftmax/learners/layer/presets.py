@@ -54,12 +54,17 @@ class Preset:
         # The scale is read off what the tokens leave of an answer.
         return replace(more, rows=min(self.rows, 0.875))
 
-    def least_queries(self, d: int, H: int, s: int) -> int:
-        """What the phase "main" takes at least for H heads of rank s, whatever can be asked together."""
-        full = min(self.full_queries(s), d)
-        return theory.attention_layer_queries(d, H, s, spare=2, groups=1, rows=self.tokens(s), full=full, blocks=1) - (
-            d + 1
-        )
+    def least_blocks(self, d: int, H: int, s: int, room: int) -> int:
+        """Queries at each query token whose key directions are not read in full, at least: one where an answer of
+        `room` numbers is too narrow for the blocks of all H heads, and what it lacks may be asked together."""
+        narrow = H * self.block_tokens(s) > room
+        return 1 if narrow else min(self.blocks, -(-d // self.tokens(s)))
+
+    def least_queries(self, d: int, H: int, s: int, room: int) -> int:
+        """What the phase "main" takes at least for H heads of rank s and answers of `room` numbers, one reading of the
+        ranges and no polish."""
+        blocks = self.least_blocks(d, H, s, room)
+        return replace(self, blocks=blocks, block=1.0, polish=False).main_queries(d, H, s)
 
     def main_queries(self, d: int, H: int, s: int) -> int:
         """Closed form of the phase "main" for H heads of rank s, W_h and P_h alike."""

@@ -125,8 +125,9 @@ def read_ranges(
         raise Shared
     found = Ranges([first.basis], [a], [R])
     n = preset.range_probes(s)
-    # Only now is it known what the rest takes: a budget that does not suffice should hear of it here.
-    ahead = preset.least_queries(spec.dim, H, s) - len(a)
+    # Only now is it known what the rest takes: a budget that does not suffice should hear of it here. Of heads of
+    # unequal rank one alone tells nothing of the others.
+    ahead = 0 if unequal else preset.least_queries(spec.dim, H, s, outputs) - n
     rest = yield from announced(asker.move(list(range(1, H)), n, picks.reach, "main"), ahead)
     for h, (a, R) in enumerate(rest, start=1):
         rank = None if unequal else s

@@ -12,6 +12,7 @@ import numpy as np
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import bent, require_affine
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far, may_change_places
 from unsoftmax.probes.base import Array
@@ -45,7 +46,7 @@ def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
     best: Apart | None = None
     full = False
     for attempt, size in enumerate(STACK.displacements[again:], again):
-        found, crowded = yield from _at(far.displacement(size), far, "main" if attempt == 0 else "repair")
+        found, crowded = yield from _at(size, far, "main" if attempt == 0 else "repair")
         full = full or crowded
         if found is not None and (best is None or found.misfit < best.misfit):
             best = found
@@ -71,8 +72,47 @@ def tell_apart(far: Far, again: int = 0) -> Asking[Apart]:
     )
 
 
-def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]:
-    """Heads at delta, None if they are not clear; and whether they filled the outputs."""
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """Heads as algebra tells them apart at one displacement, from features F (m, p) and answers Y (m, 3, d): logits
+    `found` at each q, and theta (n, p) affine in them."""
+
+    cut: Slice
+    F: Array
+    Y: Array
+    found: Separation
+    theta: Array
+
+    def off_affine(self) -> tuple[float, float]:
+        """What logits miss an affine function of q by, and what their readings at several copies leave open of them: of
+        the median head, since one may be read badly."""
+        trust = self.found.reliability**2
+        total = np.maximum(trust.sum(axis=0), 1e-300)
+        m, p = self.F.shape
+        rest = (trust * (self.found.t - self.F @ self.theta.T) ** 2).sum(axis=0) / (max(m - p, 1) / m * total)
+        spread = (trust * self.found.spread**2).sum(axis=0) / total
+        return float(np.sqrt(np.median(rest))), float(np.sqrt(np.median(spread)))
+
+
+def _at(size: float, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]:
+    """Heads at a displacement of this size, None if they are not clear; and whether they filled the outputs."""
+    read, crowded = yield from _read(far.displacement(size), far, phase)
+    if read is not None and bent(*read.off_affine()):
+        # Algebra tells heads apart whatever their scores are. A kink of a network or steep scores spoil one draw in a
+        # thousand, in the worst of stacks one in a hundred; places would bend scores too, and are another reason.
+        read, crowded = yield from _read(far.displacement(size), far, "repair")
+        if read is not None and bent(*read.off_affine()) and (yield from may_change_places(far)):
+            require_affine(*read.off_affine(), "algebra", "miss an affine function of the query token")
+    if read is None:
+        return None, crowded
+    rows = np.repeat(read.F, len(COPIES), axis=0)
+    log_k = np.log(COPIES[:, 1] / COPIES[:, 0])
+    fit = far.fit(read.theta, rows, np.tile(log_k, len(read.F)), read.Y.reshape(len(rows), -1))
+    return Apart(read.cut, fit, fit.residual * float(np.sqrt(np.mean(read.Y**2)))), crowded
+
+
+def _read(delta: Array, far: Far, phase: str) -> Asking[tuple[_Reading | None, bool]]:
+    """Heads at delta, None if algebra does not tell them apart; and whether they fill the outputs."""
     cut, k = far.cut(delta), COPIES[:, 1] / COPIES[:, 0]
     F, Y = yield from _ask(cut, far, cut.features + CORE.to_spare, phase)
     size = float(np.sqrt(np.mean(Y**2)))
@@ -87,9 +127,7 @@ def _at(delta: Array, far: Far, phase: str) -> Asking[tuple[Apart | None, bool]]
     found = separate(Y, k, n, far.rng)
     if found is None or found.isolation < STACK.isolated:
         return None, n == far.outputs
-    rows = np.repeat(F, len(k), axis=0)
-    fit = far.fit(_affine(F, found), rows, np.tile(np.log(k), len(F)), Y.reshape(len(rows), -1))
-    return Apart(cut, fit, fit.residual * size), n == far.outputs
+    return _Reading(cut, F, Y, found, _affine(F, found)), n == far.outputs
 
 
 def _ask(cut: Slice, far: Far, m: int, phase: str) -> Asking[tuple[Array, Array]]:
