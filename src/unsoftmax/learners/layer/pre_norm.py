@@ -161,9 +161,9 @@ def _require_scores(left: list[Array], u: Array, at: At, P: Array, rng: np.rando
         bent = max(bent, float(abs(t[2] - t[0] - t[1])))
     if bent > LAYER.bent_over_open * off:
         raise ModelMismatch(
-            f"heads are told apart by where they write, and their scores are not q'k: logits of two displacements miss "
-            f"that of their sum by {bent:.1g}, where {off:.1g} is left open (a soft cap, normed queries and keys, or "
-            "another kernel).",
+            f"of heads that are told apart by where they write, logits of two displacements miss that of their sum by "
+            f"{bent:.1g}, where {off:.1g} is left open: their scores are not q'k (a soft cap, normed queries and keys, "
+            "or another kernel), or heads write into each other's ranges in a way that was not told apart.",
             code=Code.LAW,
         )
 
