@@ -62,6 +62,13 @@ def split_values(O: list[Array], M: Array, moves: list[Array], responses: list[A
     return Split(split_rows(Z, O), missing, gain)
 
 
+def independent(O: list[Array], most: int = _MOST_WEAK) -> bool:
+    """Whether the ranges O_h (outputs, s_h) fit side by side, but for `most` near dependences."""
+    basis = np.hstack(O)
+    sizes = np.linalg.svd(basis, compute_uv=False)
+    return basis.shape[1] <= basis.shape[0] and int((sizes < _WEAK * sizes[0]).sum()) <= most
+
+
 def lacking(O: list[Array], moves: list[Array]) -> tuple[int, int]:
     """Which head's moves tell most of the combinations that nearly cancel, and how many more of them it takes.
 
@@ -92,8 +99,8 @@ def _inverted(basis: Array) -> tuple[Callable[[Array], Array], Array, float]:
     gain = float(sizes[0] / max(sizes[strong - 1], 1e-300))
     if gain > 1e12:
         raise NotIdentifiable(
-            f"more than {_MOST_WEAK} combinations of the heads' ranges cancel: heads write into each other's ranges. "
-            'Their value maps cannot be read off the sum; preset="robust" measures half of them on their own.'
+            f"more than {_MOST_WEAK} combinations of the heads' ranges cancel: heads write into each other's ranges, "
+            "and what they write together does not tell their value maps."
         )
     left, right = Vt[:strong].T / sizes[:strong], U[:, :strong].T
     return lambda M: np.asarray(left @ (right @ M)), Vt[strong:], gain

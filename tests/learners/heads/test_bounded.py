@@ -137,3 +137,12 @@ def test_noise_that_hides_which_head_is_which_is_no_other_class(limit, seed):
     except us.errors.NotIdentifiable:
         return
     assert us.models.distance(found.model, target) <= found.certificate.stated_error
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_noise_that_hides_heads_at_one_query_token_is_no_other_class(seed):
+    """One head explains the answers at one query token within the noise, where there are three."""
+    noisy = us.oracles.Perturbed(us.oracle(us.models.MultiHead.random(8, 3, norm=2.0, seed=seed), max_norm=1.0), 1e-4)
+    with pytest.raises(us.errors.NotIdentifiable) as refusal:
+        us.recover(noisy, us.learners.MultiHead())
+    assert refusal.value.code is us.errors.Code.UNDETERMINED

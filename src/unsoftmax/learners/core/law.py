@@ -23,7 +23,8 @@ def require_affine(missed: float, left_open: float, told_by: str, of: str) -> No
     if bent(missed, left_open):
         raise ModelMismatch(
             f"heads are told apart by {told_by}, and their scores are not q'k: logits {of} by {missed:.1g}, where "
-            f"{left_open:.1g} is left open (a soft cap, normed queries and keys, or another kernel).",
+            f"{left_open:.1g} is left open (a soft cap, normed queries and keys, or another kernel, if they do not "
+            "write into each other's ranges).",
             code=Code.LAW,
         )
 

@@ -69,9 +69,8 @@ def fit_scores(fitting: Fitting, b0: Array, units: Units, patient: bool = True) 
         faint = _is_faint(fitting, b0, units, small)
         try:
             W, unseen = yield from _isolated(fitting, b0, units)
-            return (
-                yield from _joint(fitting, W, units.v, b0, unseen, None if patient and not small else FITS.last_starts)
-            )
+            starts, last = None if patient and not small else FITS.last_starts, attempt == attempts - 1 and not faint
+            return (yield from _joint(fitting, W, units.v, b0, unseen, starts, last))
         except ModelMismatch as error:
             if faint:
                 beside = f" beside noise of {fitting.room.noise:.2g}" if fitting.room.noise else ""
@@ -159,9 +158,12 @@ def _entries(fitting: Fitting, rows: Array, v: Array, base: Array, length: float
 
 
 def _joint(
-    fitting: Fitting, W: Array, v: Array, b0: Array, unseen: Array, starts: int | None
+    fitting: Fitting, W: Array, v: Array, b0: Array, unseen: Array, starts: int | None, last: bool
 ) -> Asking[tuple[Array, Array]]:
-    """Random three-token queries for what isolation cannot see, then one fit of everything, from some `starts`."""
+    """Random three-token queries for what isolation cannot see, then one fit of everything, from some `starts`.
+
+    Where it is the `last` one, noise may be why it does not arrive.
+    """
     (H, d), room, rng = v.shape, fitting.room, fitting.rng
     entries = round(float(np.trace(unseen, axis1=1, axis2=2).sum())) * d
     # Rounding of rough models is overstated a little, so that the fit is not led by its own last digits.
@@ -177,10 +179,17 @@ def _joint(
             ended = _finished(found[0], found[1], data, 0.6 * room.noise)
             if min(found[2], left_over(*ended, data, noise)) < 3:
                 return ended
-    raise ModelMismatch(
-        f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise): "
-        "no start of the fit arrived, or the target is outside the class or noisier than declared."
-    )
+    seen = f"{H} heads explain the answers at one query token but not elsewhere (left: {found[2]:.2g} times the noise)"
+    gap = found[2] * noise / (room.radius * float(np.linalg.norm(v, axis=1).max()))
+    if last and room.noise > 0 and gap < FITS.hidden_by_noise:
+        raise NotIdentifiable(
+            f"{seen}, {gap:.1g} of what a token is answered: beside noise of {room.noise:.2g} heads that score alike "
+            "at one query token are not told from fewer, so the answers do not determine how many there are; a target "
+            "that is no sum of heads may look so too",
+            advice="ask for answers with less noise, or allow longer tokens (max_norm).",
+            code=Code.UNDETERMINED,
+        )
+    raise ModelMismatch(f"{seen}: no start of the fit arrived, or the target is outside the class.")
 
 
 def _finished(W: Array, v: Array, data: Data, noise: float) -> tuple[Array, Array]:

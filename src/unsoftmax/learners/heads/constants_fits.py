@@ -65,7 +65,10 @@ class Constants:
     """Typical score of the longest tokens allowed, below which a fit that does not arrive says nothing against the
     class: only squares of scores tell heads apart, 1e-10 beside a rounding of 2e-16 that a fit of all entries amplifies
     a thousandfold. Of six pairs of heads at 3e-6 four are learned, to 1e-4 and worse, at 3e-7 none."""
-
+    hidden_by_noise: float = 0.1
+    """Gap elsewhere, over what the longest token is answered, up to which noise may have hidden heads at one query
+    token: three heads within 1e-4 and max_norm 1, of which one shows, left 4e-3 to 2e-2; beyond a tenth it is not
+    digits that are missing."""
     finished: int = 500
     """Unknowns up to which a fit is finished by whole steps: each takes half a second for so many."""
     last_steps: int = 12

@@ -243,10 +243,15 @@ def _contradiction(reading: Reading, v: Array, error_of_v: float, again: list[in
         errors = reading.judged(v, error_of_v).errors
         off = float(errors[again].max())
         # A target outside the class contradicts most columns.
-        if not off < CORE.unknown_error and 2 * len(again) <= len(errors):
+        if 2 * len(again) <= len(errors):
+            told = (
+                f"they may be off by {off:.1g} times their size, by the conditioning of their three-token answers"
+                if not off < CORE.unknown_error
+                else f"{len(errors) - len(again)} others are right, and these would not come out"
+            )
             return NotIdentifiable(
                 f"rounding or noise of {noise:.1g} of the answers leaves {len(again)} columns of the heads' W open: "
-                f"they may be off by {off:.1g} times their size, by the conditioning of their three-token answers",
+                f"{told}",
                 advice="give answers with more digits (float64), or try another seed.",
                 code=Code.UNDETERMINED,
             )

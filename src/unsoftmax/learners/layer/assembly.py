@@ -21,9 +21,9 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 ALWAYS_SHARED = (
-    f"in {CORE.draws} scans two heads always attended to the same token: of at least {{}} heads two have the "
-    "same scores "
-    "or one has none. They cannot be told apart by hard attention."
+    f"in {CORE.draws} scans two heads always attended to the same token: of at least {{}} heads two have the same "
+    "scores, one has none, or together they write into more directions than the answers have, as heads that mix their "
+    "weights do. They cannot be told apart by hard attention."
 )
 
 

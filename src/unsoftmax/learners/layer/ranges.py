@@ -19,7 +19,7 @@ from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
-from unsoftmax.solvers.mixture import lacking, split_rows, split_values
+from unsoftmax.solvers.mixture import independent, lacking, split_rows, split_values
 from unsoftmax.solvers.subspace import Range, column_range, floor_for, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -200,7 +200,7 @@ def read_values(
 ) -> Asking[Heads]:
     """Z_h from sum_h O_h Z_h = M (outputs, d); with groups, all but the last group are measured on their own."""
     O = ranges.O
-    groups = _groups([o.shape[1] for o in O], preset.groups, M.shape[0])
+    groups = _groups(O, preset.groups)
     Z: dict[int, Array] = {}
     rest = M
     for group in groups[:-1]:
@@ -235,11 +235,25 @@ def _error(ranges: Ranges, picks: Picks, noise: float) -> float:
     return float(noise * worst)
 
 
-def _groups(ranks: list[int], wanted: int, outputs: int) -> list[list[int]]:
-    """Heads in `wanted` consecutive groups of equal size, more if the ranks of a group would exceed the outputs."""
-    H = len(ranks)
+def _groups(O: list[Array], wanted: int) -> list[list[int]]:
+    """Heads in `wanted` groups of equal size whose ranges are independent, more groups where they are not.
+
+    Heads that write into each other's ranges, as those of mixed attention weights do (`a_h + a_(h-1)` is a head of
+    twice the rank), are read in groups of others: each joins the first group that it is clear of, so that a ring of
+    neighbours takes two or three.
+    """
+    outputs, H = len(O[0]), len(O)
     for n in range(min(wanted, H), H + 1):
         groups = [list(map(int, part)) for part in np.array_split(np.arange(H), n)]
-        if all(sum(ranks[h] for h in group) <= outputs for group in groups):
-            return groups
-    return [[h] for h in range(H)]
+        if all(sum(O[h].shape[1] for h in group) <= outputs for group in groups):
+            break
+    if all(independent([O[h] for h in group]) for group in groups):
+        return groups
+    found: list[list[int]] = []
+    for h in range(H):
+        home = next((group for group in found if independent([O[g] for g in (*group, h)], most=0)), None)
+        if home is None:
+            found.append([h])
+        else:
+            home.append(h)
+    return found

@@ -10,23 +10,25 @@ Theory: docs/theory/stacks.md, "A deep pre-norm stack", heads apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
 from unsoftmax.errors import ModelMismatch
-from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.base import Asking, Outcome
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.apart import tell_apart
 from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import Far
 from unsoftmax.learners.stack.frame import Frame
 from unsoftmax.learners.stack.star import read_fits, read_opposite
+from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.probes.slices import Slice, slice_across, turned
+from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.logit_fit import LogitFit
 
 
@@ -125,6 +127,38 @@ def read_written(inside: Inside, dtype: str, rng: np.random.Generator) -> Asking
     P = np.einsum("hdj,ij->hdi", np.stack([ray.fit.R.T for ray in rays], axis=2), inverse)
     left = np.stack([ray.left for ray in rays], axis=1) * np.linalg.norm(inverse, axis=0)
     return Written(P, np.linalg.norm(left, axis=1))
+
+
+def confirmed(told: Outcome, inside: Inside, enough: float, rng: np.random.Generator) -> Asking[Outcome]:
+    """The layer that was told apart, with the error that fresh sequences show in place of the one its readings may
+    leave; refused where it misses them by more than `enough`.
+
+    Readings lose digits one after the other, and what they may leave in the worst case is a thousand times what they
+    do leave: a rule for small weights would hide in it. Scores are near a tie, where no such rule shows, and every
+    error of a head does.
+    """
+    model = told.model
+    assert isinstance(model, AttentionLayer)
+    assert told.allows.parameters is not None
+    D = len(inside.U)
+    w = CORE.edge * inside.radius * sphere(rng, (STACK.sequences_that_confirm, STACK.frozen_tokens, D))
+    q = w[:, -1:]
+    seen = model.normalised(inside.tokens(w))
+    logits = np.einsum("hbd,bnd->bhn", model.key_directions(seen[:, -1]), seen - seen[:, -1:])
+    hot = np.abs(logits).max(axis=(1, 2), initial=STACK.logit_of_a_tie)
+    tokens = inside.tokens(q + (STACK.logit_of_a_tie / hot)[:, None, None] * (w - q))
+    y = yield Probes(tokens, phase="pilot")
+    alone = inside.alone(q[:, 0])
+    off = y - alone - (model(tokens) - model(tokens[:, -1:]))
+    misfit = float(np.linalg.norm(off) / max(float(np.linalg.norm(y - alone)), 1e-300))
+    if not misfit <= enough:
+        raise ModelMismatch(f"the layer that was told apart misses fresh sequences by {misfit:.2g} of what is written.")
+    bound = min(CORE.stated_over_rounding * misfit, told.allows.relative_error)
+    statement = (
+        f"{CORE.stated_over_rounding:g} times what {len(q)} fresh sequences, whose scores nearly tie, are missed by"
+    )
+    parameters = replace(told.allows.parameters, bound=bound, statement=statement)
+    return replace(told, allows=replace(told.allows, parameters=parameters))
 
 
 def _require_affine(near: Near) -> Asking[None]:

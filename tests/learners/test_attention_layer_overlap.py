@@ -1,0 +1,86 @@
+"""Layers whose heads write into each other's directions: ranks that add up to more than the outputs, mixed weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.verify.test_small_weights import dropping
+
+Layer = us.models.AttentionLayer
+
+
+def strong(d, heads, rank, scale, norm="pre", bias=True, residual=True, seed=1):
+    """A layer whose scores are as strong as those of trained ones, |W_h|_2 about `scale`."""
+    layer = Layer.random(d, heads, rank, norm=norm, residual=residual, seed=seed)
+    factor = scale / np.linalg.norm(layer.W, 2, axis=(1, 2)) * np.random.default_rng(seed).uniform(0.7, 1.3, heads)
+    c, constant = factor[:, None] * layer.c, layer.constant
+    return replace(layer, Q=factor[:, None, None] * layer.Q, c=c if bias else 0 * c, constant=constant * bias)
+
+
+def mixed(layer, share=0.2):
+    """The same layer with weights a'_h = (1 - share) a_h + share a_(h-1): value maps of twice the rank."""
+    O = np.concatenate([(1 - share) * layer.O, share * np.roll(layer.O, -1, axis=0)], axis=2)
+    return replace(layer, O=O, V=np.concatenate([layer.V, np.roll(layer.V, -1, axis=0)], axis=1))
+
+
+STRONG = {
+    "16 dimensions": strong(16, 4, 6, 5.0, bias=False),
+    "24 dimensions": strong(24, 6, 8, 10.0),
+    "24 dimensions, no residual": strong(24, 11, 4, 20.0, residual=False),
+    "32 dimensions": strong(32, 8, 8, 10.0, bias=False),
+    "40 dimensions, rms": strong(40, 8, 10, 20.0, norm="rms"),
+}
+
+
+@pytest.mark.parametrize("name", STRONG)
+def test_overlapping_heads_of_strong_scores_are_learned_where_the_stack_has_few_parameters(name):
+    """They had been refused as heads of unequal rank, or with the same scores."""
+    layer = STRONG[name]
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer())
+    assert us.models.distance(recovery.model, layer) <= min(1e-7, recovery.certificate.stated_error)
+
+
+@pytest.mark.parametrize("cut", [1e-5, 1e-6])
+@pytest.mark.parametrize("name", STRONG)
+def test_weights_that_such_layers_drop_do_not_hide_in_what_their_readings_may_leave(name, cut):
+    """Readings are conditioned badly: what they may leave had been granted, a thousand times what they do leave."""
+    layer = STRONG[name]
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(dropping(layer, cut), layer.dim, outputs=layer.dim), us.learners.AttentionLayer())
+
+
+@pytest.mark.parametrize("seed", [50, 66])
+def test_displacements_that_part_the_heads_badly_are_drawn_again(seed):
+    layer = strong(32, 13, 4, 1.0, residual=False, seed=seed)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer())
+    assert us.models.distance(recovery.model, layer) <= min(1e-6, recovery.certificate.stated_error)
+    assert recovery.usage.billed <= us.estimate(us.oracle(layer)).upper
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced", "robust"])
+@pytest.mark.parametrize(("d", "heads", "rank"), [(32, 4, 8), (32, 8, 4), (64, 8, 8)])
+def test_heads_that_mix_their_weights_are_heads_of_twice_the_rank(d, heads, rank, preset):
+    """Neighbours write into each other's ranges; groups of heads that do not are read together. They had been refused,
+    with the advice to take the preset that was given."""
+    layer = mixed(Layer.random(d, heads, rank, residual=True, seed=d))
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(preset=preset))
+    assert us.models.distance(recovery.model, layer) <= min(1e-8, recovery.certificate.stated_error)
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+@pytest.mark.parametrize(("d", "heads", "rank"), [(16, 4, 4), (32, 4, 8)])
+def test_heads_that_mix_their_weights_behind_a_norm_have_scores_like_others(d, heads, rank, norm):
+    """They had been said to have a soft cap, or another kernel."""
+    layer = mixed(Layer.random(d, heads, rank, norm=norm, residual=True, seed=d))
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer())
+    assert us.models.distance(recovery.model, layer) <= min(1e-7, recovery.certificate.stated_error)
+
+
+def test_heads_that_mix_their_weights_before_a_norm_are_refused_with_a_reason_that_may_apply():
+    layer = mixed(Layer.random(16, 4, 4, norm="post", residual=True, seed=1))
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable), match="more directions than the answers"):
+        us.recover(us.oracle(layer), us.learners.AttentionLayer(preset="robust"))
