@@ -387,7 +387,8 @@ def test_scores_of_another_kind_behind_a_norm_are_refused_with_that_reason(targe
     with pytest.raises(us.errors.ModelMismatch, match=why) as refusal:
         us.recover(us.oracle(target, dim, outputs=dim), us.learners.AttentionLayer())
     assert refusal.value.code == us.errors.Code.LAW
-    assert refusal.value.recovery.usage.billed <= 24 * 24
+    # Three readings at most look for heads that overlap before the scores are named.
+    assert refusal.value.recovery.usage.billed <= 2 * 24 * 24
 
 
 def test_heads_that_give_one_token_all_the_weight_are_told_apart_by_tokens_near_each_other():

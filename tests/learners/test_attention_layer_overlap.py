@@ -80,7 +80,7 @@ def test_heads_that_mix_their_weights_behind_a_norm_have_scores_like_others(d, h
     assert us.models.distance(recovery.model, layer) <= min(1e-7, recovery.certificate.stated_error)
 
 
-def test_heads_that_mix_their_weights_before_a_norm_are_refused_with_a_reason_that_may_apply():
+def test_heads_that_mix_their_weights_before_a_norm_are_learned():
     layer = mixed(Layer.random(16, 4, 4, norm="post", residual=True, seed=1))
-    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable), match="more directions than the answers"):
-        us.recover(us.oracle(layer), us.learners.AttentionLayer(preset="robust"))
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(preset="robust"))
+    assert us.models.distance(recovery.model, layer) <= min(1e-7, recovery.certificate.stated_error)
