@@ -317,3 +317,17 @@ def test_nothing_is_said_against_a_norm_where_weights_do_not_add_up(norm) -> Non
     assert told.code == us.errors.Code.LAW
     assert any("weights do not add up to 1" in finding.sentence for finding in told.findings)
     assert not any(finding.name == "norm before" for finding in told.findings)
+
+
+def test_weights_that_grow_slower_than_exp_are_not_said_to_have_bounded_scores():
+    """Copies of a long token count in both cases: scores that stay bounded had been given as the reason."""
+    layer = us.models.AttentionLayer.random(12, 3, seed=1)
+
+    def softplus(X):
+        scores = np.einsum("bnd,hbd->hbn", X, layer.key_directions(X[:, -1]))
+        w = np.logaddexp(0.0, scores) + 1e-300
+        mixed = np.einsum("hbn,bnd->hbd", w / w.sum(axis=2, keepdims=True), X)
+        return np.einsum("hed,hbd->be", layer.P, mixed)
+
+    with pytest.raises(us.errors.ModelMismatch, match=r"or weights grow slower than exp\(score\)"):
+        us.recover(us.oracle(softplus, 12, outputs=12))

@@ -29,8 +29,9 @@ from unsoftmax.probes.scales import held
 from unsoftmax.spec import OracleSpec
 
 _BOUNDED = (
-    "scores stay bounded however long the tokens are (a soft cap, normed queries and keys, or a head without scores, "
-    "as in mean pooling), as no layer here has them"
+    "copies of a token change the answer however long the tokens are, as in no layer here: scores stay bounded (a soft "
+    "cap, normed queries and keys, or a head without scores, as in mean pooling), or weights grow slower than "
+    "exp(score), as softplus does"
 )
 """Why layers of such scores are refused."""
 

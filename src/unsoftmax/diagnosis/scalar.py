@@ -212,7 +212,11 @@ def attention(
     laws = yield from _laws(spec, known, seed, left)
     found += laws
     if any(law.value == "bounded" for law in laws):
-        return outside(found, "bounded scores", "scores stay bounded however long the tokens are, as no head's here do")
+        words = (
+            "copies of a token change the answer however long the tokens are, as with no head here: scores stay "
+            "bounded, or weights grow slower than exp(score)"
+        )
+        return outside(found, "bounded scores", words)
     obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
     # Inside a norm limit, where no other kernel can be tried, laws of short tokens alone name no class.
     if not obeyed or seen.speaks == "all" or (not affine and spec.domain.max_norm is not None):

@@ -39,7 +39,7 @@ def weights(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Askin
     evidence = {f"moved by copies at norm {n:g}": m for n, m in zip(lengths, moved, strict=True)}
     floor = max(DIAGNOSIS.bound_moved, 100 * known.relative_noise)
     if min(moved) > floor and moved[1] > moved[0] / 2:
-        words = "Copies of a token count however long the tokens are: their scores stay bounded."
+        words = "Copies of a token count however long the tokens are: scores are bounded, or weights not exp(score)."
         return Finding("scores", "bounded", words, evidence=evidence)
     if moved[1] <= floor:
         return Finding("scores", "free", "Long tokens leave all the weight to one of them.", evidence=evidence)

@@ -147,3 +147,19 @@ def test_a_table_whose_fit_has_not_ended_is_drawn_again(monkeypatch):
 def test_layers_outside_the_class_are_refused(name):
     with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
         us.recover(us.oracle(TARGETS[name], D, outputs=D), us.learners.AttentionLayer(), seed=3)
+
+
+@pytest.mark.parametrize("kept", ["the largest 8", "those from 1e-3 on"])
+def test_weights_that_only_long_sequences_drop_are_said_to_hang_on_the_number_of_tokens(kept, monkeypatch):
+    """Distances that are clipped had been named, as if nothing else could be."""
+
+    plain = softmax
+
+    def weights(scores, axis):
+        w = plain(scores, axis=axis)
+        least = np.sort(w, axis=axis)[:, -8:][:, :1] if kept == "the largest 8" else 1e-3
+        return np.where(w < least, 0.0, w) / np.where(w < least, 0.0, w).sum(axis=axis, keepdims=True)
+
+    monkeypatch.setitem(Foreign._head.__globals__, "softmax", weights)
+    with pytest.raises(us.errors.ModelMismatch, match="number of tokens matters"):
+        us.recover(us.oracle(Foreign(), D, outputs=D), us.learners.AttentionLayer(), seed=3)

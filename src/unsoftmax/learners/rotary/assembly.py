@@ -76,9 +76,10 @@ def require_far(model: AttentionLayer, kind: Kind, stated: float) -> None:
     gap = float(np.abs(model(tokens) - answer).max() / max(np.sqrt((written**2).mean()), 1e-300))
     if gap > max(stated, min(ROTARY.farthest_gap, ROTARY.long_gap * stated)):
         raise ModelMismatch(
-            f"short sequences are explained, and a sequence of {tokens.shape[1]} tokens is not (off by {gap:.1g}): far "
-            "tokens follow another law (distances that are clipped, or frequencies and scores that change with the "
-            "length). Declare the length up to which the layer is wanted with max_length."
+            f"short sequences are explained, and a sequence of {tokens.shape[1]} tokens is not (off by {gap:.1g}): the "
+            "number of tokens matters (small weights that are dropped, the largest few kept, a temperature by length), "
+            "or far tokens follow another law (distances that are clipped, frequencies that change). Declare the "
+            "length up to which the layer is wanted with max_length."
         )
 
 
