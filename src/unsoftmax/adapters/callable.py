@@ -14,7 +14,7 @@ from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
 from unsoftmax.models.explanations import attention, gradient
-from unsoftmax.oracles.base import Oracle, is_real
+from unsoftmax.oracles.base import Oracle, is_real, written_out
 from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.semantic import Thresholded
 from unsoftmax.probes.base import Array, Probes
@@ -38,31 +38,16 @@ class CallableOracle:
         return dict(own()) if callable(own) else {"name": self.spec.name, "parameters": fingerprint(target)}
 
     def __call__(self, probes: Probes) -> Array:
-        answer = self._plain(probes) if probes.counts is None else self._repeated(probes, probes.counts)
+        if probes.counts is None or getattr(self.fn, "accepts_counts", False):
+            answer = self._plain(probes)
+        else:
+            answer = written_out(self.fn, probes)
         return answer if self.spec.link is None else _unlinked(answer, self.spec.link)
 
     def _plain(self, probes: Probes) -> Array:
         if getattr(self.fn, "accepts_counts", False):
-            return np.asarray(self.fn(probes.tokens, None))
+            return np.asarray(self.fn(probes.tokens, probes.counts))
         return np.asarray(self.fn(probes.tokens))
-
-    def _repeated(self, probes: Probes, counts: Array) -> Array:
-        if getattr(self.fn, "accepts_counts", False):
-            return np.asarray(self.fn(probes.tokens, counts))
-        # Sequences of one length go together: fn wants a rectangular array.
-        lengths = probes.lengths
-        parts: list[tuple[Array, Array]] = []
-        for length in np.unique(lengths):
-            rows = np.flatnonzero(lengths == length)
-            expanded = np.stack([np.repeat(probes.tokens[i], counts[i], axis=0) for i in rows])
-            part = np.array(self.fn(expanded))  # a copy: the next length may be answered in the same buffer
-            if part.shape[:1] != (len(rows),):
-                raise OracleError(f"the target answered with shape {part.shape} for {len(rows)} sequences.")
-            parts.append((rows, part))
-        answer = np.empty((len(probes), *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
-        for rows, part in parts:
-            answer[rows] = part
-        return answer
 
 
 def about(made: Oracle, **facts: Any) -> Oracle:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from unsoftmax.errors import OracleError
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -27,6 +30,24 @@ def of_source(oracle: Oracle, name: str, default: Any) -> Any:
             return getattr(layer, name)
         layer = getattr(layer, "inner", None) or getattr(layer, "fn", None)
     return default
+
+
+def written_out(fn: Callable[[Array], Any], probes: Probes) -> Array:
+    """Answers of fn on rectangular arrays (batch, N, d) to sequences with copies; those of one length go together."""
+    assert probes.counts is not None
+    lengths = probes.lengths
+    parts: list[tuple[Array, Array]] = []
+    for length in np.unique(lengths):
+        rows = np.flatnonzero(lengths == length)
+        expanded = np.stack([np.repeat(probes.tokens[i], probes.counts[i], axis=0) for i in rows])
+        part = np.array(fn(expanded))  # a copy: the next length may be answered in the same buffer
+        if part.shape[:1] != (len(rows),):
+            raise OracleError(f"the target answered with shape {part.shape} for {len(rows)} sequences.")
+        parts.append((rows, part))
+    answer = np.empty((len(probes), *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
+    for rows, part in parts:
+        answer[rows] = part
+    return answer
 
 
 def is_real(answer: Array) -> bool:

@@ -20,6 +20,7 @@ from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
+from unsoftmax.oracles.base import written_out
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Certificate, Claim
@@ -57,8 +58,10 @@ def against_twin(certificate: Certificate, model: Model, spec: OracleSpec, learn
     shown: dict[str, float] = {}
     lowered = certificate
     for number in range(TWIN.twins):
+        # Where chance of the draws was against a twin others are drawn, as a person would.
+        drawn = seed if shown else seed + number
         with suppress(UnsoftmaxError, ArithmeticError, ValueError), np.errstate(all="ignore"):
-            for claim in _gaps(Twin(model, spec, number), learner, seed):
+            for claim in _gaps(Twin(model, spec, number), learner, drawn):
                 shown[claim.name] = max(shown.get(claim.name, 0.0), claim.observed or 0.0)
         lowered = replace(certificate, claims=tuple(_lowered(claim, shown) for claim in certificate.claims))
         if shown and lowered.holds:
@@ -75,7 +78,8 @@ class Twin:
     number: int
 
     def __call__(self, probes: Probes) -> Array:
-        y = np.asarray(self.model(probes.tokens, probes.counts))
+        whole = probes.counts is None or self.model.accepts_counts
+        y = np.asarray(self.model(probes.tokens, probes.counts) if whole else written_out(self.model, probes))
         digits = y.view(np.int64) * (2 * self.number + 1) >> 8 & 0xFF
         return y if self.number == 0 else np.asarray(y * (1 + (digits - 128) / 64 * np.finfo(y.dtype).eps))
 
