@@ -53,6 +53,8 @@ class Scene:
     sinks: bool = False
     longest: float = np.inf
     """Tokens of a sequence at most, where all of them are to be seen."""
+    reach: float = np.inf
+    """Length of a token at most, as it is sent."""
 
     @property
     def norm(self) -> Norm | None:
@@ -83,7 +85,14 @@ class Scene:
 
     @property
     def radius(self) -> float:
-        return float(np.sqrt(self.dim))
+        """Of the ball that tokens z are drawn in: all of it that `reach` allows."""
+        return float(np.sqrt(self.dim)) * self._within_reach(self.dim)
+
+    def _within_reach(self, d: int) -> float:
+        """The largest |z| / sqrt(d) that is sent within reach: |x|^2 = d eps s^2 / (1 - s^2) behind a norm, z = x
+        without one."""
+        share = self.reach / np.sqrt(d)
+        return float(min(1.0, share) if self.eps is None else 1 / np.hypot(1.0, np.sqrt(self.eps) / share))
 
     @property
     def exact(self) -> bool:
@@ -207,7 +216,8 @@ def _scene(
 ) -> Asking[Scene]:
     written, empty = yield from writing(M, noise)
     dtype = spec.dtype if noise < SHORT_FORMAT else "float32"
-    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
+    longest, reach = spec.domain.length_limit, spec.domain.inside
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, longest, reach)
 
 
 def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:
@@ -230,7 +240,8 @@ class CentredScene(Scene):
 
     @property
     def radius(self) -> float:
-        return float(np.sqrt(self.basis.shape[1]))
+        width = self.basis.shape[1]
+        return float(np.sqrt(width)) * self._within_reach(width)
 
     def tokens(self, z: Array) -> Array:
         return super().tokens(z @ self.basis)
