@@ -23,6 +23,7 @@ from unsoftmax.learners.rotary.weights import Reader, dual_values
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +198,7 @@ def _against(own: Array) -> Array:
 
 def _beside(own: Array, m: int) -> Array:
     """m orthonormal columns (s, m) orthogonal to the last token's own."""
-    return np.asarray(np.linalg.svd(own[None])[2][1:].T[:, :m])
+    return np.asarray(svd(own[None])[2][1:].T[:, :m])
 
 
 def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Array:

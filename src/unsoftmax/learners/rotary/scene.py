@@ -30,6 +30,7 @@ from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, on_grid, power_of_two
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -198,7 +199,7 @@ def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, 
     M = solve_orthogonal(U, y).T
     d, residual = spec.dim, False
     if spec.outputs == d and sinks:
-        x = np.linalg.svd(M)[2][-1:] * np.linalg.norm(U[0])
+        x = svd(M)[2][-1:] * np.linalg.norm(U[0])
         kept = (yield Probes(x[:, None], phase="pilot")) - constant
         residual = bool(np.linalg.norm(kept - x) < 0.5 * np.linalg.norm(x))
         return (yield from _scene(spec, None, M, constant, residual, noise, sinks))
@@ -222,7 +223,7 @@ def _scene(
 
 def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:
     """Orthonormal bases (r, d), (d - r, d) of the tokens that write and of those that write nothing."""
-    Vt, rank = np.linalg.svd(M)[2], _rank(M, noise)
+    Vt, rank = svd(M)[2], _rank(M, noise)
     # Of tokens that write nothing any basis will do, and last digits choose which.
     written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
     return written, empty
