@@ -404,3 +404,13 @@ def test_scores_of_hundreds_behind_a_norm_are_known_from_ties_under_all_heads():
     layer = Layer.random(32, 4, norm="pre", residual=True, scale=300.0, seed=1)
     recovery = recovered(layer, "balanced")
     assert us.models.distance(recovery.model, layer) <= min(recovery.certificate.stated_error, 1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("norm", ["auto", "post"])
+def test_tokens_before_a_norm_stay_within_a_format_that_was_not_declared(norm):
+    """Far tokens had been 1e20 long, whose squares float32 does not hold: a warning, and no number as answer."""
+    layer = us.models.AttentionLayer.random(16, 2, 8, norm="post", residual=True, seed=1)
+    short = layer.astype("float32")
+    recovery = us.recover(us.oracle(lambda X: short(X), 16, outputs=16), us.learners.AttentionLayer(norm=norm))
+    assert us.models.distance(recovery.model, layer) <= min(0.01, recovery.certificate.stated_error)

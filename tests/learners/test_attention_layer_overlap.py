@@ -84,3 +84,9 @@ def test_heads_that_mix_their_weights_before_a_norm_are_learned():
     layer = mixed(Layer.random(16, 4, 4, norm="post", residual=True, seed=1))
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(preset="robust"))
     assert us.models.distance(recovery.model, layer) <= min(1e-7, recovery.certificate.stated_error)
+
+
+def test_value_maps_on_which_divide_and_conquer_gives_up():
+    """One of eight value maps of rank 16, read to 1e-12, had been "SVD did not converge", as another class."""
+    layer = us.models.AttentionLayer.random(64, 8, 16, norm="rms", residual=True, seed=2, bias=True)
+    assert us.models.distance(us.recover(us.oracle(layer)).model, layer) < 1e-7

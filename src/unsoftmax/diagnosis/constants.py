@@ -59,6 +59,9 @@ class Constants:
     scales: tuple[float, ...] = (1.0, 2.0**-3, 2.0**-5, 2.0**-10)
     """Factors by which all tokens are shortened; scores shrink by their squares, so that at one of them the copies'
     effect is small and still heard, for weak and for strong W."""
+    louder: tuple[float, ...] = (4.0, 16.0)
+    """Factors by which all tokens are lengthened where noise hides what small scores move: that grows 64 times as they
+    become four times as long, and rounding four times. A trained pair of heads in float32 was heard at the first."""
     small_share: float = 0.03
     """Share of the gap between two values, by which scores move the answer, that is small enough to be in proportion to
     their differences."""

@@ -8,6 +8,8 @@ layers and unnormalised weights do otherwise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
@@ -51,6 +53,24 @@ def mixing(
     tokens_alone = np.stack([x1, x2, farther]) * scale
     beside = _judged(alone - tokens_alone, mixed - tokens_alone[:, 1:2], known)
     return beside if beside is not None and beside.value else plain
+
+
+def heard_mixing(
+    spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator, allowed: int, spare: int
+) -> Asking[Finding | None]:
+    """`mixing`, and while nothing is heard again with longer tokens, if the domain and `spare` queries allow them.
+
+    What small scores move grows with the cube of the length, noise with the answers at most. Strong scores hardly tie
+    there: only a law that holds counts.
+    """
+    mixed = yield from mixing(spec, norm, known, rng, allowed)
+    for factor in DIAGNOSIS.louder:
+        if mixed is not None or factor * norm > spec.domain.with_room or spare < MIXING_QUERIES:
+            break
+        louder = replace(known, noise=factor * known.noise, size=factor * known.size)
+        mixed, spare = (yield from mixing(spec, factor * norm, louder, rng, spare)), spare - MIXING_QUERIES
+        mixed = mixed if mixed is not None and mixed.value else None
+    return mixed
 
 
 def _judged(alone: Array, mixed: Array, known: Answers) -> Finding | None:

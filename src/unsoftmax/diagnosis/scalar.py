@@ -15,7 +15,7 @@ from unsoftmax.diagnosis.answers import Answers
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion, outside
-from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, mixing, unexplained
+from unsoftmax.diagnosis.mixing import ALIKE_QUERIES, MIXING_QUERIES, alike, heard_mixing, unexplained
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.single import Trial, near, single_head, why
@@ -30,6 +30,7 @@ from unsoftmax.learners.kernel.constants import KERNEL
 from unsoftmax.learners.kernel.first_look import zero_at_zero
 from unsoftmax.models.kernel_head import KernelHead
 from unsoftmax.models.multi_head import MultiHead
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.spec import OracleSpec
 from unsoftmax.theory import low_rank_queries
 from unsoftmax.verify import heads
@@ -69,7 +70,7 @@ def several_heads(spec: OracleSpec, known: Answers, affine: bool, seed: int, all
         if not trial.explains(known.relative_noise):
             words = f"{count} jumps are seen, but no sum of softmax heads."
             finding = Finding("several heads", False, words, evidence=evidence)
-            return Trial("", None, (finding,), queries, why(trial), near=near(trial, learner))
+            return Trial("", None, (finding,), queries, why(trial), near=near(trial, learner), jumps=count)
     found = Finding("heads", count, f"{count} softmax heads are seen.", evidence=evidence)
     return Trial("multi-head attention", learner, (found,), queries)
 
@@ -217,14 +218,17 @@ def attention(
             "bounded, or weights grow slower than exp(score)"
         )
         return outside(found, "bounded scores", words)
-    obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
     # Inside a norm limit, where no other kernel can be tried, laws of short tokens alone name no class.
-    if not obeyed or seen.speaks == "all" or (not affine and spec.domain.max_norm is not None):
+    if seen.speaks == "all" or (not affine and spec.domain.max_norm is not None):
         return (yield from _no_heads(spec, known, (one, many), seen, found, seed))
-    if many.near is not None:
+    if not laws and many.near is not None and many.jumps > 1 and known.relative_noise > SHORT_FORMAT:
+        words = "Their jumps are those of softmax heads; noise hides what else tells, and all dimensions are asked."
+        return Diagnosis("multi-head attention", many.near, found, (words,))
+    obeyed = bool(laws) and all(law.value in (True, "free") for law in laws)
+    if obeyed and many.near is not None:
         words = "Sums of softmax heads mix so; they are proportional, or too many to be parted in a few dimensions."
         return Diagnosis("multi-head attention", many.near, found, (words,))
-    if one.near is not None:
+    if obeyed and one.near is not None:
         words = "A softmax head mixes so; a few dimensions were near it, and all of them are asked."
         return Diagnosis("affine head" if affine else "single head", one.near, found, (words,))
     return (yield from _no_heads(spec, known, (one, many), seen, found, seed))
@@ -234,7 +238,7 @@ def _laws(spec: OracleSpec, known: Answers, seed: int, allowed: int) -> Asking[t
     """What every sum of softmax heads obeys: how small scores mix, and that long tokens leave the weight to one."""
     norm = min(1.0, spec.domain.with_room)
     rng = np.random.default_rng([seed, 0x3A])
-    mixed = yield from mixing(spec, norm, known, rng, allowed)
+    mixed = yield from heard_mixing(spec, norm, known, rng, allowed, allowed - LAW_QUERIES)
     if mixed is None or not mixed.value:
         return () if mixed is None else (mixed,)
     short = yield from alike(spec, norm, known, rng)

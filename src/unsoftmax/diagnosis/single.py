@@ -29,6 +29,8 @@ class Trial:
     reasons: tuple[str, ...] = ()
     near: Any = None
     """A learner whose sketch was near, or could not be paid for."""
+    jumps: int = 0
+    """Heads that were seen as jumps, inside which copies move the logit as under softmax."""
 
 
 def single_head(spec: OracleSpec, known: Answers, affine: bool, seed: int, allowed: int) -> Asking[Trial]:

@@ -7,6 +7,7 @@ blocks            many noisy answers at once, none inverted
 placement         where spare queries say most
 
 Ranks and ranges:
+singular          singular values where LAPACK's first way gives up
 subspace          ranks, ranges and supports of noisy matrices by singular values
 row_space         the rank of noisy rows whose noise is unknown
 softcap           a cap, by the low rank that it hides

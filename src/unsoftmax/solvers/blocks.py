@@ -22,6 +22,7 @@ from scipy.special import expit, gammaincinv
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import STEPS, conjugate_gradients
+from unsoftmax.solvers.singular import svd
 
 SHARED = 2
 """Unknowns beside v and W: the errors that all answers share."""
@@ -247,7 +248,7 @@ def spread(singles: Singles, batches: Sequence[Blocks], v: Array, W: Array) -> S
     law: Callable[[Array], float]
     if d * d + d + SHARED <= _DENSE:
         # The smallest singular value of a direction nobody probed is rounding: its error is without bound.
-        _, s, V = np.linalg.svd(now.rows(), full_matrices=False)
+        _, s, V = svd(now.rows(), full_matrices=False)
         if not s[-1] > 1e-13 * s[0]:
             return Spread(math.inf, math.inf)
         root = V.T / s

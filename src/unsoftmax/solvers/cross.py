@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 NO_DIRECTION = 1e-9
 """Singular value, over the largest, of a direction that float64 answers do not show: products of factors are known to
@@ -137,7 +138,7 @@ def assemble(columns: Columns, A: Array, T: Array) -> Array:
 def factors(U: Array, M: Array, threshold: float) -> tuple[Array, Array]:
     """Balanced K, Q (d, r) with K Q' = U M; singular values at most threshold ||W||_F are dropped."""
     V, R = np.linalg.qr(M.T)
-    left, s, right = np.linalg.svd(R.T)
+    left, s, right = svd(R.T)
     r = int(np.sum(s > threshold * np.linalg.norm(s)))
     root = np.sqrt(s[:r])
     return U @ (left[:, :r] * root), V @ (right[:r].T * root)
@@ -164,5 +165,5 @@ def completed(columns: Array, rows: Array, at: Array, rank: int) -> Array:
     """The matrix (m, d) of this rank from `columns` (m, c) of it and its `rows` (k, d), which stand at `at` (k,)."""
     if rank == 0:
         return np.zeros((len(columns), rows.shape[1]))
-    U = np.linalg.svd(columns, full_matrices=False)[0][:, :rank]
+    U = svd(columns, full_matrices=False)[0][:, :rank]
     return np.asarray(U @ np.linalg.lstsq(U[at], rows, rcond=None)[0])

@@ -12,6 +12,7 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import NO_DIRECTION
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def fit_ellipsoid(z: Array, noise: float = 0.0) -> Ellipsoid:
     """
     n = len(z)
     mean = z.mean(axis=0)
-    _, s, Vt = np.linalg.svd(z - mean, full_matrices=False)
+    _, s, Vt = svd(z - mean, full_matrices=False)
     r = int(np.sum(s > max(NO_DIRECTION * s[0], 2 * noise)))
     whiten = Vt[:r] / (s[:r, None] / np.sqrt(n))
     x = (z - mean) @ whiten.T

@@ -14,6 +14,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
+from unsoftmax.solvers.singular import svd
 
 SMALL = 1e-3
 """Values smaller than this share of the largest are fitted as if they were of that size: they are differences of larger
@@ -34,7 +35,7 @@ def frequencies(table: Array, shifts: Array, H: int) -> Array | None:
 
     None where the table is no sum of H exponentials with real exponents, or too nearly one of fewer.
     """
-    U = np.linalg.svd(table.reshape(len(table), -1))[0][:, :H]
+    U = svd(table.reshape(len(table), -1))[0][:, :H]
     first, second = (U.T @ table[:, :, k] for k in (0, 1))
     try:
         _, vectors = np.linalg.eig(second @ np.linalg.pinv(first))

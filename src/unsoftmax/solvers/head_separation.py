@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import widest_gap
 
 _PENCILS = 20
@@ -57,7 +58,7 @@ def settings_needed(n: int, ks: int, over: float) -> int:
 def separate(Y: Array, k: Array, n: int, rng: np.random.Generator) -> Separation | None:
     """The n heads in answers Y (m, K, d) at k (K,); None if no real pencil tells them apart."""
     flat = Y.reshape(-1, Y.shape[2])
-    _, sizes, Vt = np.linalg.svd(flat, full_matrices=False)
+    _, sizes, Vt = svd(flat, full_matrices=False)
     whiten = Vt[:n].T / sizes[:n] * np.sqrt(len(flat))
     Z = Y @ whiten
     space, isolation = _solutions(Z, k, n)
@@ -94,7 +95,7 @@ def _solutions(Z: Array, k: Array, n: int) -> tuple[Array, float]:
 def null_space(M: Array, n: int) -> tuple[Array, Array]:
     """The n right vectors (n, unknowns) that a tall M shrinks most, and its singular values; from its triangle, which
     is all that they need."""
-    _, s, Nt = np.linalg.svd(np.linalg.qr(M, mode="r"), full_matrices=True)
+    _, s, Nt = svd(np.asarray(np.linalg.qr(M, mode="r")), full_matrices=True)
     return Nt[-n:], s
 
 

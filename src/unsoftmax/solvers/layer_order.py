@@ -17,6 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import NO_DIRECTION
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.stack_heads import Contexts, Heads, at_work
 from unsoftmax.solvers.stack_newton import PART
 
@@ -209,4 +210,4 @@ def _least_squares(M: Array, y: Array) -> Array:
 def _coordinates(a: Array, rank: int) -> Array:
     """a (B, D) off its mean, in the few directions in which it moves."""
     moved = a - a.mean(axis=0)
-    return np.asarray(moved @ np.linalg.svd(moved, full_matrices=False)[2][:rank].T)
+    return np.asarray(moved @ svd(moved, full_matrices=False)[2][:rank].T)

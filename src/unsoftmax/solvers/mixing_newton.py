@@ -19,6 +19,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq, solve_triang
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import attend
+from unsoftmax.solvers.singular import svd
 
 Data = list[tuple[Array, Array]]
 """Blocks (e (B, m, D), Y (B, n)): sequences of m displaced tokens and q, with their answers above q's own."""
@@ -100,20 +101,20 @@ def where_ranges_meet(found: Mixing, data: Data, noise: float) -> Mixing:
     sum_h m_h . w_h along b: linear in w_h, which is taken as large as the gap says and no larger. noise: of an answer.
     """
     H, s, D = found.Z.shape
-    _, size, outputs = np.linalg.svd(_evenly_noisy(found.O, H)[1])
+    _, size, outputs = svd(_evenly_noisy(found.O, H)[1])
     shared = outputs[size < _MEET][-_MOST_MEET:]
     if len(shared) == 0:
         return found
     m, Y = _read(found.u, data)
     missed = (Y - _written(found.O, found.Z, m)) @ shared.T
     apart = (m - m.mean(axis=1, keepdims=True)).reshape(len(m), H * D)
-    left, sizes, right = np.linalg.svd(apart, full_matrices=False)
+    left, sizes, right = svd(apart, full_matrices=False)
     # As large as expected beside noise: directions that the tokens hardly show stay as they are.
     expected = np.maximum((missed**2).mean(axis=0), noise**2) / (apart**2).sum(axis=1).mean()
     gains = sizes[:, None] / (sizes[:, None] ** 2 + noise**2 / expected)
     w = (right.T @ (gains * (left.T @ missed))).reshape(H, D, -1)
     P = [o @ z for o, z in zip(np.split(found.O, H, axis=1), found.Z, strict=True)]
-    parts = [np.linalg.svd(p + (v @ shared).T, full_matrices=False) for p, v in zip(P, w - w.mean(axis=0), strict=True)]
+    parts = [svd(p + (v @ shared).T, full_matrices=False) for p, v in zip(P, w - w.mean(axis=0), strict=True)]
     O, Z = np.hstack([U[:, :s] for U, _, _ in parts]), np.stack([S[:s, None] * V[:s] for _, S, V in parts])
     better = replace(found, O=O, Z=Z, residual=_relative(Y - _written(O, Z, m), Y))
     return better if better.residual < found.residual else found

@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import NotIdentifiable
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 _WEAK = 3e-3
 """Singular value, over the largest, below which it is a near dependence of the ranges and solved for apart: beyond it
@@ -94,7 +95,7 @@ def _inverted(basis: Array) -> tuple[Callable[[Array], Array], Array, float]:
     and by what it multiplies errors."""
     if basis.shape[1] == 0:
         raise NotIdentifiable("no head moves the answers: nothing that attention writes shows above rounding.")
-    U, sizes, Vt = np.linalg.svd(basis, full_matrices=False)
+    U, sizes, Vt = svd(basis, full_matrices=False)
     strong = len(sizes) - min(int((sizes < _WEAK * sizes[0]).sum()), _MOST_WEAK)
     gain = float(sizes[0] / max(sizes[strong - 1], 1e-300))
     if gain > 1e12:

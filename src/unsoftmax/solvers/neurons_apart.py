@@ -20,6 +20,7 @@ from scipy.special import expit, ndtr
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.head_separation import eigenvectors, null_space, symmetric
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import LEAST_GAP, widest_gap
 
 _MINORS = 3
@@ -117,7 +118,7 @@ def count_terms(J: Array) -> int | None:
 def rank_one_terms(J: Array, m: int, rng: np.random.Generator) -> tuple[Array, Array] | None:
     """Unit vectors a (m, d) and u (m, p) with J_k in the span of the a_i u_i'; None if these do not come apart."""
     K, d, p = J.shape
-    span = np.linalg.svd((J - J.mean(axis=0)).reshape(K, -1), full_matrices=False)[2][:m].reshape(m, d, p)
+    span = svd((J - J.mean(axis=0)).reshape(K, -1), full_matrices=False)[2][:m].reshape(m, d, p)
     first, second = np.triu_indices(m)
     n = _MINORS * len(first) + 100
     i, k = rng.integers(0, d, n), rng.integers(0, d - 1, n)
@@ -129,7 +130,7 @@ def rank_one_terms(J: Array, m: int, rng: np.random.Generator) -> tuple[Array, A
     C = eigenvectors(symmetric(null_space(minors, m)[0]), rng)
     if C is None:
         return None
-    U, _, Vt = np.linalg.svd(np.einsum("im,ide->mde", C, span))
+    U, _, Vt = svd(np.einsum("im,ide->mde", C, span))
     return U[:, :, 0], Vt[:, 0]
 
 

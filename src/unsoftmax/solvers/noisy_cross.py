@@ -14,6 +14,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import pivot_rows
+from unsoftmax.solvers.singular import svd
 
 _DRAWS = 6
 """Random sets of tokens of which the best conditioned is taken; they cost arithmetic and no queries."""
@@ -80,7 +81,7 @@ def reading_rows(Q: Array, n: Array, X2: Array, cosine: float, length: float, rn
     """
     d, k = Q.shape
     inside = Q - np.outer(n, n @ Q)
-    left, size, _ = np.linalg.svd(inside, full_matrices=False)
+    left, size, _ = svd(inside, full_matrices=False)
     E = left[:, size > 1e-6]
     sine = math.sqrt(1 - cosine**2)
     best, chosen = -1.0, np.zeros((k + 1, d))
@@ -129,7 +130,7 @@ def unexplained(space: ColumnSpace, X1: Array, x2: Array, logits: Logits, value_
     """See `Left`; the deviation counts the logits' own noise, that of the columns, and that of v."""
     Q, d = space.basis, len(x2)
     M = (X1 - x2) @ Q
-    null = np.linalg.svd(M)[0][:, -1]
+    null = svd(M)[0][:, -1]
     c = space.coefficients(np.linalg.lstsq(M, logits.t, rcond=None)[0])
     seen = (X1 - x2).T @ null
     probe = seen - Q @ (Q.T @ seen)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 _ROUNDS = 4
 """Rounds of D and e, each with the w of the one before: e is small beside the norm, so every round adds its digits."""
@@ -43,10 +44,10 @@ def fit_normed(tokens: Array, features: Array, blocks: list[Array]) -> Normed:
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     rows = np.zeros((n, s - 1, s, d))
     for i in range(n):
-        rows[i] = np.linalg.svd(unit[i][None])[2][1:][:, :, None] * tokens[i]
+        rows[i] = svd(unit[i][None])[2][1:][:, :, None] * tokens[i]
     # The null vector from the small Gram factor: an SVD of all equations would square the work.
     R = np.linalg.qr(rows.reshape(-1, s * d), mode="r")
-    sizes, Vt = np.linalg.svd(R)[1:]
+    sizes, Vt = svd(np.asarray(R))[1:]
     B = Vt[-1].reshape(s, d)
     B = B * np.sign(((tokens @ B.T) * features).sum())
     B = B * (np.sqrt(s) / np.linalg.norm(tokens @ B.T, axis=1).mean())

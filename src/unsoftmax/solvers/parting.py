@@ -17,6 +17,7 @@ from scipy.linalg import schur
 from scipy.special import lambertw
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Moved:
 
 def moved(G: Array, G_moved: Array, rank: int) -> Moved:
     """T from gradients (n, d) of n tokens, and of the same tokens after the step; n >= rank."""
-    left, sizes, right = np.linalg.svd(G, full_matrices=False)
+    left, sizes, right = svd(G, full_matrices=False)
     basis = right[:rank]
     inverse = (left[:, :rank] / sizes[:rank]).T
     inside = G_moved @ basis.T

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 _SMALLEST_CLUSTER = 2
 """A single eigenvalue is no cluster: it says nothing about where the next one begins."""
@@ -59,7 +60,7 @@ def find_clusters(J: Array, P: Array) -> Clusters | None:
 
 def _eigenvalues(J: Array, P: Array) -> Array:
     """Eigenvalues of the pencil cut to the rows in which P is largest."""
-    U, sizes, Vt = np.linalg.svd(P, full_matrices=False)
+    U, sizes, Vt = svd(P, full_matrices=False)
     return np.asarray(np.linalg.eigvals((U.T @ J @ Vt.T) / sizes))
 
 
@@ -115,7 +116,7 @@ def left_null(M: Array, count: int, *, precise: bool = False) -> Array:
     where weak directions of M are to be told from none.
     """
     if precise:
-        return np.asarray(np.linalg.svd(M)[0][:, ::-1][:, :count])
+        return np.asarray(svd(M)[0][:, ::-1][:, :count])
     return np.asarray(np.linalg.eigh(M @ M.T)[1][:, :count])
 
 

@@ -20,6 +20,7 @@ from scipy.special import softmax
 from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.layer_order import by_layer
+from unsoftmax.solvers.singular import svd
 
 _INSIDE = 1e-5
 """Sine of the angle at which a token's coefficients lie in the responses' column space: others are at order one."""
@@ -129,7 +130,7 @@ def picked(C: Array, Y: Array) -> tuple[Array, Array] | None:
 
     None while there are too few responses to tell, or if no set of tokens explains them.
     """
-    U, s, _ = np.linalg.svd(Y, full_matrices=False)
+    U, s, _ = svd(Y, full_matrices=False)
     # Roundings of tokens moved by 2^-16 of their length leave 1e-10.
     m = int((s > HALF_DIGITS * s[0]).sum()) if s[0] > 0 else 0
     if m > len(Y) - 2:

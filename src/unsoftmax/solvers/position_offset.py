@@ -16,6 +16,7 @@ import numpy as np
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.cross import NO_DIRECTION
 from unsoftmax.solvers.gauss_newton import STEPS
+from unsoftmax.solvers.singular import svd
 
 _SCAN = 400
 """Points of the scan, dense towards both ends of the feasible offsets: about thirty a decade, within which Newton
@@ -63,7 +64,7 @@ def _refined(y: Array, keys: Array, queries: Array, c: float, noise: float) -> O
     error = np.inf
     for _ in range(2):
         shifted = y - queries - c
-        left, sizes, right = np.linalg.svd(np.log(shifted / (keys[:, None] - y)))
+        left, sizes, right = svd(np.log(shifted / (keys[:, None] - y)))
         null = sizes < _NULL * sizes[0]
         U, V = left[:, null], right[null].T
         slope = -(U.T @ (1 / shifted) @ V)
@@ -89,7 +90,7 @@ def _smallest(y: Array, keys: Array, queries: Array, c: float) -> tuple[float, f
         t = np.log((y - queries - c) / (keys[:, None] - y))
     if not np.isfinite(t).all():
         return 1.0, 0.0
-    left, sizes, right = np.linalg.svd(t)
+    left, sizes, right = svd(t)
     k = -_TOGETHER
     slope = -left[:, k] @ (1 / (y - queries - c)) @ right[k]
     return float(sizes[k] / sizes[0]), float(slope / sizes[0])

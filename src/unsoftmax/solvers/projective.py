@@ -9,6 +9,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 def null_vector(M: Array) -> tuple[Array, float]:
@@ -21,7 +22,7 @@ def null_vector(M: Array) -> tuple[Array, float]:
     sizes = np.linalg.norm(M, axis=0)
     sizes = np.where(sizes > 0, sizes, 1.0)
     R = np.linalg.qr(M / sizes, mode="r") if len(M) > M.shape[1] else M / sizes
-    _, s, Vt = np.linalg.svd(R)
+    _, s, Vt = svd(np.asarray(R))
     smallest = s[-1] if len(s) == M.shape[1] else 0.0
     clarity = float(smallest / s[M.shape[1] - 2]) if s[M.shape[1] - 2] > 0 else 1.0
     return np.asarray(Vt[-1] / sizes), clarity

@@ -18,6 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, lsqr
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 _NEAR = 0.03
 """Misfit at which Gauss-Newton takes over from alternation."""
@@ -134,7 +135,7 @@ def balanced(K: Array, Q: Array) -> tuple[Array, Array]:
     """The same K Q' with factors of equal singular values."""
     UK, RK = np.linalg.qr(K)
     UQ, RQ = np.linalg.qr(Q)
-    left, s, right = np.linalg.svd(RK @ RQ.T)
+    left, s, right = svd(RK @ RQ.T)
     root = np.sqrt(s)
     return UK @ (left * root), UQ @ (right.T * root)
 
@@ -154,7 +155,7 @@ def alternating(
     `converged` says that the misfit fell to `tolerance`; where it did not, the fit is a local minimum, the rank too
     small, or the measurements too noisy for the tolerance asked.
     """
-    left, s, right = np.linalg.svd(measurements.adjoint(t) / len(measurements))
+    left, s, right = svd(measurements.adjoint(t) / len(measurements))
     K, Q = left[:, :rank] * np.sqrt(s[:rank]), right[:rank].T * np.sqrt(s[:rank])
     swapped = RankOne(measurements.B, measurements.A)
     misfit, iterations, stalled = residual(measurements, t, K, Q), 0, 0
@@ -218,7 +219,7 @@ def nuclear_norm(
     while moved > tolerance and iteration < max_iterations:
         iteration += 1
         X, y = measurements.nearest(Y, t)
-        U, s, V = np.linalg.svd(2 * X - Y, full_matrices=False)
+        U, s, V = svd(2 * X - Y, full_matrices=False)
         rank = int(np.sum(s > step))
         U, s, V = U[:, :rank], s[:rank] - step, V[:rank].T
         Z = (U * s) @ V.T

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 GAP = 10.0
 """Least ratio of the last singular value of the signal to the first of the noise. The largest ratio of neighbours in
@@ -72,7 +73,7 @@ def curved(rows: Array, rank: int) -> float:
 
     Rounding and noise know nothing of them; a cap, or any other smooth function behind the logits, leaves them first.
     """
-    U, s, Vt = np.linalg.svd(rows, full_matrices=False)
+    U, s, Vt = svd(rows, full_matrices=False)
     fitted = (U[:, :rank] * s[:rank]) @ Vt[:rank]
     left = rows - fitted
     size = float(np.sqrt(np.mean(fitted**2))) or 1.0

@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import STEPS
+from unsoftmax.solvers.singular import svd
 
 _GRID = np.linspace(-14, 14, 1121)
 """Scores looked at first: e^s from 1e-6 to 1e6 in steps of 0.025, a third of what most dips of a curve are wide."""
@@ -45,7 +46,7 @@ def score_roots(Y: Array, whole: Array | None, E: Array, shares: Array) -> Writt
     """
     H = len(E)
     seen = (Y if whole is None else np.vstack([Y, whole])).T
-    outside = np.linalg.svd(seen, full_matrices=True)[2][H:].T
+    outside = svd(seen, full_matrices=True)[2][H:].T
     exps, worst = np.zeros(H), 0.0
     for h in range(H):
         exps[h], miss = _root(E[h], shares[h], outside)

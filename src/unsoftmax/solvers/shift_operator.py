@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ def rotation(theta: Array, distance: float, size: int) -> Array:
 
 def shift_operator(Y0: Array, Y1: Array, rank: int, still: float) -> Turns:
     """Y0, Y1 (rows, columns); eigenvalues nearer to 1 than `still` belong to pairs that do not turn."""
-    U = np.linalg.svd(np.hstack([Y0, Y1]), full_matrices=False)[0][:, :rank]
+    U = svd(np.hstack([Y0, Y1]), full_matrices=False)[0][:, :rank]
     X0, X1 = U.T @ Y0, U.T @ Y1
     theta, basis, values = _canonical(X1 @ np.linalg.pinv(X0), still)
     A, Xi = U @ basis, np.linalg.solve(basis, X0)
@@ -61,7 +62,7 @@ def _canonical(T: Array, still: float) -> tuple[Array, Array, Array]:
     theta = [float(np.angle(values[i])) for i in turning]
     basis = [part for i in turning for part in (vectors[:, i].real, vectors[:, i].imag)]
     if unrotated:
-        basis += list(np.linalg.svd(T - np.eye(len(T)))[2][-unrotated:])
+        basis += list(svd(T - np.eye(len(T)))[2][-unrotated:])
     missing = len(values) - len(basis)
     if missing > 0:  # pairs that noise made real
         full = np.linalg.qr(np.column_stack([np.array(basis).reshape(-1, len(values)).T, np.eye(len(values))]))[0]

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import softmax
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ def factored(W: Array, c: Array, P: Array, r: int, s: int) -> Heads:
 
 def _halves(M: Array, rank: int) -> tuple[Array, Array]:
     """Factors (n, d, rank) and (n, rank, D) of the nearest matrices of this rank, of equal singular values."""
-    U, sizes, Vt = np.linalg.svd(M, full_matrices=False)
+    U, sizes, Vt = svd(M, full_matrices=False)
     root = np.sqrt(sizes[:, :rank])
     return U[:, :, :rank] * root[:, None], root[:, :, None] * Vt[:, :rank]
 

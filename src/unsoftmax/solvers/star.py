@@ -15,6 +15,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.slices import Slice
+from unsoftmax.solvers.singular import svd
 
 RANK = 1e-3
 """Relative singular value below which a direction of W or P is taken for none: noise leaves 1e-5, and a weaker
@@ -80,7 +81,7 @@ def assemble(full: list[Ray], part: list[Ray], S: Array, rank: int) -> tuple[Arr
     # Rows are nearly parallel: across each other they are as well known as the columns.
     triangle = np.linalg.qr(np.array([ray.slice.delta for ray in full]).T)[1]
     rows = np.linalg.solve(triangle.T, rows)
-    U, sizes, Vt = np.linalg.svd(rows @ S, full_matrices=False)
+    U, sizes, Vt = svd(rows @ S, full_matrices=False)
     inner = np.where(np.arange(sizes.shape[1]) < rank, 1 / np.maximum(sizes, 1e-300), 0.0)
     W = columns @ (Vt.transpose(0, 2, 1) * inner[:, None]) @ U.transpose(0, 2, 1) @ rows
     return W, c, P

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ def column_range(M: Array, noise: float, *, spare: int = 2, rank: int | None = N
     Clear: at least `spare` columns beyond the rank (unless it cannot be larger) and a gap of two thirds of the digits
     that the noise leaves. A given `rank` is taken, and then clear says that nothing but noise lies beyond it.
     """
-    U, s, _ = np.linalg.svd(M, full_matrices=False)
+    U, s, _ = svd(M, full_matrices=False)
     if s[0] == 0:
         return Range(U[:, :0], True, 0.0)
     relative = np.maximum(s / s[0], 1e-300)
@@ -87,7 +88,7 @@ def support(responses: Array, coefficients: Array, floor: float) -> tuple[Array,
     The row space of the responses is spanned by the coefficient rows of the tokens that matter. Returns their
     indices, the largest residual among them and the smallest outside; None if the rank leaves no spare column.
     """
-    _, s, Vt = np.linalg.svd(responses, full_matrices=False)
+    _, s, Vt = svd(responses, full_matrices=False)
     rank = int((s > floor * s[0]).sum()) if s[0] > 0 else 0
     if rank == 0 or rank > responses.shape[1] - 3:
         return None

@@ -17,6 +17,7 @@ import numpy as np
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.gauss_newton import Dense, Descent, descend
+from unsoftmax.solvers.singular import svd
 
 _HOW = Descent(damping=1e-4, down=20.0, up=10.0, iterations=60, patience=4, gain=0.999)
 """From a fair start a few steps suffice, and a row that has not settled after sixty is not a head's."""
@@ -113,7 +114,7 @@ def _refined(a: Array, F: Array, cells: Array, whole: Array | None) -> tuple[Arr
         a = _bent(a, F, design)
         free, start, F, lost = np.eye(len(a)), np.zeros(len(a)), -F, 1.0
     else:
-        free, start, lost = np.linalg.svd(whole[None])[2][1:].T, whole / (whole @ whole), 0.0
+        free, start, lost = svd(whole[None])[2][1:].T, whole / (whole @ whole), 0.0
     alpha = np.clip(lost + F @ a, 1e-3, None)
     u = np.linalg.lstsq(design * (alpha**2)[:, None], alpha, rcond=None)[0]
     table = _Table(F @ free, lost + F @ start, design)

@@ -49,6 +49,15 @@ def test_relatives_are_found(target):
     assert us.models.distance(model, target) <= bound
 
 
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_tokens_stay_within_the_norm_limit(share, residual):
+    """Without a norm tokens were drawn as long as sqrt(d), and sums of two of them longer, whatever the limit."""
+    target = us.models.AttentionLayer.random(24, 2, 8, positions=Rope.ladder(8, 1e4), residual=residual, seed=0)
+    found = us.recover(us.oracle(target, max_norm=share * 24**0.5), us.learners.AttentionLayer())
+    assert us.models.distance(found.model, target) < 1e-8
+
+
 @pytest.mark.parametrize("width", [2, 4])
 def test_norms_of_narrow_heads(width):
     """A token shows one equation less than the head has dimensions: narrow heads take more tokens."""

@@ -16,6 +16,7 @@ from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.solvers.pencil import Clusters, annihilators, find_clusters, typical_logit
+from unsoftmax.solvers.singular import svd
 
 
 def of_length(length: float, ball: Ball, rng: np.random.Generator) -> Array:
@@ -49,7 +50,7 @@ def clusters(
     share of what the ball allows: scores grow with it, and heads that give one token all the weight are alike.
     """
     n, exact = len(P), at.ball.noise < SHORT_FORMAT
-    sizes, V = np.linalg.svd(P, full_matrices=False)[1:]
+    sizes, V = svd(P, full_matrices=False)[1:]
     radius = at.ball.radius
     # Ranges do not depend on the query token: a long one spreads the eigenvalues.
     at = replace(at, q=of_length(CORE.edge * radius, at.ball, rng))

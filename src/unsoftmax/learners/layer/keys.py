@@ -20,6 +20,7 @@ from unsoftmax.learners.layer.scores import Reader, Scales
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import on_grid
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -172,7 +173,7 @@ def read_keys(
         # A head of larger rank in W than in P: more of its key directions are needed.
         more = yield from _in_full(reader, Q[len(u) : 2 * len(u)], E, m, "repair")
         u = np.concatenate([u, more])
-    Y = [np.linalg.svd(u[:, h].T, full_matrices=False)[0] if b is None else b for h, b in enumerate(bases)]
+    Y = [svd(u[:, h].T, full_matrices=False)[0] if b is None else b for h, b in enumerate(bases)]
     coordinates = [u[:, h] @ Y[h] for h in range(H)]
     gain = 1.0
     if len(u) < d + 1:
@@ -225,7 +226,7 @@ def _in_full(reader: Reader, Q: Array, E: Array, m: int, phase: str) -> Asking[A
 
 def _basis(u: Array, s: int, reader: Reader) -> Array | None:
     """Orthonormal basis (d, r) of the key directions u (d, n): rank s if that is where they end, else where they do."""
-    U, sizes, _ = np.linalg.svd(u, full_matrices=False)
+    U, sizes, _ = svd(u, full_matrices=False)
     # What errors leave beyond the rank; a direction that is merely weak stands out of that.
     left = max(LAYER.key_beyond_rank, 1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
     if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1] and sizes[s] < left * sizes[0]:

@@ -24,6 +24,7 @@ from unsoftmax.learners.layer.ranges import Shared
 from unsoftmax.learners.layer.scan import scan
 from unsoftmax.learners.layer.scores import Reader, find_scales
 from unsoftmax.learners.layer.shell import Shell, read_shell
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held
@@ -54,6 +55,8 @@ def post_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Pro
         raise ModelMismatch("answers look normalised, but a residual needs as many outputs as inputs.")
     preset = preset.for_directions()
     shell = yield from read_shell(spec, rng)
+    if shell.noise > SHORT_FORMAT:
+        spec = replace(spec, dtype="float32")
     found, picks = yield from _told_apart(shell, preset, spec, rng)
     if found.flipped:
         shell = replace(shell, inverse=-shell.inverse)

@@ -29,6 +29,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Data, Mixing, refine, where_ranges_meet
 from unsoftmax.solvers.pencil import Clusters, left_null
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import column_range, solve_orthogonal
 from unsoftmax.spec import Domain, OracleSpec
 
@@ -246,7 +247,7 @@ def _exact_probes(
     in n, with one known factor per head.
     """
     H, D = u.shape
-    N = np.linalg.svd(u)[2][H:]
+    N = svd(u)[2][H:]
     blocks: list[list[Array]] = [[] for _ in range(H)]
     data: Data = []
     # One set of logits leaves D - H columns; heads of small rank, or noise, need more to be told from the rest.

@@ -20,6 +20,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid
 from unsoftmax.solvers.mixture import independent, lacking, split_rows, split_values
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import Range, column_range, floor_for, solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -59,7 +60,7 @@ def heads_of(P: Array, left: Array) -> Heads:
     it are none. Weights are read through P: its error counts as often as heads are hard to tell in one answer."""
     O, Z = [], []
     for p, error in zip(P, left, strict=True):
-        U, sizes, Vt = np.linalg.svd(p, full_matrices=False)
+        U, sizes, Vt = svd(p, full_matrices=False)
         rank = max(1, int((sizes > CORE.stated_over_rounding * error).sum()))
         O.append(U[:, :rank])
         Z.append(sizes[:rank, None] * Vt[:rank])

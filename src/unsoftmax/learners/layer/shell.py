@@ -13,6 +13,7 @@ from unsoftmax.errors import DomainError, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.layer.constants import LAYER
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, one_row
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -47,8 +48,9 @@ class Shell:
 def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
     """About d + 13 one-token queries.
 
-    Far away the sum is odd, so opposite answers add to 2 beta. Every (y - beta) / gamma has mean zero: 1 / gamma is
-    the null vector of the answers. Scales follow from a few more tokens, affine combinations of the others.
+    Far away, as far as the format of near answers holds, the sum is odd, so opposite answers add to 2 beta. Every
+    (y - beta) / gamma has mean zero: 1 / gamma is the null vector of the answers. Scales follow from a few more tokens,
+    affine combinations of the others.
     """
     d = spec.dim
     far = _FAR[spec.dtype]
@@ -58,18 +60,19 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
             f"{far * np.sqrt(d) * 4:.1g} and max_norm is {spec.domain.max_norm:g}; raise it, or let the target answer "
             "before its norm."
         )
-    x = rng.standard_normal((LAYER.opposite_far_tokens, d)) * far
-    y = yield one_row(on_grid(np.vstack([x, -x]), 8 * far, spec.dtype), phase="pilot")
-    beta = y.mean(axis=0)
-    far_answers = y - beta
-
+    x = rng.standard_normal((LAYER.opposite_far_tokens, d))
     size = power_of_two(np.sqrt(d) / 4)
     Q = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
     fresh = on_grid(rng.standard_normal((LAYER.combined_tokens, d)) * (size / np.sqrt(d)), size, spec.dtype)
-    y = yield one_row(np.vstack([Q, -Q[:1]]), phase="values")
-    points = y - beta
-    y = yield one_row(np.vstack([-Q[1:2], fresh]), phase="pilot")
-    rest = y - beta
+    near = yield one_row(np.vstack([Q, -Q[:1]]), phase="values")
+    # Answers in a shorter format than was declared show it before tokens are sent whose squares it does not hold.
+    dtype = "float32" if rounding_unit(near) > SHORT_FORMAT else spec.dtype
+    far = _FAR[dtype]
+    away = yield one_row(on_grid(np.vstack([x, -x]) * far, 8 * far, dtype), phase="pilot")
+    beta = away.mean(axis=0)
+    far_answers, points = away - beta, near - beta
+    more = yield one_row(np.vstack([-Q[1:2], fresh]), phase="pilot")
+    rest = more - beta
     everything = np.vstack([far_answers[: LAYER.opposite_far_tokens], points, rest])
     inverse, clarity = null_vector(everything)
     if not clarity < 0.05:
@@ -78,7 +81,7 @@ def read_shell(spec: OracleSpec, rng: np.random.Generator) -> Asking[Shell]:
         )
     far_size = float(np.mean(((far_answers * inverse) ** 2).sum(axis=1)))
     inverse = inverse * np.sqrt(d / far_size) * (1.0 if inverse.sum() >= 0 else -1.0)
-    noise = max(spec.eps, rounding_unit(everything + beta))
+    noise = max(spec.eps, rounding_unit(np.vstack([near, away, more])))
     bare = Shell(inverse, beta, np.zeros((d, d)), np.zeros(d), noise)
     return _with_sum(bare, points, rest, Q, fresh)
 

@@ -16,6 +16,7 @@ from unsoftmax.learners.core.settling import settle_list
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.sum_table import separate
 
 
@@ -118,7 +119,7 @@ def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str
     """Two Jacobians along H empty directions, then the sum table."""
     keys, H = sorted(table.answers), table.rank
     Y = np.array([table.answers[k] for k in keys])
-    B = np.linalg.svd(Y, full_matrices=False)[2][:H].T
+    B = svd(Y, full_matrices=False)[2][:H].T
     if len(scene.empty) < H:
         raise CrowdedError(f"{H} heads and {len(scene.empty)} dimensions of tokens that write nothing: too few.")
     steps = np.linalg.qr(rng.standard_normal((len(scene.empty), H)))[0].T @ scene.empty * scene.radius

@@ -25,6 +25,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.mixing_newton import Mixing, refine
 from unsoftmax.solvers.pencil import annihilators, equal_groups
+from unsoftmax.solvers.singular import svd
 
 
 def require_filling(scene: Scene, turning: bool) -> None:
@@ -102,7 +103,7 @@ def _squares(scene: Scene) -> list[_Square]:
         M = scene.M - np.eye(scene.dim)
         if np.linalg.cond(M) < 1e10:
             found.append(replace(scene, M=M, residual=True))
-    ranges = [np.linalg.svd(each.M)[0][:, : len(each.written)] for each in found]
+    ranges = [svd(each.M)[0][:, : len(each.written)] for each in found]
     return [_Square(each, U, U.T @ each.M) for each, U in zip(found, ranges, strict=True)]
 
 

@@ -23,6 +23,7 @@ from unsoftmax.learners.rotary.weights import Reader, dual_values
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +198,7 @@ def _against(own: Array) -> Array:
 
 def _beside(own: Array, m: int) -> Array:
     """m orthonormal columns (s, m) orthogonal to the last token's own."""
-    return np.asarray(np.linalg.svd(own[None])[2][1:].T[:, :m])
+    return np.asarray(svd(own[None])[2][1:].T[:, :m])
 
 
 def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Array:
@@ -216,5 +217,7 @@ def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Arr
         cost = [max(np.linalg.cond(a + b) for a, b in zip(rows, add, strict=True)) for _, _, rows in blocks]
         for c, best in enumerate(np.argsort(cost, kind="stable")[: design.repeats]):
             z[j, c, :m], z[j, c, m] = last + blocks[best][1], last
-    over = np.linalg.norm(z, axis=3).max() / (0.97 * reader.scene.radius)
-    return z / over if over > 1 and reader.scene.eps is not None else z
+    # Sums of two tokens may be longer than either: without a norm, as long as the target allows.
+    longest = reader.scene.reach if reader.scene.eps is None else 0.97 * reader.scene.radius
+    over = np.linalg.norm(z, axis=3).max() / longest
+    return z / over if over > 1 else z

@@ -30,6 +30,7 @@ from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import held, on_grid, power_of_two
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.subspace import solve_orthogonal
 from unsoftmax.spec import OracleSpec
 
@@ -53,6 +54,8 @@ class Scene:
     sinks: bool = False
     longest: float = np.inf
     """Tokens of a sequence at most, where all of them are to be seen."""
+    reach: float = np.inf
+    """Length of a token at most, as it is sent."""
 
     @property
     def norm(self) -> Norm | None:
@@ -83,7 +86,14 @@ class Scene:
 
     @property
     def radius(self) -> float:
-        return float(np.sqrt(self.dim))
+        """Of the ball that tokens z are drawn in: all of it that `reach` allows."""
+        return float(np.sqrt(self.dim)) * self._within_reach(self.dim)
+
+    def _within_reach(self, d: int) -> float:
+        """The largest |z| / sqrt(d) that is sent within reach: |x|^2 = d eps s^2 / (1 - s^2) behind a norm, z = x
+        without one."""
+        share = self.reach / np.sqrt(d)
+        return float(min(1.0, share) if self.eps is None else 1 / np.hypot(1.0, np.sqrt(self.eps) / share))
 
     @property
     def exact(self) -> bool:
@@ -189,7 +199,7 @@ def _plain(spec: OracleSpec, U: Array, y: Array, constant: Array, noise: float, 
     M = solve_orthogonal(U, y).T
     d, residual = spec.dim, False
     if spec.outputs == d and sinks:
-        x = np.linalg.svd(M)[2][-1:] * np.linalg.norm(U[0])
+        x = svd(M)[2][-1:] * np.linalg.norm(U[0])
         kept = (yield Probes(x[:, None], phase="pilot")) - constant
         residual = bool(np.linalg.norm(kept - x) < 0.5 * np.linalg.norm(x))
         return (yield from _scene(spec, None, M, constant, residual, noise, sinks))
@@ -207,12 +217,13 @@ def _scene(
 ) -> Asking[Scene]:
     written, empty = yield from writing(M, noise)
     dtype = spec.dtype if noise < SHORT_FORMAT else "float32"
-    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, spec.domain.length_limit)
+    longest, reach = spec.domain.length_limit, spec.domain.inside
+    return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, longest, reach)
 
 
 def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:
     """Orthonormal bases (r, d), (d - r, d) of the tokens that write and of those that write nothing."""
-    Vt, rank = np.linalg.svd(M)[2], _rank(M, noise)
+    Vt, rank = svd(M)[2], _rank(M, noise)
     # Of tokens that write nothing any basis will do, and last digits choose which.
     written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
     return written, empty
@@ -230,7 +241,8 @@ class CentredScene(Scene):
 
     @property
     def radius(self) -> float:
-        return float(np.sqrt(self.basis.shape[1]))
+        width = self.basis.shape[1]
+        return float(np.sqrt(width)) * self._within_reach(width)
 
     def tokens(self, z: Array) -> Array:
         return super().tokens(z @ self.basis)

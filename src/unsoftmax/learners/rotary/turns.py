@@ -20,6 +20,7 @@ from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +220,7 @@ def shared(Y0: Array, Y1: Array, s: int, limits: Limits, together: Array) -> Arr
     spaces = []
     for k in range(int(together.max()) + 1):
         rows = np.concatenate([Y0, Y1], axis=2)[:, together == k]
-        space = np.linalg.svd(rows.reshape(-1, rows.shape[2]), full_matrices=False)[2][:s]
+        space = svd(rows.reshape(-1, rows.shape[2]), full_matrices=False)[2][:s]
         off = rows - rows @ space.T @ space
         if rows.shape[1] > 1 and np.linalg.norm(off) > limits.same_keys * np.linalg.norm(rows):
             return None

@@ -20,6 +20,7 @@ from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.score_roots import Written, score_roots
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,15 +128,13 @@ def telling(found: Found, values: Values) -> list[Array]:
     """
     length = np.linalg.norm(found.tokens, axis=1).max()
     shown = [V @ found.tokens.T / length for V in values.V]
-    weak = np.stack([np.linalg.svd(part)[0][:, -1] @ V for part, V in zip(shown, values.V, strict=True)])
+    weak = np.stack([svd(part)[0][:, -1] @ V for part, V in zip(shown, values.V, strict=True)])
     raised = [1 / np.linalg.svd(part, compute_uv=False)[-1] for part in shown]
     # Of its own generator: whether one is looked for may hang on last digits.
     mixed = np.random.default_rng(len(found.tokens)).standard_normal((ROTARY.mixtures, len(weak))) * raised @ weak
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     after = [
-        np.linalg.svd(np.concatenate([np.tile(part, (ROTARY.mixtures, 1, 1)), (mixed @ V.T)[..., None]], axis=2))[1][
-            :, -1
-        ]
+        svd(np.concatenate([np.tile(part, (ROTARY.mixtures, 1, 1)), (mixed @ V.T)[..., None]], axis=2))[1][:, -1]
         for part, V in zip(shown, values.V, strict=True)
     ]
     least = np.min(after, axis=0)
@@ -228,7 +227,7 @@ def _spanned(found: Found) -> Array:
     O = np.zeros((*found.columns.shape[:2], found.width))
     for g in range(int(found.group.max()) + 1):
         heads = np.flatnonzero(found.group == g)
-        rows = np.linalg.svd(np.vstack(list(found.columns[heads])), full_matrices=False)[2][: found.width]
+        rows = svd(np.vstack(list(found.columns[heads])), full_matrices=False)[2][: found.width]
         O[heads] = found.columns[heads] @ rows.T
     return O
 

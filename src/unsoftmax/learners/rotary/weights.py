@@ -18,6 +18,7 @@ from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values, raised
 from unsoftmax.probes.base import Array
+from unsoftmax.solvers.singular import svd
 
 
 @dataclass(eq=False)
@@ -190,7 +191,7 @@ def dual_values(values: Values, m: int, size: float, rng: np.random.Generator) -
     """(m, d) tokens with V_g v_i orthogonal in every group g, the longest of them `size` long."""
     s = values.width
     wanted = np.vstack([np.linalg.qr(rng.standard_normal((s, s)))[0][:, :m] for _ in values.V])
-    U, sizes, Vt = np.linalg.svd(np.vstack(list(values.V)), full_matrices=False)
+    U, sizes, Vt = svd(np.vstack(list(values.V)), full_matrices=False)
     # Directions that the groups together hardly tell apart would be all that is left of every token.
     softened = sizes / (sizes**2 + (ROTARY.soft_values * np.median(sizes)) ** 2)
     v = ((U.T @ wanted) * softened[:, None]).T @ Vt

@@ -35,6 +35,7 @@ from unsoftmax.probes.slices import Slice, slice_within, turned
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.logit_fit import LogitFit
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.stack_heads import Heads
 from unsoftmax.solvers.star import Ray, assemble, row_rank
 
@@ -233,7 +234,7 @@ def _joined(parts: list[Part]) -> Star:
     """Heads of all parts in the order of the first, W, c and P by least squares."""
     first, WS, c, CP = parts[0], [], [], []
     for part in parts:
-        U, same, Vt = np.linalg.svd(first.C.T @ part.C)
+        U, same, Vt = svd(first.C.T @ part.C)
         k = int((same > 0.5).sum())
         mine = np.einsum("dk,hde->hke", U[:, :k], first.CP)
         other = np.einsum("kd,hde->hke", Vt[:k], part.CP)
