@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -87,6 +89,19 @@ def test_heads_that_fill_the_space_are_named_within_40_and_4_d_queries(name, see
     assert (values["heads"], values["value groups"], values["positions"]) == (H, H, "rotary")
     assert values["score law"] == "linear"
     assert found.usage.billed <= 40 + 4 * d
+
+
+@pytest.mark.parametrize(("d", "s", "seed", "draw"), [(24, 8, 3, 1), (48, 16, 5, 1)])
+def test_heads_that_fill_the_space_beside_biases_are_no_other_positions(d, s, seed, draw):
+    """Steps show what these heads write to 2e-8 and 5e-8; small weights make 1e-3 and 2e-2 of it in eigenvalues."""
+    layer = us.models.AttentionLayer.random(
+        d, 3, s, norm="rms", residual=True, positions=us.models.Rope.ladder(s), seed=seed
+    )
+    rng = np.random.default_rng(seed)
+    biases = us.models.Features(key_bias=rng.standard_normal((3, s)), query_bias=rng.standard_normal((3, s)))
+    found = us.diagnose(us.oracle(replace(layer, features=biases)), seed=draw)
+    assert isinstance(found.learner, us.learners.AttentionLayer)
+    assert found["positions"] == "rotary with a query bias"
 
 
 @pytest.mark.parametrize("seed", range(3))

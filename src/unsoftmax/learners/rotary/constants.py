@@ -94,6 +94,12 @@ class Constants:
     """The same over a step and the condition of M, which raises what steps bend: at most 0.08 in 230 draws of heads
     with values of their own that are off by more than that, two of them nearly alike, and 0.3 and more in 140 of heads
     that share them. In between other query tokens are asked."""
+    counted_heads: int = 22
+    """Heads up to which they are counted where they do not fall apart, by as many query tokens and two more."""
+    counted_apart: float = 1e-6
+    """Singular value of what is written before them, over the largest, from which on it is a head's: 5e-3 and more
+    before 24 query tokens of 12 layers, four of them trained, and 3e-10 at most beyond as many as heads: rounding over
+    a step, since all that a step bends is the heads' own."""
 
     # values
     shrinks: int = 4
@@ -141,6 +147,12 @@ class Constants:
     """Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
     same_weight: float = 0.02
     """Change of the least weight, as query tokens are shortened, below which their length does not count."""
+
+    moved_turns: float = 10.0
+    """Distance of an eigenvalue from the circle, and gap of the frequencies of two heads, over the error of the logs of
+    weights, up to which it is that error: 2.4 at most in 62 draws of heads that fill the space, known as steps show
+    them. At 1e-3 whatever the error five of these had been refused; tables of 1e-3 beside the scores of such heads are
+    off by 0.1 and more, and their errors allow 1e-3."""
 
     # qk_norm
     equations: float = 1.08

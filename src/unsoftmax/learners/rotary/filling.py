@@ -85,8 +85,8 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
         if attempt == 0:
             yield from _require_own_values(scene, squares, E, Y, rng)
     raise ModelMismatch(
-        f"in {ROTARY.tries} draws heads that leave no token that writes nothing did not fall apart into equal groups "
-        "of eigenvalues: heads of unequal rank, heads that share values, or more than attention."
+        f"{(yield from _overfull(scene, rng))}, or are unequal: in {ROTARY.tries} draws heads that leave no token "
+        "that writes nothing did not fall apart into equal groups of eigenvalues."
     )
 
 
@@ -110,7 +110,8 @@ def _squares(scene: Scene) -> list[_Square]:
 def _require_own_values(
     scene: Scene, squares: list[_Square], E: Array, Y: Array, rng: np.random.Generator
 ) -> Asking[None]:
-    """Two queries for every reading of the scene: heads that have values of their own have Jacobians that commute.
+    """Two queries for every reading of the scene: heads whose ranks add up to the r dimensions that are written, and
+    so have values of their own, have Jacobians that commute.
 
     J' M^-1 J w = J M^-1 J' w is asked at one w, along w and along M^-1 J w, before another query token.
     """
@@ -132,11 +133,30 @@ def _require_own_values(
         )
     if clear:
         raise NotIdentifiable(
-            f"heads leave {len(scene.empty)} dimensions of tokens that write nothing, and share values (what they "
-            f"write before two query tokens does not commute, by {min(gaps):.1g}), or more than attention acts on "
-            "what they write (gates): heads that share values are told apart where fewer groups leave dimensions free.",
+            f"{(yield from _overfull(scene, rng))} (what they write before two query tokens does not commute, by "
+            f"{min(gaps):.1g}): heads of rotary positions that leave {len(scene.empty)} dimensions of tokens that "
+            "write nothing are told apart where their ranks add up to those that they write, and heads that share "
+            "values where fewer groups leave dimensions free.",
             code=Code.OVERLAPPING,
         )
+
+
+def _overfull(scene: Scene, rng: np.random.Generator) -> Asking[str]:
+    """What stands against heads that fill the space, by how many heads there are: before ever more query tokens heads
+    write sum_h sigma_h P_h w of one w, as many dimensions as there are heads, and a gate of the query token all that
+    there are. Up to 24 queries."""
+    r = len(scene.written)
+    q = scene.draw(np.eye(scene.dim), 0.95, rng, min(r, ROTARY.counted_heads + 2))
+    w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
+    _, y = yield from _above(scene, q + w, q, "repair")
+    sizes = np.linalg.svd(y, compute_uv=False)
+    H = int((sizes > ROTARY.counted_apart * sizes[0]).sum())
+    if len(q) - 2 < H:
+        return f"more than {len(q) - 2} heads share values, or more than attention acts on what they write (gates)"
+    return (
+        f"the ranks of {H} heads add up to more than the {r} dimensions that they write, as those of heads that share "
+        "values do"
+    )
 
 
 def _refined(

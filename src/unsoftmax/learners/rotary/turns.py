@@ -6,7 +6,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
-from unsoftmax.learners.rotary.limits import Limits
+from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
@@ -125,7 +125,7 @@ Logs = tuple[list[Array], list[Array], list[Array], list[Array]]
 
 def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[Logs]]) -> Asking[Turns]:
     """Who shares keys, and frequencies: before a few query tokens where heads that share values share keys too."""
-    s, limits, values = reader.values.width, reader.limits, reader.values.group
+    s, limits, values = reader.values.width, _limits(reader), reader.values.group
     for n in sorted({len(begun.weights), len(begun.q)}):
         blocks, fitted, near, far = yield from read(begun.q[:n])
         Y0 = np.concatenate([x[..., 1:] - x[..., :1] for x in near], axis=2)
@@ -136,6 +136,14 @@ def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array]
     assert group is not None
     theta, A = frequencies(Y0, Y1, group, s, limits)
     return Turns(begun.q[:n], A, theta, group, blocks, fitted, begun)
+
+
+def _limits(reader: Reader) -> Limits:
+    """Limits in which one step of distance may be off as far as errors of what heads write move its eigenvalues, and
+    never farther than in rounded answers."""
+    own, moved = reader.limits, ROTARY.moved_turns * reader.log_error
+    off_circle = max(own.off_circle, min(moved, ROUNDED.off_circle))
+    return replace(own, off_circle=off_circle, apart=max(own.apart, min(moved, ROUNDED.apart)))
 
 
 def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, float, Array]]:
