@@ -16,7 +16,7 @@ from unsoftmax.diagnosis.answers import PHASE, Answers, sphere
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.law import why_copies_count
+from unsoftmax.learners.core.law import copies_count, in_copies
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -140,16 +140,13 @@ def copied(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generat
     X = sphere(rng, (n, 2, spec.dim)) * norm
     gaps = []
     for tokens in (X, X[:, -1:]):
-        counts = np.repeat([1, copies], n)[:, None] * np.ones((1, tokens.shape[1]), dtype=int)
-        once, often = np.split((yield Probes(np.concatenate([tokens, tokens]), counts, phase=PHASE)), 2)
+        once, often = yield from in_copies(tokens, copies, PHASE)
         size = max(float(np.sqrt(np.mean(once**2))), known.size) or 1.0
         gaps.append(float(np.sqrt(np.mean((often - once) ** 2))) / size)
     evidence = {"copies of both": gaps[0], "copies of one": gaps[1], "tolerance": (allowed := known.tolerance(size))}
     if max(gaps) <= allowed:
         return Finding("copies", True, "Copies of every token are answered as one of each.", evidence=evidence)
-    why = why_copies_count(gaps[1] > allowed)
-    words = f"{copies} copies of every token are answered otherwise than one of each: {why}."
-    return Finding("copies", False, words, evidence=evidence)
+    return Finding("copies", False, copies_count(copies, gaps[1] > allowed), evidence=evidence)
 
 
 def unexplained(spec: OracleSpec, known: Answers, seed: int, otherwise: Diagnosis) -> Asking[Diagnosis]:

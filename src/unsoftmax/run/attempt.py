@@ -30,6 +30,7 @@ from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array, Request, parts
 from unsoftmax.results.recovery import Certificate, Claim, Recovery, Status, asked, plain
 from unsoftmax.results.scope import Scope
+from unsoftmax.run import lawful
 from unsoftmax.run.engine import ProgressCallback, run
 from unsoftmax.run.formats import Written, written
 from unsoftmax.run.twin import against_twin, doubtful
@@ -167,7 +168,10 @@ class Attempt:
         chosen = str((outcome.chosen or configuration(learner))["learner"])
         exact = spec.dtype == "float64" and spec.tolerance == 0
         own = None if exact else outcome.allows.parameters
-        raise _refusal(self.certificate, type(outcome.model).__name__, chosen, own, self.written)
+        refusal = _refusal(self.certificate, type(outcome.model).__name__, chosen, own, self.written)
+        if self.written is None and self.stack.room() >= lawful.QUERIES:
+            refusal = run(lawful.lawful(refusal, outcome.model, spec, self.seed), self.stack, self.watch)
+        raise refusal
 
     @property
     def written(self) -> Written | None:

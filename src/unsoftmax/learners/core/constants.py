@@ -64,6 +64,11 @@ class Constants:
     random stacks, with networks, steep scores, in float32, three left more (12, 12, 22), none of them at the next
     displacement; the same cap leaves 2e4, and 35 where it changes scores by 5e-6."""
 
+    copies_of_all: int = 7
+    """Copies of every token that must be answered as one of each, in sequences of two: a temperature by length moves
+    from 2 tokens to 14, by 1.2 % where it is 1 + 0.001 n and by 2 % where it is 1 + 0.01 log n. Scores of order one
+    then move answers by 1e-3 of their size."""
+
     # noise
     loud: float = 1000.0
     """Units of rounding or noise from which on a gap, a misfit or a singular value is no noise: three digits for a

@@ -9,8 +9,12 @@ Theory: docs/theory/attention-layer.md, "LayerNorm before".
 
 from __future__ import annotations
 
+import numpy as np
+
 from unsoftmax.errors import Code, ModelMismatch
+from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.probes.base import Array, Probes
 
 
 def bent(missed: float, left_open: float) -> bool:
@@ -34,3 +38,31 @@ def why_copies_count(of_one: bool) -> str:
     if of_one:
         return "weights do not add up to 1 (a sink, or weights that are summed up)"
     return "weights hang on the length of the sequence, or on places in it (a temperature by length, a window)"
+
+
+def in_copies(tokens: Array, copies: int, phase: str) -> Asking[tuple[Array, Array]]:
+    """Answers to sequences (n, k, d) as they are, and with every token that many times, from 2 n queries."""
+    counts = np.repeat([1, copies], len(tokens))[:, None] * np.ones((1, tokens.shape[1]), dtype=int)
+    once, often = np.split((yield Probes(np.concatenate([tokens, tokens]), counts, phase=phase)), 2)
+    return once, often
+
+
+def require_copies(
+    tokens: Array, longest: float, least: Array, felt: float, absolute: float, phase: str
+) -> Asking[None]:
+    """Refuse numbers by which copies of both tokens of pairs (n, 2, d) are answered otherwise than one of each: by more
+    than `felt` times the larger of the answer and `least` (n,), and `absolute`. 2 n queries, 2 n more to say why."""
+    copies = int(min(CORE.copies_of_all, longest / 2))
+    if copies < 2:
+        return
+    once, often = yield from in_copies(tokens, copies, phase)
+    allowed = felt * np.maximum(np.abs(once), least) + absolute
+    if (np.abs(often - once) <= allowed).all():
+        return
+    once, often = yield from in_copies(tokens[:, -1:], copies, phase)
+    raise ModelMismatch(copies_count(copies, bool((np.abs(often - once) > allowed).any())), code=Code.LAW)
+
+
+def copies_count(copies: int, of_one: bool) -> str:
+    """That copies count, and what may make them."""
+    return f"{copies} copies of every token are answered otherwise than one of each: {why_copies_count(of_one)}."

@@ -25,6 +25,9 @@ class Constants:
     patient_steps: int = 30_000
     """Steps of a search, over all starts and numbers of heads, after which paths get no more patience than those of
     large scores have: three seconds at d = 6, where two heads behind tokens 1 to 0.001 long took up to 2.8."""
+    failed_before_law: int = 2
+    """Numbers of heads that fail before copies of every token are asked: most targets are one head or two and pay
+    nothing for it, and the two fits take below a second where those of all twelve take thirty."""
     floor_heads: int = 3
     """Heads added without an effect after which a search ends: what is left then is noise, or another class."""
     no_less: float = 0.95

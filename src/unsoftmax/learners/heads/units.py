@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import require_copies
 from unsoftmax.learners.heads.constants_fits import FITS
 from unsoftmax.learners.heads.ground import Ground
 from unsoftmax.learners.heads.records import Records
@@ -58,8 +59,8 @@ def fit_values(fitting: Fitting, counted: int | None = None) -> Asking[tuple[Arr
             return b0, (yield from read_units(fitting, b0, counted))
         except _Unbent as error:
             raise ModelMismatch(error.reason) from error
-        except ModelMismatch:
-            if attempt == FITS.query_tokens - 1:
+        except ModelMismatch as error:
+            if error.code is Code.LAW or attempt == FITS.query_tokens - 1:
                 raise
             b0 = b0 / 4
     raise AssertionError
@@ -123,12 +124,23 @@ def read_units(fitting: Fitting, b0: Array, counted: int | None = None) -> Askin
         left.append(found.rms)
         if H == 1 and not np.isinf(fitting.ground.spec.domain.norm_limit):
             logit = float(np.sqrt(np.mean((z @ found.w.T) ** 2)))
+        if len(left) == FITS.failed_before_law:
+            yield from _require_copies(seen)
         if len(left) > FITS.floor_heads and found.rms > FITS.no_less * left[-1 - FITS.floor_heads]:
             break
     raise (ModelMismatch if logit >= SMALL else _Unbent)(
         f"up to {H} heads do not explain the answers at one query token (left: {found.rms:.1g}, allowed "
         f"{tolerance:.1g}); the target is outside the class, noisier than declared, or has more heads."
     )
+
+
+def _require_copies(seen: _Seen) -> Asking[None]:
+    """Refuse weights that hang on the length of the sequence, at the first pair of all: no number of heads explains
+    them. Two queries, two more for why."""
+    ground, b0 = seen.fitting.ground, seen.b0
+    pair = np.stack([b0 + seen.z[0], b0])[None]
+    least, limit = np.abs(pair @ ground.V).max(axis=1), ground.spec.domain.length_limit
+    yield from require_copies(pair, limit, least, CORE.felt * ground.noise, 2 * seen.fitting.room.noise, "discovery")
 
 
 def read_shorter(fitting: Fitting, b0: Array) -> Asking[Units]:

@@ -13,7 +13,7 @@ import numpy as np
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
-from unsoftmax.learners.core.law import require_affine, why_copies_count
+from unsoftmax.learners.core.law import copies_count, require_affine
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.assembly import outcome
 from unsoftmax.learners.layer.ball import Ball
@@ -164,8 +164,7 @@ def _require_weights(at: At, rng: np.random.Generator) -> Asking[None]:
     heard = CORE.stated_over_rounding * at.ball.noise * np.linalg.norm([*at.ball.M.T, at.ball.constant])
     of_one, of_both = np.linalg.norm(y[1::2] - y[::2], axis=1) > heard
     if of_one or of_both:
-        why = why_copies_count(bool(of_one))
-        raise ModelMismatch(f"{k} copies of every token are answered otherwise than one of each: {why}.", code=Code.LAW)
+        raise ModelMismatch(copies_count(k, bool(of_one)), code=Code.LAW)
 
 
 def _written_into(q: Array, ball: Ball, rng: np.random.Generator) -> Asking[Array]:
