@@ -98,8 +98,8 @@ class Constants:
     """Heads up to which they are counted where they do not fall apart, by as many query tokens and two more."""
     counted_apart: float = 1e-6
     """Singular value of what is written before them, over the largest, from which on it is a head's: 5e-3 and more
-    before 24 query tokens of 12 layers, four of them trained, and 3e-10 at most beyond as many as heads: rounding over
-    a step, since all that a step bends is the heads' own."""
+    before up to 24 query tokens of nine layers, four of them trained, and 3e-10 at most beyond as many as heads:
+    rounding over a step, since all that a step bends is the heads' own."""
 
     # values
     shrinks: int = 4
@@ -150,7 +150,7 @@ class Constants:
 
     moved_turns: float = 10.0
     """Distance of an eigenvalue from the circle, and gap of the frequencies of two heads, over the error of the logs of
-    weights, up to which it is that error: 2.4 at most in 62 draws of heads that fill the space, known as steps show
+    weights, up to which it is that error: 2.5 at most in 60 draws of heads that fill the space, known as steps show
     them. At 1e-3 whatever the error five of these had been refused; tables of 1e-3 beside the scores of such heads are
     off by 0.1 and more, and their errors allow 1e-3."""
 
