@@ -4,7 +4,7 @@ What a learner states of its precision follows from the worst that conditioning 
 than what came about: a change of the target hides in the difference. The twin is the recovered model itself as a
 target, asked the same questions without a query: its gaps are what rounding leaves at these weights.
 
-Theory: docs/theory/verification.md, "A twin".
+Theory: docs/theory/verification.md, "Vector answers", a twin.
 """
 
 from __future__ import annotations

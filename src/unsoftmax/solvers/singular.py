@@ -2,6 +2,8 @@
 
 LAPACK's divide and conquer (gesdd, what numpy calls) gives up on a few matrices of low rank plus last digits; its QR
 iteration (gesvd), which is slower, does not.
+
+Theory: docs/theory/attention-layer.md, "A real layer", ranges.
 """
 
 from __future__ import annotations
