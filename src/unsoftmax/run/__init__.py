@@ -5,7 +5,6 @@ estimate      `estimate`: what that will cost, before anything is asked
 attempt       one attempt: the program, the verification, and what any ending can report
 lawful        what no softmax heads do, asked of a target that contradicts those learned
 twin          what an exact layer of the recovered weights shows when it is learned as the target was
-lawful        whether a target that contradicts its heads hangs on the length of sequences
 formats       how answers are written, where that is coarser than declared
 engine        one round after the other, in chunks
 surroundings  ledger, workers and version around a run
