@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.layer.assembly import ALWAYS_SHARED, outcome
@@ -60,6 +60,17 @@ def post_norm(spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Pro
     found, picks = yield from _told_apart(shell, preset, spec, rng)
     if found.flipped:
         shell = replace(shell, inverse=-shell.inverse)
+    try:
+        return (yield from _read(found, picks, shell, preset, spec, rng))
+    except ModelMismatch as error:
+        # Heads that were told apart wrongly show it where their weights are read.
+        raise _refused(error.reason, shell, error.code) from error
+
+
+def _read(
+    found: Sum, picks: Picks, shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.Generator
+) -> Program:
+    """W and c of the heads that were told apart, and eps."""
     reader = _reader(found, shell)
     units = orthonormal(rng, spec.dim, min(reader.tokens(preset.tokens(found.heads.slots)), 16))
     scales = yield from find_scales(reader, units, rng, spec.domain.norm_limit)
@@ -97,9 +108,14 @@ def _told_apart(shell: Shell, preset: Preset, spec: OracleSpec, rng: np.random.G
             return (yield from ranges_at(picks, shell, preset, spec, rng, filling=shared_at != picks.heads)), picks
         except Shared:
             least, shared_at = picks.heads + (picks.heads == shared_at), picks.heads
+    raise _refused(ALWAYS_SHARED.format(least), shell)
+
+
+def _refused(reason: str, shell: Shell, code: Code | None = None) -> ModelMismatch | NotIdentifiable:
+    """The reason, or that rounding hides what it rests on."""
     # Where heads write next to nothing only the residual is left: its factor is the eigenvalue of most directions.
     own = float(np.median(np.linalg.eigvals(shell.M).real))
-    raise refusal(ALWAYS_SHARED.format(least), shell.M - own * np.eye(spec.dim), shell.noise)
+    return refusal(reason, shell.M - own * np.eye(len(shell.M)), shell.noise, code)
 
 
 @dataclass(eq=False)
