@@ -9,8 +9,9 @@ import pytest
 
 import unsoftmax as us
 from unsoftmax.learners.core.base import Forecast
+from unsoftmax.probes.base import Probes
 from unsoftmax.results.recovery import Certificate, Claim
-from unsoftmax.run.twin import TWIN, against_twin, doubtful
+from unsoftmax.run.twin import TWIN, Twin, against_twin, doubtful
 
 Layer = us.models.AttentionLayer
 
@@ -63,6 +64,17 @@ def test_a_twin_is_learned_from_no_query(layer):
     assert sum(asked) == before
     assert not lowered.holds
     assert "an exact layer of these weights" in lowered.claims[0].statement
+
+
+def test_a_twin_answers_copies_as_any_target_does(layer):
+    """Positions count tokens: copies are written out for them, and no twin of such a layer had been learned."""
+    oracle = us.oracle(layer)
+    tokens = np.random.default_rng(0).standard_normal((2, 3, 48))
+    probes = Probes(tokens, np.array([[1, 2, 1], [3, 1, 1]]))
+    assert np.array_equal(Twin(layer, oracle.spec, 0)(probes), oracle(probes))
+    other = Twin(layer, oracle.spec, 3)
+    assert np.array_equal(other(probes), other(probes))
+    assert 0 < np.abs(other(probes) / oracle(probes) - 1).max() < 1e-15
 
 
 class Unable:

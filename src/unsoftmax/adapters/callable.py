@@ -14,7 +14,7 @@ from unsoftmax.arguments import real
 from unsoftmax.errors import InvalidArgument, OracleError
 from unsoftmax.models.base import Model
 from unsoftmax.models.explanations import attention, gradient
-from unsoftmax.oracles.base import Oracle, is_real, written_out
+from unsoftmax.oracles.base import Oracle, answered, is_real
 from unsoftmax.oracles.identity import fingerprint
 from unsoftmax.oracles.semantic import Thresholded
 from unsoftmax.probes.base import Array, Probes
@@ -38,16 +38,8 @@ class CallableOracle:
         return dict(own()) if callable(own) else {"name": self.spec.name, "parameters": fingerprint(target)}
 
     def __call__(self, probes: Probes) -> Array:
-        if probes.counts is None or getattr(self.fn, "accepts_counts", False):
-            answer = self._plain(probes)
-        else:
-            answer = written_out(self.fn, probes)
+        answer = answered(self.fn, probes)
         return answer if self.spec.link is None else _unlinked(answer, self.spec.link)
-
-    def _plain(self, probes: Probes) -> Array:
-        if getattr(self.fn, "accepts_counts", False):
-            return np.asarray(self.fn(probes.tokens, probes.counts))
-        return np.asarray(self.fn(probes.tokens))
 
 
 def about(made: Oracle, **facts: Any) -> Oracle:

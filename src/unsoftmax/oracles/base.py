@@ -32,9 +32,15 @@ def of_source(oracle: Oracle, name: str, default: Any) -> Any:
     return default
 
 
-def written_out(fn: Callable[[Array], Any], probes: Probes) -> Array:
-    """Answers of fn on rectangular arrays (batch, N, d) to sequences with copies; those of one length go together."""
-    assert probes.counts is not None
+def answered(fn: Callable[..., Any], probes: Probes) -> Array:
+    """Answers of fn (batch, N, d) -> (batch, ...), which with `accepts_counts = True` is called as fn(tokens, counts).
+
+    For others copies are written out; sequences of one length go together, for fn wants a rectangular array.
+    """
+    if getattr(fn, "accepts_counts", False):
+        return np.asarray(fn(probes.tokens, probes.counts))
+    if probes.counts is None:
+        return np.asarray(fn(probes.tokens))
     lengths = probes.lengths
     parts: list[tuple[Array, Array]] = []
     for length in np.unique(lengths):

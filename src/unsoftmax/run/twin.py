@@ -20,7 +20,7 @@ from unsoftmax.learners.core.base import Learner
 from unsoftmax.models.attention_layer import AttentionLayer
 from unsoftmax.models.attention_stack import AttentionStack
 from unsoftmax.models.base import Model
-from unsoftmax.oracles.base import written_out
+from unsoftmax.oracles.base import answered
 from unsoftmax.oracles.stack import Stack
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.results.recovery import Certificate, Claim
@@ -78,8 +78,7 @@ class Twin:
     number: int
 
     def __call__(self, probes: Probes) -> Array:
-        whole = probes.counts is None or self.model.accepts_counts
-        y = np.asarray(self.model(probes.tokens, probes.counts) if whole else written_out(self.model, probes))
+        y = answered(self.model, probes)
         digits = y.view(np.int64) * (2 * self.number + 1) >> 8 & 0xFF
         return y if self.number == 0 else np.asarray(y * (1 + (digits - 128) / 64 * np.finfo(y.dtype).eps))
 

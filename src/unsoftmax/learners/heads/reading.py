@@ -244,14 +244,13 @@ def _contradiction(reading: Reading, v: Array, error_of_v: float, again: list[in
         off = float(errors[again].max())
         # A target outside the class contradicts most columns.
         if 2 * len(again) <= len(errors):
-            told = (
+            why = (
                 f"they may be off by {off:.1g} times their size, by the conditioning of their three-token answers"
                 if not off < CORE.unknown_error
                 else f"{len(errors) - len(again)} others are right, and these would not come out"
             )
             return NotIdentifiable(
-                f"rounding or noise of {noise:.1g} of the answers leaves {len(again)} columns of the heads' W open: "
-                f"{told}",
+                f"rounding or noise of {noise:.1g} of the answers leaves {len(again)} columns of W open: {why}",
                 advice="give answers with more digits (float64), or try another seed.",
                 code=Code.UNDETERMINED,
             )
