@@ -21,9 +21,9 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 
 ALWAYS_SHARED = (
-    f"in {CORE.draws} scans two heads always attended to the same token: of at least {{}} heads two have the same "
-    "scores, one has none, or together they write into more directions than the answers have, as heads that mix their "
-    "weights do. They cannot be told apart by hard attention."
+    f"in {CORE.draws} scans what single tokens move was not what so many heads write: of at least {{}} heads two have "
+    "the same scores, one has none, or more than softmax attention acts (a network, weights that are not zero far "
+    "below the largest). Such heads cannot be told apart by hard attention."
 )
 
 
