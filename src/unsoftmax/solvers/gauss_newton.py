@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq
 
 from unsoftmax.probes.base import Array
 
@@ -28,6 +28,10 @@ usual, and what still moves after forty is no solution."""
 FEW_STEPS = 12
 """The same for a fit that begins right to a few digits: each step squares the error, so that three to five are usual;
 factors of several heads, which lack at first what the others hide, took up to eight."""
+
+
+_CONDITIONED = 1e-6
+"""Smallest pivot of their factor, against the largest, at which one correction still gives all digits."""
 
 
 class Linearised(Protocol):
@@ -171,6 +175,20 @@ def _step(
                 return x + step, there, damping
         damping = max(damping, 1e-12) * how.up
     return None
+
+
+def least_squares(A: Array, b: Array) -> Array:
+    """By the normal equations, corrected once, where they keep half the digits; else the shortest solution. Steps are
+    corrected by the next ones: only their direction must be right."""
+    try:
+        factor = cho_factor(A.T @ A)
+        diagonal = np.abs(np.diag(factor[0]))
+        if diagonal.min() >= _CONDITIONED * diagonal.max():
+            x = cho_solve(factor, A.T @ b)
+            return np.asarray(x + cho_solve(factor, A.T @ (b - A @ x)))
+    except LinAlgError:
+        pass
+    return np.asarray(lstsq(A, b, cond=1e-13, lapack_driver="gelsy")[0])
 
 
 def cholesky(linear: Linearised) -> Callable[[float], Array | None]:

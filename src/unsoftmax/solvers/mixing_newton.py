@@ -15,17 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, lstsq, solve_triangular
+from scipy.linalg import LinAlgError, solve_triangular
 
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.circuit_newton import attend
+from unsoftmax.solvers.gauss_newton import least_squares
 from unsoftmax.solvers.singular import svd
 
 Data = list[tuple[Array, Array]]
 """Blocks (e (B, m, D), Y (B, n)): sequences of m displaced tokens and q, with their answers above q's own."""
-
-_CONDITIONED = 1e-6
-"""Smallest pivot of their factor, against the largest, at which one correction still gives all digits."""
 
 _MEET = 1e-2
 """Singular value of all annihilators, orthonormal by heads, below which ranges nearly meet: noise is a hundred
@@ -157,14 +155,14 @@ def _step(O: Array, u: Array, P: Array, data: Data, part: int | None = None) -> 
         r = gaps[:, k]
         if not others:
             some = slice(None) if part is None else slice(0, max(part, len(slope) // 8))
-            du[k] = _least_squares(slope[some].reshape(-1, D), r[some].reshape(-1))
+            du[k] = least_squares(slope[some].reshape(-1, D), r[some].reshape(-1))
             continue
         F = np.concatenate([(m[:, i] - m[:, k]) @ Z[i].T for i in others], axis=1)
         p = F.shape[1]
         Q, R = np.linalg.qr(F, mode="complete" if part is None else "reduced")
         free = Q[:, p:].T if part is None else _outside(Q, part)
         A = np.tensordot(free, slope, 1).reshape(-1, D)
-        du[k] = _least_squares(A, (free @ r).reshape(-1))
+        du[k] = least_squares(A, (free @ r).reshape(-1))
         x = solve_triangular(R[:p], Q[:, :p].T @ (r - slope @ du[k]))
         for position, i in enumerate(others):
             X[k, :, i] = x[position * s : (position + 1) * s].T
@@ -192,20 +190,6 @@ def _outside(Q: Array, n: int) -> Array:
     """n orthonormal rows orthogonal to the columns of Q."""
     rows = np.random.default_rng(n).standard_normal((len(Q), n))
     return np.asarray(np.linalg.qr(rows - Q @ (Q.T @ rows))[0].T)
-
-
-def _least_squares(A: Array, b: Array) -> Array:
-    """By the normal equations, corrected once, where they keep half the digits; else the shortest solution. Steps are
-    corrected by the next ones: only their direction must be right."""
-    try:
-        factor = cho_factor(A.T @ A)
-        diagonal = np.abs(np.diag(factor[0]))
-        if diagonal.min() >= _CONDITIONED * diagonal.max():
-            x = cho_solve(factor, A.T @ b)
-            return np.asarray(x + cho_solve(factor, A.T @ (b - A @ x)))
-    except LinAlgError:
-        pass
-    return np.asarray(lstsq(A, b, cond=1e-13, lapack_driver="gelsy")[0])
 
 
 def _slope(Z: Array, alpha: Array, mean: Array, e: Array) -> Array:

@@ -101,6 +101,21 @@ class Constants:
     before up to 24 query tokens of nine layers, four of them trained, and 3e-10 at most beyond as many as heads:
     rounding over a step, since all that a step bends is the heads' own."""
 
+    # overlapping
+    largest_overlap: int = 6000
+    """Numbers of what all heads but one write into one output, up to which they are fitted together: a factorisation of
+    that side takes 0.3 GB and half a minute."""
+    outside_span: float = 1e-3
+    """Part of what single tokens write outside what heads write before query tokens: steps leave 1e-5 of it, a
+    residual or a gate a tenth and more."""
+    looked_at: int = 8
+    """Longer tokens that are asked first: whether they saturate heads shows in the weights of few."""
+    saturated_weight: float = 0.01
+    """Weight, or what is left beside it, below which a token says little of scores and of what others write."""
+    saturated_share: float = 0.3
+    """Share of such weights from which on tokens are brought nearer to the query token, which scores them like
+    itself."""
+
     # values
     shrinks: int = 4
     """Times that a token, or a block before x = 0, is shortened at most: scores of up to 14 times `modest_score` show,

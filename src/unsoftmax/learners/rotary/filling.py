@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.overlapping import above, tell_overlapping
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
@@ -67,7 +68,7 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
         phase = "main" if attempt == 0 else "repair"
         q = scene.draw(np.eye(scene.dim), 0.95, rng)
         steps = orthonormal(rng, len(scene.written)) @ scene.written * (ROTARY.filling_step * scene.radius)
-        E, Y = yield from _above(scene, q + steps, q, phase)
+        E, Y = yield from above(scene, q + steps, q, phase)
         squares = _squares(scene)
         for square in squares:
             J, M = square.ratio(E, Y)
@@ -82,18 +83,9 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
             bent += [] if values.linear else [values]
             if values.linear or len(bent) == ROTARY.stalled_fits:
                 return square.scene, values
-        if attempt == 0:
-            yield from _require_own_values(scene, squares, E, Y, rng)
-    raise ModelMismatch(
-        f"{(yield from _overfull(scene, rng))}, or are unequal: in {ROTARY.tries} draws heads that leave no token "
-        "that writes nothing did not fall apart into equal groups of eigenvalues."
-    )
-
-
-def _above(scene: Scene, x: Array, q: Array, phase: str) -> Asking[tuple[Array, Array]]:
-    """Displacements (n, d) of tokens x (n, d) from q, as seen, and answers (n, outputs) to [x, q] above M q."""
-    y, z = yield from scene.ask(np.stack([x, np.broadcast_to(q, x.shape)], axis=1), phase)
-    return z[:, 0] - z[:, 1], y - z[:, 1] @ scene.M.T
+        if attempt == 0 and (yield from _overlap(scene, squares, E, Y, rng)):
+            break
+    return (yield from tell_overlapping(scene, rng))
 
 
 def _squares(scene: Scene) -> list[_Square]:
@@ -107,56 +99,29 @@ def _squares(scene: Scene) -> list[_Square]:
     return [_Square(each, U, U.T @ each.M) for each, U in zip(found, ranges, strict=True)]
 
 
-def _require_own_values(
-    scene: Scene, squares: list[_Square], E: Array, Y: Array, rng: np.random.Generator
-) -> Asking[None]:
-    """Two queries for every reading of the scene: heads whose ranks add up to the r dimensions that are written, and
-    so have values of their own, have Jacobians that commute.
+def _overlap(scene: Scene, squares: list[_Square], E: Array, Y: Array, rng: np.random.Generator) -> Asking[bool]:
+    """Whether ranks add up to more than the r dimensions that are written, or values are shared; two queries for every
+    reading of the scene. Else heads have values of their own, and Jacobians that commute.
 
     J' M^-1 J w = J M^-1 J' w is asked at one w, along w and along M^-1 J w, before another query token.
     """
     q, w = scene.draw(np.eye(scene.dim), 0.95, rng), orthonormal(rng, len(scene.written))[0]
-    gaps, clear = [], True
+    clear = True
     for square in squares:
         J, M = square.ratio(E, Y)
         # What all heads weigh alike commutes anyway.
         J = J - M * (np.trace(np.linalg.solve(M, J)) / len(M))
         along = np.stack([w, np.linalg.solve(M, J @ w)])
         along *= ROTARY.filling_step * scene.radius / np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1e-300)
-        e, y = yield from _above(scene, q + along @ scene.written, q, "repair")
+        e, y = yield from above(scene, q + along @ scene.written, q, "repair")
         sent, moved = e @ scene.written.T, y @ square.range
         size = np.linalg.norm(np.linalg.solve(M, J @ sent[0])) / np.linalg.norm(sent[1])
         terms = size * moved[1], J @ np.linalg.solve(M, moved[0])
-        gaps.append(float(np.linalg.norm(terms[0] - terms[1]) / sum(map(np.linalg.norm, terms))))
-        clear &= gaps[-1] > max(
+        gap = float(np.linalg.norm(terms[0] - terms[1]) / sum(map(np.linalg.norm, terms)))
+        clear &= gap > max(
             ROTARY.apart_jacobians, ROTARY.bent_jacobians * ROTARY.filling_step * float(np.linalg.cond(M))
         )
-    if clear:
-        raise NotIdentifiable(
-            f"{(yield from _overfull(scene, rng))} (what they write before two query tokens does not commute, by "
-            f"{min(gaps):.1g}): heads of rotary positions that leave {len(scene.empty)} dimensions of tokens that "
-            "write nothing are told apart where their ranks add up to those that they write, and heads that share "
-            "values where fewer groups leave dimensions free.",
-            code=Code.OVERLAPPING,
-        )
-
-
-def _overfull(scene: Scene, rng: np.random.Generator) -> Asking[str]:
-    """What stands against heads that fill the space, by how many heads there are: before ever more query tokens heads
-    write sum_h sigma_h P_h w of one w, as many dimensions as there are heads, and a gate of the query token all that
-    there are. Up to 24 queries."""
-    r = len(scene.written)
-    q = scene.draw(np.eye(scene.dim), 0.95, rng, min(r, ROTARY.counted_heads + 2))
-    w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
-    _, y = yield from _above(scene, q + w, q, "repair")
-    sizes = np.linalg.svd(y, compute_uv=False)
-    H = int((sizes > ROTARY.counted_apart * sizes[0]).sum())
-    if len(q) - 2 < H:
-        return f"more than {len(q) - 2} heads share values, or more than attention acts on what they write (gates)"
-    return (
-        f"the ranks of {H} heads add up to more than the {r} dimensions that they write, as those of heads that share "
-        "values do"
-    )
+    return clear
 
 
 def _refined(
@@ -173,7 +138,7 @@ def _refined(
     scene, H, (r, s) = square.scene, len(ranges), ranges[0].shape
     few = min(-(-max(H * (r + 1) - r * s, 0) // (r - H)) + CORE.to_spare, r + 1)
     x = scene.draw(np.eye(scene.dim), 0.95, rng, few if rough else scene.dim + H + ROTARY.spare_tokens)
-    E, Y = yield from _above(scene, x[:few], q, phase)
+    E, Y = yield from above(scene, x[:few], q, phase)
     # Steps are lengthened: linear but for scores, they show heads as random tokens do. So few have any scores.
     mixing = _fitted(square, ranges, [(E, Y), (steps[0] / ROTARY.filling_step, steps[1] / ROTARY.filling_step)])
     raised = float(np.linalg.cond(mixing.O)) if np.isfinite(mixing.residual) else np.inf
@@ -184,7 +149,7 @@ def _refined(
     error = mixing.residual * raised / max(float(apart), 1e-300)
     linear = True
     if not rough:
-        more = yield from _above(scene, x[few:], q, phase)
+        more = yield from above(scene, x[few:], q, phase)
         tokens = np.vstack([E, more[0]]), np.vstack([Y, more[1]])
         fine = _fitted(square, np.split(mixing.O, H, axis=1), [tokens])
         # Else scores are not linear in the tokens, which is named once weights are read.

@@ -1,0 +1,193 @@
+"""Heads whose ranks add up to more than the dimensions there are, or that share values and fill them.
+
+Before one query token q the Jacobian of [q + e, q] is sum_h sigma_h(q) P_h: before as many query tokens as there are
+heads, and one more, these span the P_h, which are what is of low rank there. So they are known as well as steps show
+them. Longer tokens before two of the query tokens then tell their scores, and what is written by least squares beside
+them, to rounding.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", heads that overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import qr
+
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
+from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.settling import settle
+from unsoftmax.learners.rotary.constants import ROTARY
+from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.values import Values
+from unsoftmax.probes.around import orthonormal
+from unsoftmax.probes.base import Array
+from unsoftmax.solvers.eliminated_values import Above, Fitted, eliminate, read_weights
+from unsoftmax.solvers.gauss_newton import LARGEST
+from unsoftmax.solvers.low_rank_members import Members, members, outside
+from unsoftmax.solvers.singular import svd
+
+
+def above(scene: Scene, x: Array, q: Array, phase: str) -> Asking[tuple[Array, Array]]:
+    """Displacements (n, d) of tokens x (n, d) from q, as seen, and answers (n, outputs) to [x, q] above M q."""
+    y, z = yield from scene.ask(np.stack([x, np.broadcast_to(q, x.shape)], axis=1), phase)
+    return z[:, 0] - z[:, 1], y - z[:, 1] @ scene.M.T
+
+
+def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
+    """`theory.overlapping_heads_queries` queries, and a few for every time that tokens are shortened. A residual
+    without norm is found."""
+    heads = yield from _counted(scene, rng)
+    _require_size(scene, len(heads.q) - 1)
+    steps = orthonormal(rng, scene.dim) * (ROTARY.filling_step * scene.radius)
+    mixtures = []
+    for q in heads.q:
+        E, Y = yield from above(scene, q + steps, q, "main")
+        mixtures.append(np.linalg.solve(E, Y).T)
+    scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
+    order = np.argsort(-np.minimum(found.shares, 1 - found.shares).min(axis=1))[: _query_tokens(scene, len(found.P))]
+    (before,) = yield from settle("query tokens that longer tokens stand before", heads.q[order])
+    data = yield from _longer(scene, found.P, before, rng)
+    fitted = eliminate(found.P, data)
+    return scene, (yield from _values(scene, found, fitted))
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """One query token more than heads, q (H + 1, d), before which these weigh as differently as possible."""
+
+    q: Array
+
+
+def _counted(scene: Scene, rng: np.random.Generator) -> Asking[_Counted]:
+    """Before ever more query tokens heads write sum_h sigma_h P_h w of one w, as many dimensions as there are heads,
+    and a gate of the query token all that there are. `counted_heads` queries and 2, doubled until the count is clear."""
+    r, n = len(scene.written), ROTARY.counted_heads + 2
+    w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
+    q, answers = np.zeros((0, scene.dim)), np.zeros((0, len(scene.M)))
+    while True:
+        new = scene.draw(np.eye(scene.dim), 0.95, rng, n - len(q))
+        _, y = yield from above(scene, new + w, new, "pilot")
+        q, answers = np.vstack([q, new]), np.vstack([answers, y])
+        sizes = np.linalg.svd(answers, compute_uv=False)
+        H = int((sizes > ROTARY.counted_apart * sizes[0]).sum())
+        if n >= H + 2 and H < min(answers.shape):
+            break
+        if n >= len(scene.M):
+            raise NotIdentifiable(
+                f"what is written before {n} query tokens spans {H} of {len(scene.M)} dimensions: so many heads, or "
+                "more than attention acts on what they write (gates of the query token).",
+                code=Code.OVERLAPPING,
+            )
+        n = min(2 * n, len(scene.M))
+    # Which query tokens part the heads best hangs on last digits where two do alike.
+    chosen = qr(answers.T, mode="economic", pivoting=True)[2][: H + 1]
+    (kept,) = yield from settle("query tokens that part the heads", q[chosen])
+    return _Counted(kept)
+
+
+def _require_size(scene: Scene, H: int) -> None:
+    if (H - 1) * scene.dim > ROTARY.largest_overlap or 2 * H > len(scene.M):
+        raise NotIdentifiable(
+            f"the ranks of {H} heads add up to more than the {len(scene.written)} dimensions that they write, as those "
+            f"of heads that share values do: they are told apart up to {ROTARY.largest_overlap} unknown numbers for "
+            f"every output (here {(H - 1) * scene.dim}) and up to one head for two outputs.",
+            code=Code.OVERLAPPING,
+        )
+
+
+def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
+    """The P_h among mixtures (H + 1, outputs, d) of them; without a norm a residual hides in M, and not in these."""
+    if scene.eps is None and not scene.residual and scene.M.shape == (scene.dim, scene.dim):
+        beside = scene.M - np.eye(scene.dim)
+        if outside(mixtures, beside, H) < outside(mixtures, scene.M, H):
+            scene = replace(scene, M=beside, residual=True)
+    found = members(mixtures, scene.M, H)
+    away = outside(mixtures, scene.M, H)
+    if found is None or away > ROTARY.outside_span:
+        reason = (
+            f"no {H} matrices of low rank make up what is written: heads write into all dimensions there are, or gates "
+            "act beside attention"
+            if found is None
+            else f"what single tokens write is no sum of what heads write before query tokens (off by {away:.1g})"
+        )
+        raise NotIdentifiable(
+            f"the ranks of {H} heads add up to more than the {len(scene.written)} dimensions that they write, and "
+            f"{reason}.",
+            code=Code.OVERLAPPING,
+        )
+    return scene, found
+
+
+def _query_tokens(scene: Scene, H: int) -> int:
+    """Two query tokens show apart what one does not; one where their directions of scores are too many to fit."""
+    return 2 if 2 * H * (scene.dim + 1) <= LARGEST else 1
+
+
+def _longer(scene: Scene, P: Array, before: Array, rng: np.random.Generator) -> Asking[Above]:
+    """Tokens between query tokens `before` (k, d) and random ones, so far that hardly a head is saturated."""
+    n = longer_tokens(scene.dim, len(scene.M), len(P), len(before))
+    index = np.arange(n) % len(before)
+    x = scene.draw(np.eye(scene.dim), 0.95, rng, n)
+    share, few, phase = 1.0, min(ROTARY.looked_at, n), "main"
+    for again in range(ROTARY.most_shortenings):
+        seen = yield from _above_each(scene, before, index[:few], share * x[:few], share, phase)
+        weights = read_weights(P, _data(scene, [seen], index[:few]))
+        lost = float((np.minimum(weights, 1 - weights) < ROTARY.saturated_weight).mean())
+        if lost <= ROTARY.saturated_share or again == ROTARY.most_shortenings - 1:
+            break
+        share, phase = share * CORE.shortened, "repair"
+    more = yield from _above_each(scene, before, index[few:], share * x[few:], share, "main")
+    return _data(scene, [seen, more], index)
+
+
+def _above_each(
+    scene: Scene, before: Array, index: Array, x: Array, share: float, phase: str
+) -> Asking[tuple[Array, Array]]:
+    """Displacements and answers (n, ...) of tokens x + (1 - share) q, each before its own query token."""
+    q = before[index]
+    y, z = yield from scene.ask(np.stack([x + (1 - share) * q, q], axis=1), phase)
+    return z[:, 0] - z[:, 1], y - z[:, 1] @ scene.M.T
+
+
+def _data(scene: Scene, parts: list[tuple[Array, Array]], index: Array) -> Above:
+    E, Y = (np.vstack([part[k] for part in parts]) for k in (0, 1))
+    return Above(E, Y, index, scene.M, float(np.linalg.norm(E, axis=1).mean()))
+
+
+def longer_tokens(d: int, outputs: int, H: int, before: int) -> int:
+    """(H - 1) d for what is written; 3/2 of what the scores before `before` query tokens need, for their fit."""
+    return (H - 1) * d + -(-3 * before * H * (d + 1) // (2 * outputs))
+
+
+def _values(scene: Scene, found: Members, fitted: Fitted | None) -> Asking[Values]:
+    """Values in groups that share their rows; those that steps show where scores are not linear in the tokens."""
+    settled = max(1e-10, ROTARY.settled_misfit * scene.noise)
+    linear = fitted is not None and fitted.residual < settled
+    if fitted is not None and linear:
+        P, error = fitted.P, fitted.rise * max(fitted.residual, scene.noise)
+    else:
+        P, error = found.P, ROTARY.filling_step * float(np.linalg.cond(found.shares))
+    sizes = np.linalg.svd(P, compute_uv=False)
+    s = int((sizes > CORE.loud * error * sizes[:, :1]).sum(axis=1).max())
+    if s >= scene.dim:
+        raise ModelMismatch("heads that are told apart by their ranks write all dimensions there are.")
+    group, rows = _shared(P, s, scene.limits.shared_values + CORE.loud * error)
+    O = np.einsum("hij,hsj->his", P, rows[group])
+    # Heads come in the order in which they were found, and their rows in any basis.
+    O, V, kept = yield from settle("values", O, rows, group)
+    return Values(O, V, kept.astype(int), error, linear)
+
+
+def _shared(P: Array, s: int, limit: float) -> tuple[Array, Array]:
+    """group (H,) and rows (G, s, d), orthonormal, of heads P (H, outputs, d) that read the same s dimensions."""
+    group, first = np.full(len(P), -1), list[Array]()
+    for h, own in enumerate(P):
+        off = [np.linalg.norm(own - own @ rows.T @ rows) / np.linalg.norm(own) for rows in first]
+        group[h] = next((g for g, gap in enumerate(off) if gap < limit), len(first))
+        if group[h] == len(first):
+            first.append(svd(own, full_matrices=False)[2][:s])
+    whole = [svd(np.vstack(list(P[group == g])), full_matrices=False)[2][:s] for g in range(len(first))]
+    return group, np.stack(whole)
