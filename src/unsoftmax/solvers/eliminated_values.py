@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, solve_triangular
 from scipy.special import expit
 
 from unsoftmax.probes.base import Array
@@ -25,6 +25,10 @@ _MOST = 10
 _SETTLED = 1e-12
 """Step in u, relative, that leaves nothing for the next one, convergence being quadratic."""
 
+_OPEN = 1e-5
+"""Least pivot of the normal equations of scores, columns of unit length, up to which some direction of them is open:
+1e-2 and more where they are told, rounding (1e-8) where two heads score alike."""
+
 _CLIPPED = 1e-4
 """Weights nearer to 0 or 1 than this tell no score to start from."""
 
@@ -32,12 +36,14 @@ _CLIPPED = 1e-4
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """P (H, outputs, d); u (queries, H, d + 1): scores before every query token; residual: root mean square of what is
-    left of the answers, relative to them; rise: by how much noise of the answers, relative to them, rises to the P_h."""
+    left of the answers, relative to them; rise: by how much noise of the answers, as relative, rises to the P_h;
+    determined: whether these answers leave no direction of scores open."""
 
     P: Array
     u: Array
     residual: float
     rise: float
+    determined: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +71,20 @@ def eliminate(P: Array, data: Above) -> Fitted | None:
         Phi, right = _free(weights, data)
         Q, R = np.linalg.qr(Phi, mode="complete")
         p = Phi.shape[1]
-        size = np.abs(np.diag(R[:p]))
-        if len(Phi) <= p or size.min() <= np.finfo(float).eps * size.max():
+        size = np.sort(np.abs(np.diag(R[:p])))
+        if len(Phi) <= p or size[0] <= np.finfo(float).eps * size[-1]:
             return None
         free = solve_triangular(R[:p], Q[:, :p].T @ right).reshape(H - 1, -1, P.shape[1]).transpose(0, 2, 1)
         # The first weights are off by as much as the values they were read with, and their own values by more.
         P = np.concatenate([free, (data.M - free.sum(axis=0))[None]]) if step else P
         N = Q[:, p:].T
+        J = _jacobian(P, weights, N, u, data)
         try:
-            du = least_squares(_jacobian(P, weights, N, u, data), (N @ right).ravel()).reshape(u.shape)
+            du = least_squares(J, (N @ right).ravel()).reshape(u.shape)
         except (LinAlgError, np.linalg.LinAlgError):
             return None
         u = u + du
-        moved = float(np.linalg.norm(du) / max(np.linalg.norm(u), 1e-300))
+        moved = float(np.linalg.norm(du)) / max(float(np.linalg.norm(u)), 1e-300)
         if not np.isfinite(moved) or moved > 1e3:
             return None
         if moved < _SETTLED and step:
@@ -86,7 +93,16 @@ def eliminate(P: Array, data: Above) -> Fitted | None:
     scale = float(np.sqrt((data.Y**2).mean()))
     inverse = solve_triangular(R[:p], np.eye(p))
     rise = float(np.linalg.norm(inverse) / np.sqrt(p)) * scale / float(np.sqrt((P**2).mean()))
-    return Fitted(P, u, float(np.sqrt((missed**2).mean())) / scale, rise)
+    return Fitted(P, u, float(np.sqrt((missed**2).mean())) / scale, rise, _determined(J))
+
+
+def _determined(J: Array) -> bool:
+    """Whether no direction of scores is left open: pivots of the normal equations, columns of unit length."""
+    J = J / np.maximum(np.linalg.norm(J, axis=0), 1e-300)
+    try:
+        return bool(np.diag(cho_factor(J.T @ J)[0]).min() > _OPEN)
+    except LinAlgError:
+        return False
 
 
 def first_scores(P: Array, data: Above) -> Array:
@@ -123,10 +139,12 @@ def _free(weights: Array, data: Above) -> tuple[Array, Array]:
 
 def _jacobian(P: Array, weights: Array, N: Array, u: Array, data: Above) -> Array:
     """(rows of N x outputs, u.size): what scores change of the answers where no values reach."""
-    slope, wide, columns = weights * (1 - weights), data.wide, []
+    slope, wide, outputs = weights * (1 - weights), data.wide, data.Y.shape[1]
+    J = np.zeros((len(N), outputs, *u.shape))
     for k in range(len(u)):
         rows = data.index == k
         for h in range(len(P)):
-            written = (data.E[rows] @ P[h].T) * slope[rows, h, None]
-            columns.append(np.einsum("rn,ni,nj->rij", N[:, rows], written, wide[rows], optimize=True))
-    return np.concatenate([c.reshape(-1, wide.shape[1]) for c in columns], axis=1)
+            written = ((data.E[rows] @ P[h].T) * slope[rows, h, None]).T
+            for r, free in enumerate(N[:, rows]):
+                J[r, :, k, h] = (written * free) @ wide[rows]
+    return J.reshape(len(N) * outputs, -1)

@@ -36,6 +36,13 @@ _NULL = 1e-2
 """What a member leaves in its null spaces over what the next best mixture does: true ranks leave what the mixtures are
 known to, 1e-5 of steps of 1e-5, and a rank too small by one a tenth and more unless that direction hardly counts."""
 
+_ALONE = 1e-3
+"""Least that the next best mixture leaves in those null spaces, of norm 1: 0.1 and more where members are alone, and
+rounding where they share their rows or columns, so that mixtures of them have their rank as well."""
+
+_OVERDETERMINED = 2
+"""Entries of a null space over the matrices in the span, at least: some mixture always leaves nothing in as few."""
+
 
 @dataclass(frozen=True, eq=False)
 class Members:
@@ -119,7 +126,8 @@ def _annihilated(span: Array, start: Array) -> tuple[Array, int, float] | None:
     while high - low > 1:
         rank = (low + high) // 2
         c, left, next_best = _at_rank(span, start, rank)
-        if left < _NULL * next_best:
+        equations = (span.shape[1] - rank) * (span.shape[2] - rank)
+        if left < _NULL * next_best and next_best > _ALONE and equations >= _OVERDETERMINED * len(span):
             high, best = rank, (c, rank, left)
         else:
             low = rank

@@ -183,6 +183,30 @@ def rotary_query_tokens(H: int, G: int, s: int) -> int:
     return min(s + 2, max(4, -(-s * G // H) + 2, -(-5 * s * G // (4 * H))))
 
 
+@checked
+def overlapping_heads_queries(d: int, outputs: int, H: int) -> int:
+    """Queries of the phase "main" that tell apart rotary heads whose ranks add up to more than d: d steps before each
+    of H + 1 query tokens, and (H - 1) d longer tokens with half as many more as scores before two query tokens need.
+
+    Keys and queries are read afterwards, and d steps were made before it was known that ranks overlap.
+    """
+    return (H + 1) * d + overlapping_longer_tokens(d, outputs, H)
+
+
+@checked
+def overlapping_query_tokens(d: int, H: int) -> int:
+    """Query tokens that longer tokens stand before: two show apart what one does not, and have 2 H (d + 1) unknowns in
+    their scores; one beyond 4500 of them, whose normal equations take 160 MB and seconds, and of two heads, whose
+    values take fewer tokens than scores before two query tokens."""
+    return 2 if H > 2 and 2 * H * (d + 1) <= 4500 else 1
+
+
+@checked
+def overlapping_longer_tokens(d: int, outputs: int, H: int) -> int:
+    """Longer tokens of `overlapping_heads_queries`: the values of all but one head, and 3/2 of what scores need."""
+    return (H - 1) * d + -(-3 * overlapping_query_tokens(d, H) * H * (d + 1) // (2 * outputs))
+
+
 def _scores_queries(
     d: int, H: int, G: int, s: int, slots: int, last_slots: int, tokens: int, extra: int, repeats: int, first: int
 ) -> int:

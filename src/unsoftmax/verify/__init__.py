@@ -15,6 +15,7 @@ heads_behind      several heads in front of one
 networks          ReLU networks of one vector
 layers            vector answers
 small_weights     the smallest weights that their tokens allow
+far_below         what a faint token adds, by the sequence without it
 stacks            several layers
 blocks            the attention of a block, from behind its network
 tokens            token ids

@@ -130,6 +130,11 @@ class Constants:
     """Largest gap of an answer's many numbers over the root mean square that the stated error of every parameter
     leaves."""
 
+    # far_below
+    faint_share: float = 0.01
+    """Rounding of an answer over what a faint token adds to it, up to which that is looked at; and the share of it that
+    rounding may so leave."""
+
     # small_weights
     small_weight_sequences: int = 8
     """Fresh sequences with small weights, heads taking turns: as many as most layers have heads."""

@@ -23,6 +23,7 @@ from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.far_below import far_below
 from unsoftmax.verify.gaps import inside, representable, size_of
 from unsoftmax.verify.plan import Checked, Plan, Statement, exactly
 from unsoftmax.verify.sent import natural_norm, settled_norms
@@ -41,10 +42,11 @@ _MADE = ("near ties", "small weights")
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     longer = sum(random_lengths(spec).values())
+    ties = MODELS.layer_ties * (1 + (spec.domain.length_limit > VERIFY.tie_length))
     return (
         MODELS.layer_tokens
         + longer
-        + (MODELS.layer_ties + MODELS.small_weight_sequences) * (spec.domain.length_limit >= VERIFY.tie_length)
+        + (ties + MODELS.small_weight_sequences) * (spec.domain.length_limit >= VERIFY.tie_length)
     )
 
 
@@ -60,7 +62,8 @@ def check(model: Model, spec: OracleSpec, seed: int, allows: Allowance) -> Askin
     sizes = first, second
     rounds = _designs(model, spec, sizes, rng)
     claims = {name: (designs, _statement(name, sizes, spec)) for name, designs in rounds.items()}
-    seen = Answering(lambda other, X: other(X), partial(_size, model), partial(_noise, spec))
+    faint = spec.domain.length_limit > VERIFY.tie_length
+    seen = Answering(lambda other, X: other(X), partial(_size, model), partial(_noise, spec), faint=faint)
     return (yield from compared(model, claims, seen, allows, spec.dim, rng))
 
 
@@ -71,12 +74,14 @@ def _asked(X: Array) -> Asking[Array]:
 @dataclass(frozen=True, eq=False)
 class Answering:
     """Answers as they are compared: what a model foretells of tokens (model, X), the size of what attention writes
-    (X, y), the noise of answers relative to that (y, size), and how they are asked."""
+    (X, y), the noise of answers relative to that (y, size), and how they are asked; `faint`: near ties begin with a
+    token far below, and are asked without it as well."""
 
     foretold: Callable[[Model, Array], Array]
     size: Callable[[Array, Array], float]
     noise: Callable[[Array, float], float]
     ask: Callable[[Array], Asking[Array]] = _asked
+    faint: bool = False
 
 
 def compared(
@@ -88,7 +93,7 @@ def compared(
     rng: np.random.Generator,
 ) -> Asking[Checked]:
     """A claim for every name: the tokens of its rounds, and its statement. Near ties state the errors as well."""
-    found: list[Claim] = []
+    found, beside = list[Claim](), list[Claim]()
     stated = Statement()
     for name, (designs, statement) in claims.items():
         noise, gap, reach = 0.0, 0.0, 0.0
@@ -107,13 +112,17 @@ def compared(
             reach = max(reach, math.sqrt(float(sum(moved.values(), np.zeros(len(X))).max())) / size)
             if name == "near ties":
                 stated = statements(model, errors_of(moved, wrong, y), f"{len(X)} fresh sequences with near ties")
+            if name == "near ties" and seen.faint:
+                rounding = MODELS.layer_roundings * math.sqrt(dim) * seen.noise(y, size) * size
+                less = yield from seen.ask(X[:, 1:])
+                beside.append(far_below(model, seen.foretold, X, (y, less), rounding, allows.relative_error, rng))
         # Strong scores show errors of W several times larger, which says nothing about rules for small weights.
         most = VERIFY.one_digit if name == "small weights" else VERIFY.most_claimed
         bound = max(
             MODELS.layer_roundings * math.sqrt(dim) * noise, min(MODELS.reach * reach * allows.relative_error, most)
         )
         found.append(Claim(name, min(bound, VERIFY.one_digit), gap, statement=statement))
-    return Checked(tuple(found), stated)
+    return Checked((*found, *beside), stated)
 
 
 PLAN = Plan(exactly(queries), check)

@@ -142,21 +142,6 @@ def test_what_is_not_learned_is_refused(name):
         recovered(REFUSED[name]())
 
 
-@pytest.mark.parametrize(("d", "H", "G", "dh"), [(24, 4, 4, 8), (16, 4, 2, 8)], ids=["own values", "shared values"])
-def test_heads_whose_ranks_add_up_to_more_than_they_write_are_counted_and_refused_for_that(d, H, G, dh):
-    with pytest.raises(us.errors.NotIdentifiable, match=f"ranks of {H} heads add up to more than the {d} dimensions"):
-        recovered(layer(d=d, H=H, G=G, dh=dh))
-
-
-def test_heads_of_unequal_ranks_that_fill_the_space_are_refused_for_that():
-    """Their Jacobians commute, and their eigenvalues come in groups of 5 and 12."""
-    target = layer(d=17, H=2, G=2, dh=12)
-    O = target.O.copy()
-    O[1][:, 5:] = 0
-    with pytest.raises(us.errors.ModelMismatch, match=r"ranks of 2 heads .* or are unequal"):
-        recovered(replace(target, O=O))
-
-
 @pytest.mark.parametrize(("d", "H", "dh"), [(34, 4, 8), (32, 7, 4)], ids=["two dimensions left", "fewer than heads"])
 def test_heads_that_leave_few_dimensions(d, H, dh):
     target = layer(d=d, H=H, G=H, dh=dh)

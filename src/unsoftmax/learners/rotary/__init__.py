@@ -6,6 +6,7 @@ limits     what counts as noise in exact and in rounded answers
 scene      what one token shows: RMSNorm, residual, tokens that write nothing; behind a LayerNorm, off the mean
 apart      heads told apart by the sums of their softmax denominators
 filling    heads that fill the space, told apart by rotary positions themselves
+overlapping  heads whose ranks add up to more than there is, by the span of what they write
 values     what each head writes, and who shares values
 weights    attention weights of all heads from one answer
 turns      rotary frequencies, and who shares keys

@@ -116,6 +116,10 @@ class Constants:
     """Share of such weights from which on tokens are brought nearer to the query token, which scores them like
     itself."""
 
+    fitted_rise: float = 4.0
+    """Error of what heads write over what the fit leaves times how least squares raise it: errors of scores reach it
+    too. 0.5 to 12 in ten fits, mostly 3."""
+
     # values
     shrinks: int = 4
     """Times that a token, or a block before x = 0, is shortened at most: scores of up to 14 times `modest_score` show,

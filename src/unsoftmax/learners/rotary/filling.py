@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from unsoftmax.errors import Code, NotIdentifiable
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.overlapping import above, tell_overlapping
-from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.scene import Scene, beside_token
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
@@ -81,11 +82,26 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
             if values is None:
                 continue
             bent += [] if values.linear else [values]
-            if values.linear or len(bent) == ROTARY.stalled_fits:
+            if values.linear:
                 return square.scene, values
+            if len(bent) == ROTARY.stalled_fits:
+                return (yield from _nearer(scene, square.scene, values, rough, rng))
         if attempt == 0 and (yield from _overlap(scene, squares, E, Y, rng)):
             break
     return (yield from tell_overlapping(scene, rng))
+
+
+def _nearer(
+    scene: Scene, seen: Scene, bent: Values, rough: bool, rng: np.random.Generator
+) -> Asking[tuple[Scene, Values]]:
+    """Heads whose scores are so strong that fits to random tokens stall, by tokens brought near enough; else as steps
+    show them, for what their scores follow to be named."""
+    if not rough:
+        try:
+            return (yield from relabelled(tell_overlapping(scene, rng), "repair"))
+        except (ModelMismatch, NotIdentifiable):
+            pass
+    return seen, bent
 
 
 def _squares(scene: Scene) -> list[_Square]:
@@ -94,7 +110,7 @@ def _squares(scene: Scene) -> list[_Square]:
     if scene.eps is None and not scene.residual and scene.M.shape == (scene.dim, scene.dim) and not len(scene.empty):
         M = scene.M - np.eye(scene.dim)
         if np.linalg.cond(M) < 1e10:
-            found.append(replace(scene, M=M, residual=True))
+            found.append(replace(scene, M=M, residual=True, noise=scene.noise * beside_token(M)))
     ranges = [svd(each.M)[0][:, : len(each.written)] for each in found]
     return [_Square(each, U, U.T @ each.M) for each, U in zip(found, ranges, strict=True)]
 

@@ -39,7 +39,8 @@ def read_keys(reader: Reader, turns: Turns, plan: Plan) -> Asking[Keys]:
     """Blocks of new tokens until d + 1 and a few more are read, each before ceil(s G / H) + 1 query tokens or so."""
     s, m = reader.values.width, len(turns.blocks[0])
     sharing = int(np.bincount(turns.group).min())
-    n = min(len(turns.q), -(-s // sharing) + (plan.queries if sharing > 1 else 3 + plan.queries))
+    n = -(-s // sharing) + (plan.queries if sharing > 1 else 3 + plan.queries) + plan.beyond_fewest(reader, s)
+    n = min(len(turns.q), n)
     blocks, logs = list(turns.blocks), list(turns.logs)
     for planned in turns.planned:
         block, (weights,) = yield from read_block(reader, planned, turns.q[:n], 1)

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import qr
 
+from unsoftmax import theory
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
-from unsoftmax.learners.rotary.scene import Scene
+from unsoftmax.learners.rotary.scene import Scene, beside_token
 from unsoftmax.learners.rotary.values import Values
 from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.eliminated_values import Above, Fitted, eliminate, read_weights
-from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.solvers.low_rank_members import Members, members, outside
 from unsoftmax.solvers.singular import svd
 
@@ -47,11 +47,11 @@ def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Sce
         E, Y = yield from above(scene, q + steps, q, "main")
         mixtures.append(np.linalg.solve(E, Y).T)
     scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
-    order = np.argsort(-np.minimum(found.shares, 1 - found.shares).min(axis=1))[: _query_tokens(scene, len(found.P))]
+    even = np.minimum(found.shares, 1 - found.shares).min(axis=1)
+    order = np.argsort(-even)[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
     (before,) = yield from settle("query tokens that longer tokens stand before", heads.q[order])
     data = yield from _longer(scene, found.P, before, rng)
-    fitted = eliminate(found.P, data)
-    return scene, (yield from _values(scene, found, fitted))
+    return scene, (yield from _values(scene, found.P, eliminate(found.P, data)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class _Counted:
 
 def _counted(scene: Scene, rng: np.random.Generator) -> Asking[_Counted]:
     """Before ever more query tokens heads write sum_h sigma_h P_h w of one w, as many dimensions as there are heads,
-    and a gate of the query token all that there are. `counted_heads` queries and 2, doubled until the count is clear."""
+    and a gate of the query token all that there are. `counted_heads` queries and 2, doubled until that is clear."""
     r, n = len(scene.written), ROTARY.counted_heads + 2
     w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
     q, answers = np.zeros((0, scene.dim)), np.zeros((0, len(scene.M)))
@@ -73,7 +73,7 @@ def _counted(scene: Scene, rng: np.random.Generator) -> Asking[_Counted]:
         q, answers = np.vstack([q, new]), np.vstack([answers, y])
         sizes = np.linalg.svd(answers, compute_uv=False)
         H = int((sizes > ROTARY.counted_apart * sizes[0]).sum())
-        if n >= H + 2 and H < min(answers.shape):
+        if n >= H + 2 and min(answers.shape) > H:
             break
         if n >= len(scene.M):
             raise NotIdentifiable(
@@ -89,7 +89,7 @@ def _counted(scene: Scene, rng: np.random.Generator) -> Asking[_Counted]:
 
 
 def _require_size(scene: Scene, H: int) -> None:
-    if (H - 1) * scene.dim > ROTARY.largest_overlap or 2 * H > len(scene.M):
+    if (H - 1) * scene.dim > ROTARY.largest_overlap or len(scene.M) < 2 * H:
         raise NotIdentifiable(
             f"the ranks of {H} heads add up to more than the {len(scene.written)} dimensions that they write, as those "
             f"of heads that share values do: they are told apart up to {ROTARY.largest_overlap} unknown numbers for "
@@ -103,13 +103,13 @@ def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
     if scene.eps is None and not scene.residual and scene.M.shape == (scene.dim, scene.dim):
         beside = scene.M - np.eye(scene.dim)
         if outside(mixtures, beside, H) < outside(mixtures, scene.M, H):
-            scene = replace(scene, M=beside, residual=True)
+            scene = replace(scene, M=beside, residual=True, noise=scene.noise * beside_token(beside))
     found = members(mixtures, scene.M, H)
     away = outside(mixtures, scene.M, H)
     if found is None or away > ROTARY.outside_span:
         reason = (
-            f"no {H} matrices of low rank make up what is written: heads write into all dimensions there are, or gates "
-            "act beside attention"
+            f"no {H} matrices of low rank make up what is written: heads share values and fill the space, or write all "
+            "dimensions there are, or gates act beside attention"
             if found is None
             else f"what single tokens write is no sum of what heads write before query tokens (off by {away:.1g})"
         )
@@ -121,14 +121,9 @@ def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
     return scene, found
 
 
-def _query_tokens(scene: Scene, H: int) -> int:
-    """Two query tokens show apart what one does not; one where their directions of scores are too many to fit."""
-    return 2 if 2 * H * (scene.dim + 1) <= LARGEST else 1
-
-
 def _longer(scene: Scene, P: Array, before: Array, rng: np.random.Generator) -> Asking[Above]:
     """Tokens between query tokens `before` (k, d) and random ones, so far that hardly a head is saturated."""
-    n = longer_tokens(scene.dim, len(scene.M), len(P), len(before))
+    n = theory.overlapping_longer_tokens(scene.dim, len(scene.M), len(P))
     index = np.arange(n) % len(before)
     x = scene.draw(np.eye(scene.dim), 0.95, rng, n)
     share, few, phase = 1.0, min(ROTARY.looked_at, n), "main"
@@ -157,28 +152,30 @@ def _data(scene: Scene, parts: list[tuple[Array, Array]], index: Array) -> Above
     return Above(E, Y, index, scene.M, float(np.linalg.norm(E, axis=1).mean()))
 
 
-def longer_tokens(d: int, outputs: int, H: int, before: int) -> int:
-    """(H - 1) d for what is written; 3/2 of what the scores before `before` query tokens need, for their fit."""
-    return (H - 1) * d + -(-3 * before * H * (d + 1) // (2 * outputs))
-
-
-def _values(scene: Scene, found: Members, fitted: Fitted | None) -> Asking[Values]:
-    """Values in groups that share their rows; those that steps show where scores are not linear in the tokens."""
-    settled = max(1e-10, ROTARY.settled_misfit * scene.noise)
-    linear = fitted is not None and fitted.residual < settled
-    if fitted is not None and linear:
-        P, error = fitted.P, fitted.rise * max(fitted.residual, scene.noise)
-    else:
-        P, error = found.P, ROTARY.filling_step * float(np.linalg.cond(found.shares))
+def _values(scene: Scene, P: Array, fitted: Fitted | None) -> Asking[Values]:
+    """Values in groups that share their rows."""
+    if fitted is None or fitted.residual > max(1e-10, ROTARY.settled_misfit * scene.noise):
+        raise ModelMismatch(
+            f"{len(P)} heads whose ranks add up to more than the {len(scene.written)} dimensions that they write are "
+            "told apart by steps, and scores that are linear in the tokens do not explain longer tokens: a soft cap, "
+            "norms of keys and queries, or another law of scores.",
+            code=Code.LAW,
+        )
+    if not fitted.determined:
+        raise NotIdentifiable(
+            f"{len(P)} heads whose ranks add up to more than the {len(scene.written)} dimensions that they write score "
+            "tokens so much alike that longer tokens do not show which of them writes what.",
+            code=Code.OVERLAPPING,
+        )
+    P, error = fitted.P, ROTARY.fitted_rise * fitted.rise * max(fitted.residual, scene.noise)
     sizes = np.linalg.svd(P, compute_uv=False)
-    s = int((sizes > CORE.loud * error * sizes[:, :1]).sum(axis=1).max())
-    if s >= scene.dim:
-        raise ModelMismatch("heads that are told apart by their ranks write all dimensions there are.")
+    ranks = (sizes > CORE.loud * error * sizes[:, :1]).sum(axis=1)
+    s = int(ranks.max())
     group, rows = _shared(P, s, scene.limits.shared_values + CORE.loud * error)
-    O = np.einsum("hij,hsj->his", P, rows[group])
+    O = np.einsum("hij,gsj->ghis", P, rows)[group, np.arange(len(P))]
     # Heads come in the order in which they were found, and their rows in any basis.
     O, V, kept = yield from settle("values", O, rows, group)
-    return Values(O, V, kept.astype(int), error, linear)
+    return Values(O, V, kept.astype(int), error, narrow=int(ranks.min()))
 
 
 def _shared(P: Array, s: int, limit: float) -> tuple[Array, Array]:

@@ -79,7 +79,7 @@ def design_for(
     R = [rotation(turns.theta, D, s) for D in range(m, 0, -1)]
     strength = float(np.sqrt((A**2).mean(axis=(0, 2))).max())
     # The equation of the last token's own key is the same in all its sequences.
-    repeats = max(plan.repeats, -(-(s - reader.absolute) // m))
+    repeats = max(plan.repeats, -(-(s - reader.absolute) // m)) + (plan.beyond_fewest(reader, s) > 0)
     return Design(reader, key, turns.group, R, repeats, strength, cap)
 
 
@@ -201,6 +201,13 @@ def _beside(own: Array, m: int) -> Array:
     return np.asarray(svd(own[None])[2][1:].T[:, :m])
 
 
+def _spread(rows: Array) -> Array:
+    """Condition (n,), squared, of every one of n equations (n, m, s): good enough to choose by."""
+    narrow = rows if rows.shape[1] < rows.shape[2] else rows.transpose(0, 2, 1)
+    sizes = np.linalg.eigvalsh(narrow @ narrow.transpose(0, 2, 1))
+    return np.asarray(sizes[:, -1] / np.maximum(sizes[:, 0], 1e-300))
+
+
 def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Array:
     """Sequences of tokens q + v_i, V_g v_i orthogonal, from random blocks: the best conditioned at each q."""
     reader, m = design.reader, design.slots
@@ -210,11 +217,12 @@ def _chosen(design: Design, K: Array, q: Array, rng: np.random.Generator) -> Arr
         rows = [np.stack([R @ (k @ x) for R, x in zip(design.R, v, strict=True)]) for k in K]
         blocks.append((max(np.linalg.cond(part) for part in rows), v, rows))
     blocks = sorted(blocks, key=lambda b: b[0])[: ROTARY.kept_blocks]
+    offered = [np.stack([rows[g] for _, _, rows in blocks]) for g in range(len(K))]
     z = np.zeros((len(q), design.repeats, m + 1, q.shape[1]))
     for j, last in enumerate(q):
         own = [design.key(g, last) for g in range(len(K))]
         add = [np.stack([R @ xi for R in design.R]) - xi for xi in own]
-        cost = [max(np.linalg.cond(a + b) for a, b in zip(rows, add, strict=True)) for _, _, rows in blocks]
+        cost = np.max([_spread(offered[g] + a) for g, a in enumerate(add)], axis=0)
         for c, best in enumerate(np.argsort(cost, kind="stable")[: design.repeats]):
             z[j, c, :m], z[j, c, m] = last + blocks[best][1], last
     # Sums of two tokens may be longer than either: without a norm, as long as the target allows.

@@ -215,10 +215,16 @@ def _rank(M: Array, noise: float) -> int:
 def _scene(
     spec: OracleSpec, eps: float | None, M: Array, constant: Array, residual: bool, noise: float, sinks: bool
 ) -> Asking[Scene]:
+    noise *= beside_token(M) if residual else 1.0
     written, empty = yield from writing(M, noise)
     dtype = spec.dtype if noise < SHORT_FORMAT else "float32"
     longest, reach = spec.domain.length_limit, spec.domain.inside
     return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, longest, reach)
+
+
+def beside_token(M: Array) -> float:
+    """Noise beside a residual over noise without: what heads write, M z, is rounded as its sum with the token is."""
+    return float(np.hypot(1.0, np.sqrt(M.shape[1]) / max(np.linalg.norm(M), 1e-300)))
 
 
 def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:

@@ -73,7 +73,7 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
     """s + 2 query tokens or a few more, short enough for weights that can be read; fewer are asked where heads that
     share values, and keys as it seems, show them together."""
     scene, s = reader.scene, reader.values.width
-    n = s + (2 if reader.quiet or plan.rough else 4)
+    n = s + (2 if reader.quiet or plan.rough else 4) + plan.beyond_fewest(reader, s)
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
     q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
     m = plan.slots(reader)
@@ -83,7 +83,8 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
             "weights of two tokens in one sequence, which keys are read from, do not show together. Where answers are "
             "rounded, more digits may show wider heads."
         )
-    blocks = reader.blocks(max(-(-(scene.dim + 1 + plan.tokens) // m), -(-(s + 1) // (m - 1))), m, rng)
+    tokens = scene.dim + 1 + plan.tokens + plan.beyond_fewest(reader, scene.dim // 2)
+    blocks = reader.blocks(max(-(-tokens // m), -(-(s + 1) // (m - 1))), m, rng)
     few = theory.rotary_query_tokens(len(reader.values.O), len(reader.values.V), s)
     few = few if reader.quiet and scene.free and scene.exact and _even(reader.values.group) else n
     scale, size, weights = yield from _readable(reader, blocks[0], q[:few])

@@ -28,7 +28,7 @@ class Values:
     """P_h = O[h] V[group[h]]: O (H, outputs, s), V (G, s, d) with orthonormal rows, group (H,).
 
     error: estimate of the relative error of P_h; linear: False where scores that are linear in the tokens do not
-    explain the answers that they were read from.
+    explain the answers that they were read from; narrow: least rank of a head, where ranks differ.
     """
 
     O: Array
@@ -36,6 +36,7 @@ class Values:
     group: Array
     error: float
     linear: bool = True
+    narrow: int | None = None
 
     @property
     def width(self) -> int:

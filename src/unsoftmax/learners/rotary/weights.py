@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
@@ -17,6 +18,7 @@ from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.scene import Scene
 from unsoftmax.learners.rotary.values import Values, raised
+from unsoftmax.precision import HALF_DIGITS
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.singular import svd
 
@@ -70,7 +72,9 @@ class Reader:
     def slots(self) -> int:
         """Tokens whose weights one answer tells for all heads."""
         # Beside them stand the last token and an empty one on either side.
-        return int(min(self.values.width, self.scene.shown // len(self.values.O), self.scene.longest - 3))
+        return int(
+            min(self.values.narrow or self.values.width, self.scene.shown // len(self.values.O), self.scene.longest - 3)
+        )
 
     def before_quiet(self, z: Array, slots: int, phase: str, skipped: int = 0) -> Asking[Array]:
         """Weights (n, H, slots) of the first tokens of z (n, N, d), some `skipped`; all others write nothing."""
@@ -112,11 +116,11 @@ class Reader:
     def _inverse(self, tokens: Array, last: Array) -> Array:
         """(H * m, outputs): from an answer above the query token `last` to the weights of m tokens."""
         written, see = self._written(tokens), self.scene.visible(last)
-        return np.asarray(np.linalg.pinv(written) if see is None else np.linalg.pinv(see @ written) @ see)
+        return _pseudo_inverse(written) if see is None else np.asarray(np.linalg.pinv(see @ written) @ see)
 
     def _written(self, tokens: Array) -> Array:
         """(outputs, H * m): what every head writes of m tokens."""
-        P = self.values.P @ tokens.T
+        P = self.values.O @ (self.values.V @ tokens.T)[self.values.group]
         return P.transpose(1, 0, 2).reshape(P.shape[1], -1)
 
     def _compare(self, tokens: Array, row: Array, weights: Array) -> None:
@@ -156,6 +160,15 @@ class Reader:
         free = rng.standard_normal((m, len(self.scene.empty))) @ self.scene.empty
         room = np.maximum((CORE.edge * self.scene.radius) ** 2 - (v * v).sum(axis=1), 0)
         return np.asarray(v + free * (np.sqrt(room) / np.linalg.norm(free, axis=1))[:, None])
+
+
+def _pseudo_inverse(A: Array) -> Array:
+    """Of A (n, k), k <= n: by QR, a fifth of the time of singular values, unless columns nearly depend."""
+    Q, R = np.linalg.qr(A)
+    sizes = np.abs(np.diag(R))
+    if A.shape[1] > A.shape[0] or sizes.min() <= HALF_DIGITS * sizes.max():
+        return np.asarray(np.linalg.pinv(A))
+    return np.asarray(solve_triangular(R, Q.T))
 
 
 _Told = TypeVar("_Told")

@@ -1,0 +1,137 @@
+"""Rotary heads whose ranks add up to more than the dimensions there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import unsoftmax as us
+from tests.learners.rotary.test_llama import layer, worst
+from tests.weights import minilm_layer, rxnfp_layer
+from unsoftmax.learners.core.base import RELATIVE_ERROR
+
+
+def recovered(target, learner=None, seed=7, **rest):
+    return us.recover(us.oracle(target, **rest), learner or us.learners.AttentionLayer(), seed=seed)
+
+
+def held(target, recovery):
+    """The error, once it has been seen to stay below what is stated."""
+    error = us.models.distance(recovery.model, target)
+    assert error <= next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
+    return error
+
+
+RELATIVES = {
+    "an RMSNorm": {},
+    "biases": {"bias": True},
+    "no norm": {"norm": None},
+    "no norm, no residual": {"norm": None, "residual": False, "bias": True},
+    "half of the rows turn": {"share": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_heads_whose_ranks_add_up_to_more_than_there_is_are_learned(name, seed):
+    target = layer(d=24, H=4, G=4, dh=10, seed=seed, **RELATIVES[name])
+    recovery = recovered(target)
+    assert (recovery.model.residual, recovery.model.norm) == (target.residual, target.norm)
+    assert held(target, recovery) < 1e-7
+    assert worst(target, recovery.model) < 1e-7
+
+
+@pytest.mark.parametrize("scale", [0.5, 6.0])
+def test_weak_and_strong_scores(scale):
+    target = layer(d=24, H=4, G=4, dh=10, seed=3, bias=True)
+    target = replace(target, Q=target.Q * scale / 2.0)
+    assert held(target, recovered(target)) < 1e-6
+
+
+def test_many_heads_and_a_wide_sum():
+    """Twelve heads of eight in 32 dimensions: three times as much as there is."""
+    target = layer(d=36, H=12, G=12, dh=8, seed=4)
+    assert held(target, recovered(target)) < 1e-6
+
+
+@pytest.mark.parametrize("preset", ["lean", "balanced", "robust"])
+def test_what_a_run_costs_is_known_beforehand(preset):
+    target = layer(d=24, H=4, G=4, dh=10, seed=5)
+    phases = recovered(target, us.learners.AttentionLayer(preset)).usage.phases
+    told = us.theory.overlapping_heads_queries(24, 24, 4)
+    # The rest is keys and queries: every query token before all of its blocks.
+    assert told < phases["main"] < told + 8 * 24 * 4
+
+
+def test_a_learner_need_not_be_named():
+    target = layer(d=24, H=4, G=4, dh=10, seed=6, bias=True)
+    assert held(target, us.recover(us.oracle(target), seed=1)) < 1e-7
+
+
+def test_heads_of_unequal_ranks_are_learned():
+    """Jacobians of heads of ranks 5 and 12 in 17 dimensions commute, and their eigenvalues come in unequal groups."""
+    target = layer(d=17, H=2, G=2, dh=12)
+    O = target.O.copy()
+    O[1][:, 5:] = 0
+    target = replace(target, O=O)
+    assert worst(target, recovered(target).model) < 1e-7
+
+
+def test_trained_heads_in_a_narrow_stream():
+    """Eight heads of 16 of a trained layer in 48 dimensions, turned by rotary positions."""
+    whole, rng = minilm_layer(3), np.random.default_rng(0)
+    U = np.linalg.qr(rng.standard_normal((384, 48)))[0]
+    K, Q, V = (part[:8, :16] @ U for part in (whole.K, whole.Q, whole.V))
+    O = np.einsum("oi,hos->his", U, whole.O[:8, :, :16])
+    parts = K, Q, np.zeros((8, 48)), O, V, np.zeros(48)
+    rope = us.models.Rope.ladder(16, 1e4)
+    target = us.models.AttentionLayer(*parts, norm="rms", eps=1e-5, residual=True, positions=rope)
+    assert held(target, recovered(target)) < 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("index", range(0, 12, 3))
+@pytest.mark.parametrize("norm", ["rms", None])
+def test_trained_layers_in_a_narrow_stream(index, norm):
+    whole, rng = rxnfp_layer(index), np.random.default_rng(index)
+    U = np.linalg.qr(rng.standard_normal((256, 128)))[0]
+    K, Q, V = (part @ U for part in (whole.K, whole.Q, whole.V))
+    O = np.einsum("oi,hos->his", U, whole.O)
+    parts = K, Q, np.zeros((4, 128)), O, V, np.zeros(128)
+    rope = us.models.Rope.ladder(64, 1e4)
+    target = us.models.AttentionLayer(*parts, norm=norm, eps=1e-5, residual=True, positions=rope)
+    assert held(target, recovered(target)) < 1e-5
+
+
+OUTSIDE = {
+    "a soft cap": (lambda: layer(d=24, H=4, G=4, dh=10, seed=1, softcap=5.0), "soft cap"),
+    "norms of keys": (
+        lambda: layer(d=24, H=4, G=4, dh=10, seed=1, qk_norm=True),
+        "norms of",
+    ),
+    "shared values that fill the space": (lambda: layer(d=16, H=4, G=2, dh=8), "share"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_not_learned_is_refused_for_that(name):
+    made, words = OUTSIDE[name]
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable), match=words):
+        recovered(made())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_small_weights_that_are_dropped_are_seen(seed):
+    target = layer(d=24, H=4, G=4, dh=10, seed=seed, norm=None)
+
+    def dropping(X):
+        scores = target.scores(X)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        weights[weights < 1e-6] = 0
+        return target.constant + np.einsum("hbn,bnd,hod->bo", weights, X, target.P) + X[:, -1]
+
+    with pytest.raises(us.errors.ModelMismatch):
+        us.recover(us.oracle(dropping, 24, outputs=24), us.learners.AttentionLayer())
