@@ -252,7 +252,7 @@ def test_heads_that_overlap_before_a_norm_after_attention_are_learned(d, heads, 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-5, 1e-6])
 def test_overlapping_heads_that_drop_small_weights_before_a_norm_are_refused(smallest):
-    layer = Layer.random(48, 8, 16, norm="post", residual=True, seed=3)
+    layer = Layer.random(24, 4, 8, norm="post", residual=True, seed=3)
 
     def dropping(X):
         scores = np.stack(
@@ -267,10 +267,10 @@ def test_overlapping_heads_that_drop_small_weights_before_a_norm_are_refused(sma
         s = s - s.mean(axis=1, keepdims=True)
         return layer.gamma * s / np.sqrt((s**2).mean(axis=1, keepdims=True) + layer.eps) + layer.beta
 
-    short = 1e-2 * np.random.default_rng(0).standard_normal((3, 5, 48))
+    short = 1e-2 * np.random.default_rng(0).standard_normal((3, 5, 24))
     assert np.abs(dropping(short) - layer(short)).max() < 1e-12
     with pytest.raises(us.errors.ModelMismatch, match="fresh queries contradict"):
-        us.recover(us.oracle(dropping, dim=48, outputs=48), us.learners.AttentionLayer())
+        us.recover(us.oracle(dropping, dim=24, outputs=24), us.learners.AttentionLayer())
 
 
 @pytest.mark.parametrize("learner", [None, us.learners.AttentionStack()])
