@@ -185,7 +185,7 @@ def attention(
     affine = row.constant or not seen.tied
     # A head takes d values and a rank of at least 1: too small a budget is refused here, before the sketches.
     least = low_rank_queries(spec.dim, 1) + heads.count(spec, (0, 0))[0]
-    one = yield from announced(single_head(spec, known, affine, seed, allowed), least)
+    one = yield from announced(single_head(spec, known, affine or row.faint, seed, allowed), least)
     found += one.findings
     if one.learner is not None:
         return Diagnosis(one.family, one.learner, found, one.reasons)
