@@ -279,11 +279,11 @@ def network(
         found += kernel.findings
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
-        why = trial.reason or "fresh rays contradict what was learned on others"
+        why = trial.reason or "fresh sequences contradict what was learned along rays"
         words = f"attention before a network does not explain the answers: {why.rstrip('.')}"
         named = (Suggestion(_NEARLY, behind),) if near(trial, behind) is not None else ()
         return (yield from unexplained(spec, known, seed, outside(found, "network", words, *named)))
-    words = "A softmax head before a function of its output explains the answers."
+    words = "Softmax attention before a function of its output and of the last token explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
         return Diagnosis("attention behind a network", behind, found)
