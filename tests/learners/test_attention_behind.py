@@ -201,7 +201,7 @@ def test_what_the_query_token_does_beside_attention_is_free_and_said_to_be(besid
 def test_what_other_tokens_do_beside_attention_is_refused(size) -> None:
     """Bounded beside answers that grow: along rays it vanishes, and W had been accepted as all that other tokens do."""
     for seed in range(3):
-        W, fn = target("relu", 8, 16, 8, False, seed=seed)
+        _, fn = target("relu", 8, 16, 8, False, seed=seed)
         A = np.random.default_rng(seed).standard_normal(8)
         with pytest.raises(us.errors.ModelMismatch, match="nothing else"):
             us.recover(

@@ -2,9 +2,9 @@
 
 All tokens of a sequence are multiples k_i lam a of one direction, so the answer is (sum_i alpha_i k_i)^p c(a).
 
-Rays are long, and their last tokens short: what stands beside attention, or bends its output, may vanish there. So other
-tokens are exchanged for such as leave scores and output alone, at lengths that users send: an answer that is a function
-of the attention output and the last token, whichever, stays what it was.
+Rays are long, and their last tokens short: what stands beside attention, or bends its output, may vanish there. So
+other tokens are exchanged for such as leave scores and output alone, at lengths that users send: an answer that is a
+function of the attention output and the last token, whichever, stays what it was.
 
 Theory: docs/theory/verification.md, "Behind a network", rays.
 """
@@ -79,7 +79,7 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
 
 
 def _nothing_else(model: AttentionBehind, bound: float, spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
-    """Pairs of sequences in which scores, attention output and last token are the same, and the other tokens are not."""
+    """Pairs of sequences in which scores, attention output and last token are the same and the other tokens are not."""
     ((*norms,),) = yield from settled_norms(sent_norms(typical_norm(model, spec, rng), spec))
     tokens = sphere(rng, (MODELS.equal_outputs, 3, spec.dim))
     tokens *= np.resize(np.array(norms), MODELS.equal_outputs)[:, None, None]
