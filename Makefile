@@ -47,13 +47,15 @@ test-long: $(VENV)/.long
 
 # The numerical tests as on three kinds of processor, as far as this one has their instructions: last digits differ.
 # `KINDS=others` leaves out the one that this machine is, as which `make test` runs. test_portability.py takes kinds of its own.
+# `THREADS=2` computes with two BLAS threads, whose sums are added up in another order, and which sleep where they have no work.
 # `SHARE=3` runs a third of the cases of every test on each kind, at least one, so that all are run by one of the three.
 KINDS ?= three
 SHARE ?= 1
+THREADS ?= 1
 CONTRACTS := tests/contracts/test_learners.py tests/contracts/test_number_formats.py
 NUMERICAL := tests/learners tests/solvers tests/verify tests/probes tests/oracles/test_nearness.py tests/comparing tests/diagnosis tests/fitting tests/auditing tests/test_inversion.py
 test-portable: $(VENV)/.test
-	$(TEST_ENV) $(BIN)/python -m scripts.kernels --kinds $(KINDS) pytest -n 2 --dist worksteal -q -m "not long" --share $(SHARE) $(CONTRACTS) $(NUMERICAL)
+	$(TEST_ENV) $(BIN)/python -m scripts.kernels --kinds $(KINDS) --threads $(THREADS) pytest -n 2 --dist worksteal -q -m "not long" --share $(SHARE) $(CONTRACTS) $(NUMERICAL)
 
 # The oldest version of every dependency that pyproject.toml allows, in an environment of its own.
 test-oldest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import unsoftmax as us
-from scripts.kernels import THREE, available, environment, share_of
+from scripts.kernels import THREE, available, environment, openblas, share_of
 from tests.contracts.registry import Case, collect
 from tests.contracts.resuming import jobs
 from tests.contracts.shaken import WIDE, paid_again
@@ -64,6 +65,18 @@ def test_three_kinds_run_every_case_between_them(cases: int) -> None:
         shares = [share_of(kind, test, cases, 3) for kind in THREE]
         assert set().union(*shares) == set(range(cases))
         assert all(0 < len(share) <= -(-cases // 3) for share in shares)
+
+
+@pytest.mark.skipif(not HERE, reason="kinds have no names here")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_take_the_threads_that_are_asked_for(threads: int) -> None:
+    if openblas() is None:
+        pytest.skip("NumPy brings no OpenBLAS here")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    look = "from scripts.kernels import openblas; print(openblas().scipy_openblas_get_num_threads64_())"
+    asked = environment(HERE[0], threads=threads)
+    done = subprocess.run([sys.executable, "-c", look], env=asked, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == min(threads, cores)
 
 
 @pytest.mark.parametrize("case", [case for case in collect() if case.name != "Membership-paper"], ids=str)

@@ -654,11 +654,19 @@ def test_a_hot_head_whose_ties_show_is_no_argmax_attention() -> None:
     assert us.models.distance(r.model, true) <= stated(r)
 
 
-@pytest.mark.parametrize(("records", "noise"), [(150, 1e-3), (420, 1e-2)])
-def test_bars_hold_where_the_scores_are_very_hot(records: int, noise: float) -> None:
+@pytest.mark.parametrize(
+    ("records", "noise", "seeds"),
+    [
+        # All ten are surrogates by now, at two seconds each: bars that are not stated cannot fail to hold.
+        (150, 1e-3, range(2)),
+        pytest.param(150, 1e-3, range(10), marks=pytest.mark.long),
+        (420, 1e-2, range(10)),
+    ],
+)
+def test_bars_hold_where_the_scores_are_very_hot(records: int, noise: float, seeds: range) -> None:
     """Three records per unknown: errors as J has them reach far beyond where it holds, and bars had covered 0.57."""
     called, inside = [], []
-    for seed in range(10):
+    for seed in seeds:
         true, X = head(6, 50.0, seed=seed), tokens(records, dim=6, seed=seed)
         y = true(X) + noise * np.random.default_rng(seed).standard_normal(records)
         r = us.fit(us.Log(X, y, tolerance=noise))

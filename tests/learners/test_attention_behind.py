@@ -50,7 +50,8 @@ def relative(W, expected) -> float:
 
 
 def limit(dim, rank) -> float:
-    return 1.05 * rank * (2 * dim - rank) + 2 * dim + 64
+    """Unknowns, calibration and repairs, and 12 verifying queries for what stands beside attention."""
+    return 1.05 * rank * (2 * dim - rank) + 2 * dim + 64 + 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,3 +177,35 @@ def test_a_wrong_W_fails_verification() -> None:
     wrong = us.models.AttentionBehind(right.W * (1 + 1e-9), right.degree, right.length)
     assert run(check(right, oracle.spec, 1), Stack(oracle)).holds
     assert not run(check(wrong, oracle.spec, 1), Stack(oracle)).holds
+
+
+BESIDE = {
+    "a network of the query token": lambda X, A: (np.tanh(X[:, -1] @ A) * (X[:, -1] @ A)).sum(axis=1),
+    "a form of the query token": lambda X, A: np.einsum("nd,de,ne->n", X[:, -1], A[:, : X.shape[2]], X[:, -1]),
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_what_the_query_token_does_beside_attention_is_free_and_said_to_be(beside) -> None:
+    """The note said that a function of attention's output alone explains such answers; none does."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        head, A = us.models.SingleHead.random(8, norm=2.0, seed=seed), rng.standard_normal((8, 12))
+        recovery = us.recover(us.oracle(lambda X, h=head, A=A: h(X) + 0.1 * BESIDE[beside](X, A), 8), seed=seed)
+        assert relative(recovery.model.W, head.W) <= 1e-11
+        assert any("its output and of the last token explains the answers" in note for note in recovery.notes)
+        assert "nothing else" in [claim.name for claim in recovery.certificate]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e-9])
+def test_what_other_tokens_do_beside_attention_is_refused(size) -> None:
+    """Bounded beside answers that grow: along rays it vanishes, and W had been accepted as all that other tokens do."""
+    for seed in range(3):
+        _, fn = target("relu", 8, 16, 8, False, seed=seed)
+        A = np.random.default_rng(seed).standard_normal(8)
+        with pytest.raises(us.errors.ModelMismatch, match="nothing else"):
+            us.recover(
+                us.oracle(lambda X, f=fn, A=A: f(X) + size * np.tanh(X @ A).mean(axis=1), 8),
+                us.learners.AttentionBehind(),
+                seed=seed,
+            )

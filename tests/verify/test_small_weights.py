@@ -154,3 +154,16 @@ def test_float32_does_not_hide_dropped_weights_of_four_heads(seed):
     model = M.MultiHead.random(8, 4, norm=2.0, seed=seed)
     oracle = us.oracle(dropping(model.astype("float32"), 1e-4), 8, dtype="float32")
     assert not engine.run(verify.check(model, oracle.spec, 0), Stack(oracle)).holds
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kind": "gradient"}, {"dtype": "float32"}], ids=["values", "gradients", "short"]
+)
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_the_bound_on_small_weights_is_a_share_of_the_answers(heads, options) -> None:
+    """It was 3 times what is left open, beside "holds": as a share of the answers that would say nothing."""
+    for seed in range(3):
+        target = M.MultiHead.random(8, heads, norm=2.0, seed=seed).astype(options.get("dtype", "float64"))
+        recovery = us.recover(us.oracle(target, **options), L.MultiHead(), seed=seed)
+        (claim,) = [claim for claim in recovery.certificate if claim.name == "small weights"]
+        assert claim.observed <= claim.bound <= (0.1 if options.get("dtype") else 1e-5)

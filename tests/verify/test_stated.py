@@ -13,7 +13,7 @@ from unsoftmax.learners.core.base import ERROR_OF_W, NETWORK_RESIDUAL, RELATIVE_
 from unsoftmax.results.recovery import Certificate, Claim
 from unsoftmax.run.attempt import _refusal
 from unsoftmax.verify.plan import Checked, Statement
-from unsoftmax.verify.stated import implied, joined, statements
+from unsoftmax.verify.stated import implied, joined, moves, statements
 
 
 def stated(recovery: us.Recovery) -> dict[str, float]:
@@ -43,6 +43,18 @@ def test_what_hardly_moves_the_answers_is_not_read_off_rounding():
     tokens = np.random.default_rng(0).standard_normal((48, 3, 5))
     found = implied(faint, lambda other: other(tokens), np.zeros(48), np.random.default_rng(1))
     assert found["W"] > 1
+
+
+@pytest.mark.parametrize("rank", [1, 4, 7])
+def test_an_offset_that_no_answer_shows_hides_nothing_of_the_other_parameters(rank):
+    """Steps grow until the offset shows; what showed at the first step is not measured at steps that saturate."""
+    for seed in range(10):
+        plain = us.models.LowRankHead.random(8, rank, norm=1.5, seed=seed)
+        model = replace(plain, c=np.full(8, 1e-28), constant=0.3)
+        tokens = np.random.default_rng(seed).standard_normal((48, 4, 8)) * 0.6
+        shown = moves(model, lambda other, X=tokens: other(X), np.random.default_rng(1))
+        alone = moves(replace(plain, constant=0.3), lambda other, X=tokens: other(X), np.random.default_rng(1))
+        assert shown["W"].mean() == pytest.approx(alone["W"].mean(), rel=0.5)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-120, 1e-80, 1e-40])

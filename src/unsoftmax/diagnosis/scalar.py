@@ -185,7 +185,7 @@ def attention(
     affine = row.constant or not seen.tied
     # A head takes d values and a rank of at least 1: too small a budget is refused here, before the sketches.
     least = low_rank_queries(spec.dim, 1) + heads.count(spec, (0, 0))[0]
-    one = yield from announced(single_head(spec, known, affine, seed, allowed), least)
+    one = yield from announced(single_head(spec, known, affine or row.faint, seed, allowed), least)
     found += one.findings
     if one.learner is not None:
         return Diagnosis(one.family, one.learner, found, one.reasons)
@@ -279,11 +279,11 @@ def network(
         found += kernel.findings
         if kernel.learner is not None:
             return Diagnosis(kernel.family, kernel.learner, found)
-        why = trial.reason or "fresh rays contradict what was learned on others"
+        why = trial.reason or "fresh sequences contradict what was learned along rays"
         words = f"attention before a network does not explain the answers: {why.rstrip('.')}"
         named = (Suggestion(_NEARLY, behind),) if near(trial, behind) is not None else ()
         return (yield from unexplained(spec, known, seed, outside(found, "network", words, *named)))
-    words = "A softmax head before a function of its output explains the answers."
+    words = "Softmax attention before a function of its output and of the last token explains the answers."
     found += (Finding("attention behind a network", True, words, evidence=evidence),)
     if row.shape == "smooth":
         return Diagnosis("attention behind a network", behind, found)

@@ -25,10 +25,12 @@ from unsoftmax.spec import OracleSpec
 
 @dataclass(frozen=True)
 class AttentionBehind:
-    """Learn W (full or low rank, the rank is found) of TF(X) = g(sum_i softmax_i(x_i'W x_N) x_i [+ R x_N]), g unknown.
+    """Learn W (full or low rank, the rank is found) of TF(X) = g(z, x_N), z = sum_i softmax_i(x_i'W x_N) x_i.
 
-    g must be homogeneous of some degree p >= 1 at infinity: ReLU networks of any depth with or without biases, GELU
-    (p = 1), SwiGLU (p = 2). Costs r(2d - r) queries and about d + 40 for calibration.
+    The unknown g must be homogeneous of some degree p >= 1 in a long z beside a short x_N: ReLU networks of any depth
+    with or without biases, GELU (p = 1), SwiGLU (p = 2). What it does with x_N (a residual, a network or a form of the
+    query token beside attention) is free; that answers hang on z and x_N alone is verified. Costs r(2d - r) queries and
+    about d + 40 for calibration.
 
     heads=None: several heads z_h enter the network, g(z_1, ..., z_H, x_N); H and every W_h are found from corners where
     all heads are off (about 2^H draws) and their faces. g must then vanish to leading order where its input does.

@@ -12,8 +12,8 @@ from unsoftmax.models.base import Array, Model, attention_weights, floating, tok
 
 @dataclass(frozen=True, eq=False)
 class AttentionBehind(Model):
-    """W (d, d). The network that reads the attention output is not part of the model; what was seen of it is its
-    `degree` of homogeneity at infinity, from tokens of norm `length` on."""
+    """W (d, d). The network that reads the attention output, and what it does with the last token, are not part of the
+    model; what was seen of it is its `degree` of homogeneity at infinity, from tokens of norm `length` on."""
 
     W: Array
     degree: int = 1

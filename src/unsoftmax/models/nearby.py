@@ -46,8 +46,9 @@ def _(model: SingleHead, share: float, rng: np.random.Generator, known: Containe
 
 @nearby.register
 def _(model: LowRankHead, share: float, rng: np.random.Generator, known: Container[str] = ()) -> Near:
-    G, E = _error(model.dim, model.dim, (_size(model.K, model.Q) or 1.0) * share, rng)
-    yield "W", replace(model, K=np.hstack([model.K, G]), Q=np.hstack([model.Q, E]))
+    if "W" not in known:
+        G, E = _error(model.dim, model.dim, (_size(model.K, model.Q) or 1.0) * share, rng)
+        yield "W", replace(model, K=np.hstack([model.K, G]), Q=np.hstack([model.Q, E]))
     yield from _parts(model, ("v", "c", "constant"), share, rng, known)
 
 

@@ -47,7 +47,6 @@ EXPLAINING = 8
 """Sequences asked again when a model is refused, to tell a random target from one outside the class; each once more
 where it was answered differently."""
 
-
 _REFUSED = "refused"
 """Name under which a run that ends in a contradiction settles whether every answer was its own."""
 
@@ -199,11 +198,10 @@ class Attempt:
     def _explained(self, error: UnsoftmaxError) -> UnsoftmaxError:
         """The refusal, or that the target contradicts itself: then no class fits, and the refusal hangs on chance."""
         checker = self.stack.rechecker
-        try:
+        # The first error is the one to tell; what was measured is in the note.
+        with suppress(UnsoftmaxError):
             if self.stack.meter.billed:
                 checker.check(EXPLAINING)
-        except UnsoftmaxError:
-            pass  # the first error is the one to tell; what was measured is in the note
         if checker.changed:
             told = type(error)(
                 f"the target is not deterministic: {checker}. What the answers say of its class need not hold then: "
@@ -213,8 +211,14 @@ class Attempt:
             )
             told.model, told.__cause__ = error.model, error.__cause__
             return told
-        if error.code is not Code.CONTRADICTED and self.written is not None:
-            error.add_note(f"Note that {self.written.reason}; {self.written.advice}.")
+        form = self.written
+        if self.stack.room() >= lawful.AFFINE_QUERIES:
+            coarse = 0.0 if form is None else form.error
+            asking = lawful.affine_terms(error, self.learner, self.stack.spec, self.seed, coarse)
+            with suppress(OracleError, BudgetExceeded):
+                error = run(asking, self.stack, self.watch)
+        if error.code is not Code.CONTRADICTED and form is not None:
+            error.add_note(f"Note that {form.reason}; {form.advice}.")
         return error
 
     def _offer(self, error: UnsoftmaxError) -> None:

@@ -91,6 +91,9 @@ class Constants:
     """Sequences of several lengths along these directions."""
     dead_ray: float = 1e-4
     """Directions in which the network answers with less than this share of the best do not tell W."""
+    equal_outputs: int = 6
+    """Pairs of sequences with the same attention output and last token, sizes in turn: what else answers hang on moves
+    each of them."""
 
     # heads_behind
     behind_pairs: int = 8

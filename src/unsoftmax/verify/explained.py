@@ -50,7 +50,7 @@ def one_head(
         W, v, rounds = _plain(model, spec, allows, kept)
         left, words = left_over(rounds, W, v, off, spec.kind, enough=MODELS.best_left), "rounding and tolerance"
     more = ", or root mean square of those of its explanation," if explained else ""
-    statement = f"gap of a fresh value{more} to that of the best head near this one, in units of what {words} leave"
+    statement = f"in units of what {words} leave: gap of a fresh value{more} to that of the best head near this one"
     name = "explanations" if explained else "one head"
     return Checked((*checked.gaps, Claim(name, MODELS.best_left, left, statement=statement)), checked.stated)
 
@@ -143,7 +143,8 @@ def shown(
         own = slice(h * each, (h + 1) * each)
         found = errors_of({name: square[own] for name, square in moved.items()}, off[own], (answers / rounding)[own])
         errors |= of_head(found, h)
-    return Shown(Gaps(np.sqrt(np.mean(off**2, axis=1)), np.ones(n), rates), errors)
+    gap, size = (np.sqrt(np.mean(part**2, axis=1)) for part in (off, predicted / rounding))
+    return Shown(Gaps(gap, np.ones(n), rates, size), errors)
 
 
 def rows(model: MultiHead, tokens: Array, kind: str) -> Array:

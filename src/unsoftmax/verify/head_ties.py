@@ -6,7 +6,7 @@ Theory: docs/theory/verification.md, "Several heads".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -137,18 +137,20 @@ class Gaps:
     gap       how far each answer is off, (n,)
     rounding  how far rounding and a declared tolerance may put it off, (n,)
     rates     how far a relative error of each head's W puts it off, (H, n)
+    size      what gaps are relative to, (n,)
     """
 
     gap: Array
     rounding: Array
     rates: Array
+    size: Array
 
 
-def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str) -> list[Claim]:
+def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str, of: str) -> list[Claim]:
     """One claim per head: the relative error of its W that the gaps speak of, against what rounding leaves open.
 
     A head of which rounding alone hides a tenth has no bound: nothing speaks against it, nothing for it. One more claim
-    is about small weights, where there are any.
+    is about small weights, where there are any. `on` says what was asked, `of` what gaps are relative to.
     """
     heads, number = np.arange(model.heads), len(seen.gap) // model.heads
     ties = tying_ones(number)
@@ -183,6 +185,12 @@ def verdicts(model: MultiHead, seen: Gaps, noise: float, claimed: float, on: str
     # Errors of all W as large as ties show them, and of the values: these would put all answers off alike.
     values = 1 + MODELS.confidence * float((gap / seen.rounding.reshape(model.heads, number)[:, ties]).max())
     left = values * seen.rounding + (np.maximum(shown, last) + claimed) @ seen.rates
-    over = float((seen.gap / left).reshape(model.heads, number)[:, ~ties].max())
-    statement = "largest gap where weights are small, over what rounding and the errors that ties show leave there"
-    return [*found, Claim("small weights", MODELS.small_weight_gaps, over, statement=statement)]
+    nearest = np.flatnonzero(np.tile(~ties, model.heads))
+    nearest = nearest[np.argmax((seen.gap / left)[nearest])]
+    allowed_there = float(MODELS.small_weight_gaps * left[nearest] / seen.size[nearest])
+    statement = (
+        f"gap relative to {of} where weights are small, in the sequence where it comes nearest to "
+        f"{MODELS.small_weight_gaps:g} times what rounding and the errors that ties show leave"
+    )
+    small = Claim("small weights", min(allowed_there, VERIFY.one_digit), float((seen.gap / seen.size)[nearest]))
+    return [*found, replace(small, statement=statement)]

@@ -178,7 +178,7 @@ def _ties(
     drawn = replace(values, tolerance=0.0) if spec.kind == "attention" else values
     tokens = yield from made("near ties", all_ties(model, number, drawn, rng))
     answers = yield Probes(tokens, phase="verify")
-    seen, on = None, f"{number} near ties of "
+    seen, on, of = None, f"{number} near ties of ", "the tokens' values"
     if spec.kind in EXPLAINED:
         seen = shown(model, spec, tokens, answers, noise, rng)
         answers = answers[:, 0]
@@ -186,12 +186,12 @@ def _ties(
         rates = np.array([sensitivity(model, g, tokens) for g in range(model.heads)])
         rounding = MODELS.own_roundings * noise * _size(model, tokens) + values.tolerance
         gaps, errors = (
-            Gaps(np.abs(model(tokens) - answers), rounding, rates),
+            Gaps(np.abs(model(tokens) - answers), rounding, rates, _size(model, tokens)),
             _errors(model, tokens, answers, number, rng),
         )
     else:
-        gaps, errors, on = seen.gaps, seen.errors, f"explanations of {on}"
-    found = verdicts(model, gaps, noise, claimed, f"{on}this head")
+        gaps, errors, on, of = seen.gaps, seen.errors, f"explanations of {on}", "the numbers of an explanation"
+    found = verdicts(model, gaps, noise, claimed, f"{on}this head", of)
     if seen is None and model.heads > 1 and not np.isinf(values.domain.norm_limit):
         off = np.maximum(gaps.gap - values.tolerance, noise * _size(model, tokens)) / _size(model, tokens)
         # What one head may be off by, others are off by too: they make up for it.

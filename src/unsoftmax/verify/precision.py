@@ -98,9 +98,9 @@ def check(model: Model, spec: OracleSpec, seed: int, precision: Precision) -> As
         worst = float((gap / np.concatenate(allowed)).max())
         usual = float(np.sqrt(np.mean((gap / np.concatenate(typical)) ** 2)))
         bound = _EXACT if precision.basis == "proved" else VERIFY.measured_slack
-        words = f"largest gap over what the stated precision allows, on {kind.on}"
+        words = f"in units of what the stated precision allows: largest gap on {kind.on}"
         claims.append(Claim(kind.name, bound, worst, statement=words))
-        words = "root mean square of gap over what it leaves on average"
+        words = "in units of what the stated precision leaves on average: root mean square of the gap"
         claims.append(Claim(f"{kind.name}, typical", VERIFY.mean_slack, usual, statement=words))
     return Checked(tuple(claims))
 
@@ -118,7 +118,7 @@ def _tolerance_claim(model: Model, tokens: Array, y: Array, precision: Precision
     share = least_share(v, precision.v, tokens, y, precision.noise)
     if share is None:
         return []
-    statement = "least share of the declared tolerance within which some v explains all one-token answers"
+    statement = "in units of the declared tolerance: the least within which some v explains all one-token answers"
     return [Claim("declared tolerance", _EXACT, share, statement=statement)]
 
 

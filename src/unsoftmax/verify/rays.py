@@ -2,6 +2,10 @@
 
 All tokens of a sequence are multiples k_i lam a of one direction, so the answer is (sum_i alpha_i k_i)^p c(a).
 
+Rays are long, and their last tokens short: what stands beside attention, or bends its output, may vanish there. So
+other tokens are exchanged for such as leave scores and output alone, at lengths that users send: an answer that is a
+function of the attention output and the last token, whichever, stays what it was.
+
 Theory: docs/theory/verification.md, "Behind a network", rays.
 """
 
@@ -17,21 +21,23 @@ from unsoftmax.models.attention_behind import AttentionBehind
 from unsoftmax.models.base import Model, attention_weights
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.rays import halved
-from unsoftmax.probes.scales import on_grid, power_of_two
+from unsoftmax.probes.scales import held, on_grid, power_of_two
 from unsoftmax.probes.sphere import sphere
 from unsoftmax.results.recovery import Claim
 from unsoftmax.spec import OracleSpec
 from unsoftmax.verify.constants import VERIFY
 from unsoftmax.verify.constants_models import MODELS
+from unsoftmax.verify.gaps import size_of
 from unsoftmax.verify.plan import Checked, Plan, exactly
 from unsoftmax.verify.sent import lengths as short_lengths
-from unsoftmax.verify.sent import long_sequences
+from unsoftmax.verify.sent import long_sequences, norms_in_words, sent_norms, settled_norms
 from unsoftmax.verify.stated import implied, statements
+from unsoftmax.verify.ties import typical_norm
 
 
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
-    return MODELS.ray_directions + MODELS.ray_checks
+    return MODELS.ray_directions + MODELS.ray_checks + 2 * MODELS.equal_outputs * (spec.domain.length_limit >= 3)
 
 
 def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance) -> Asking[Checked]:
@@ -66,7 +72,38 @@ def check(model: AttentionBehind, spec: OracleSpec, seed: int, allows: Allowance
     # a score where that is strong: a right W had been refused for the last digits of scores of thirty.
     sizes = np.concatenate([_strength(model, tokens) for tokens, _ in asked])
     worst = float((np.abs(gap) / np.maximum(np.maximum(np.abs(shares), sizes), 1.0)).max())
-    return Checked((Claim("fresh rays", bound, worst, statement=statement),), stated)
+    found = [Claim("fresh rays", bound, worst, statement=statement)]
+    if spec.domain.length_limit >= 3:
+        found.append((yield from _nothing_else(model, bound, spec, rng)))
+    return Checked(tuple(found), stated)
+
+
+def _nothing_else(model: AttentionBehind, bound: float, spec: OracleSpec, rng: np.random.Generator) -> Asking[Claim]:
+    """Pairs of sequences in which scores, attention output and last token are the same and the other tokens are not."""
+    ((*norms,),) = yield from settled_norms(sent_norms(typical_norm(model, spec, rng), spec))
+    tokens = sphere(rng, (MODELS.equal_outputs, 3, spec.dim))
+    tokens *= np.resize(np.array(norms), MODELS.equal_outputs)[:, None, None]
+    tokens = held(tokens, "float32" if spec.dtype == "float64" else spec.dtype)
+    u = model.key_directions(tokens[:, -1])[0]
+    weights = attention_weights((tokens @ u[:, :, None])[:, :, 0], None)[:, :2]
+    # What one token gains times its weight the other loses, and neither along the key direction.
+    move = sphere(rng, (MODELS.equal_outputs, spec.dim)) * np.linalg.norm(tokens[:, -1], axis=1, keepdims=True)
+    move -= u * ((move * u).sum(axis=1) / np.maximum((u * u).sum(axis=1), 1e-300))[:, None]
+    share = weights[:, ::-1] / weights.max(axis=1, keepdims=True) * np.array([1.0, -1.0])
+    other = tokens.copy()
+    other[:, :2] += share[:, :, None] * move[:, None]
+    first = yield Probes(tokens, phase="verify")
+    second = yield Probes(held(other, spec.dtype), phase="verify")
+    # Answers of one size each: a network is loud where its inputs are long.
+    turns = len(norms)
+    sizes = [max(size_of(first[k::turns]), size_of(second[k::turns])) or 1.0 for k in range(turns)]
+    reach = np.maximum(_strength(model, tokens), 1.0) * np.resize(np.array(sizes), MODELS.equal_outputs)
+    gap = float((np.maximum(np.abs(first - second) - 2 * spec.tolerance, 0.0) / reach).max())
+    words = (
+        f"max gap of {MODELS.equal_outputs} pairs of sequences with equal attention outputs and last tokens, tokens of "
+        f"norm {norms_in_words(norms)}"
+    )
+    return Claim("nothing else", bound, gap, statement=words)
 
 
 PLAN = Plan(exactly(queries), check)

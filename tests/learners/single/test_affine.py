@@ -97,3 +97,54 @@ def test_rounded_answers_ask_for_a_tolerance_that_then_serves(decimals) -> None:
     recovery = us.recover(us.oracle(rounded, 8, tolerance=error), us.learners.SingleHead(affine=True), seed=1)
     stated = next(claim.bound for claim in recovery.certificate if claim.name == "relative parameter error")
     assert us.models.distance(recovery.model, target) <= stated < 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("offset", "constant"), [(0.0, 1e-6), (0.0, 0.3), (0.5, 0.0), (0.5, -2.0)])
+@pytest.mark.parametrize("rank", [4, 16])
+def test_any_rank_with_affine_terms_is_recovered_without_being_told(rank, offset, constant, dtype) -> None:
+    """An offset that no answer shows had hidden what an error of a low-rank W moves: every such head was refused."""
+    d = 16
+    for seed in range(3):
+        plain = us.models.SingleHead.random(d, rank=rank, norm=2.0, seed=seed)
+        c = np.random.default_rng(seed).standard_normal(d) * offset if offset else None
+        target = us.models.MultiHead(plain.W[None], plain.v[None], None if c is None else c[None], constant)
+        recovery = us.recover(us.oracle(target.astype(dtype), d), seed=seed)
+        stated = {claim.name: claim.bound for claim in recovery.certificate}
+        size = np.linalg.norm(plain.W)
+        # Of a constant that drowns in float32 no relative error is stated, and W's as a norm.
+        bound = stated.get("relative parameter error", stated.get("error of W", np.inf) / size)
+        assert np.linalg.norm(recovery.model.W - plain.W) / size <= bound < (1e-8 if dtype == "float64" else 0.1)
+        if rank < d:
+            phases = recovery.usage.phases
+            assert phases["values"] + phases["main"] == (d + 1) + d + rank * (2 * d - rank)
+
+
+@pytest.mark.parametrize(("offset", "constant"), [(0.0, 0.3), (0.5, 0.0), (0.5, 0.3)])
+@pytest.mark.parametrize(
+    "learner",
+    [us.learners.LowRank(), us.learners.LowRank(rank=4), us.learners.SingleHead(), us.learners.MultiHead(heads=1)],
+    ids=["rank found", "rank given", "single", "several"],
+)
+def test_a_learner_without_affine_terms_says_that_they_are_why(learner, offset, constant) -> None:
+    for seed in range(3):
+        head = us.models.SingleHead.random(16, rank=4, norm=2.0, seed=seed)
+        c = np.random.default_rng(seed).standard_normal(16) * offset if offset else None
+        with pytest.raises(us.errors.ModelMismatch, match="affine=True"):
+            us.recover(us.oracle(us.models.SingleHead(head.W, head.v, c, constant)), learner, seed=seed)
+
+
+def nearest_first(X: np.ndarray) -> np.ndarray:
+    """A head that weighs a token less the further it is from the last."""
+    plain = us.models.SingleHead.random(8, norm=2.0, seed=0)
+    scores = np.einsum("nie,ef,nf->ni", X, plain.W, X[:, -1]) - np.arange(X.shape[1])[::-1]
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray((weights * (X @ plain.v)).sum(axis=1) / weights.sum(axis=1))
+
+
+@pytest.mark.parametrize("learner", [us.learners.SingleHead(), us.learners.LowRank()])
+@pytest.mark.parametrize("target", [us.models.MultiHead.random(8, 2, norm=2.0, seed=0), nearest_first])
+def test_other_targets_are_not_told_to_have_affine_terms(target, learner) -> None:
+    with pytest.raises(us.errors.UnsoftmaxError) as refusal:
+        us.recover(us.oracle(target, 8), learner)
+    assert "affine=True" not in str(refusal.value)
