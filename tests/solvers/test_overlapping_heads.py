@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from unsoftmax.solvers.eliminated_values import Above, eliminate
 from unsoftmax.solvers.low_rank_members import members, outside
+from unsoftmax.solvers.sigmoid_mixtures import unmixed
 
 
 def heads(rng, H, n, m, rank, fading=1.0):
@@ -26,7 +27,7 @@ def matched(found, true):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("H", "n", "m", "rank", "fading"),
-    [(4, 24, 24, 8, 1.0), (8, 24, 24, 12, 1.0), (6, 20, 24, 6, 1e-2), (16, 32, 32, 8, 1.0), (2, 8, 8, 6, 1.0)],
+    [(4, 24, 24, 8, 1.0), (8, 24, 24, 12, 1.0), (6, 20, 24, 6, 1e-2), (16, 32, 32, 8, 1.0), (2, 12, 12, 8, 1.0)],
 )
 def test_members_are_found_as_well_as_mixtures_are_known(H, n, m, rank, fading, seed):
     rng = np.random.default_rng([seed, H])
@@ -48,12 +49,41 @@ def test_full_rank_members_are_not_made_up():
     assert members(np.tensordot(rng.uniform(0.1, 0.9, (4, 3)), P, 1), P.sum(axis=0), 3) is None
 
 
-def test_members_that_share_their_rows_are_not_made_up():
-    """Mixtures of heads that share values have their rank as well."""
-    rng = np.random.default_rng(1)
-    V = np.repeat(rng.standard_normal((2, 6, 12)), 2, axis=0)
-    P = rng.standard_normal((4, 12, 6)) @ V
-    assert members(np.tensordot(rng.uniform(0.1, 0.9, (5, 4)), P, 1), P.sum(axis=0), 4) is None
+@pytest.mark.parametrize(("H", "G"), [(4, 2), (6, 2), (5, 3)])
+def test_members_that_share_their_rows_are_a_family(H, G):
+    rng = np.random.default_rng(H)
+    group = np.arange(H) % G
+    P = rng.standard_normal((H, 16, 6)) @ rng.standard_normal((G, 6, 16))[group]
+    found = members(np.tensordot(rng.uniform(0.1, 0.9, (H + 1, H)), P, 1), P.sum(axis=0), H)
+    assert found is not None
+    assert sorted(np.bincount(found.family)) == sorted(np.bincount(group))
+    assert found.alone == (H == G)
+    assert np.linalg.norm(found.P.sum(axis=0) - P.sum(axis=0)) < 1e-8 * np.linalg.norm(P)
+    for Q in found.P:
+        assert min(np.linalg.norm(Q - Q @ np.linalg.pinv(p) @ p) for p in P) < 1e-7 * np.linalg.norm(Q)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_family_falls_apart_by_its_logits(k, seed):
+    rng = np.random.default_rng([k, seed])
+    d, n = 16, 160
+    u, index = rng.standard_normal((2, k, d + 1)) / np.sqrt(d), np.arange(n) % 2
+    wide = np.column_stack([rng.standard_normal((n, d)), np.ones(n)])
+    weights = expit(np.einsum("nhj,nj->nh", u[index], wide))
+    T = rng.standard_normal((k, k))
+    T /= T.sum(axis=0)
+    C = unmixed(weights @ T, wide, index, 1e-6)
+    assert C is not None
+    found = weights @ T @ C
+    assert max(min(np.abs(own - other).max() for other in found.T) for own in weights.T) < 1e-6
+
+
+def test_a_family_of_other_scores_does_not_fall_apart():
+    rng = np.random.default_rng(3)
+    u, wide = rng.standard_normal((2, 17)) / 4, np.column_stack([rng.standard_normal((80, 16)), np.ones(80)])
+    weights = expit(np.tanh(2 * wide @ u.T))
+    assert unmixed(weights @ np.array([[0.3, 1.4], [0.7, -0.4]]), wide, np.zeros(80, dtype=int), 1e-3) is None
 
 
 def test_what_lies_outside_the_span():

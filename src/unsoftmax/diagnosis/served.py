@@ -8,7 +8,7 @@ import numpy as np
 
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
-from unsoftmax.diagnosis.findings import Diagnosis, Finding, Suggestion
+from unsoftmax.diagnosis.findings import Diagnosis, Finding
 from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import Code, DomainError, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.block.infinity import require_digits
@@ -79,16 +79,6 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         # The class is this one: the learner draws more tables than a diagnosis, or says that rounding hides its heads.
         return Diagnosis("attention layer", learner_of("attention layer"), found)
     found += (*_kind_findings(norm, kind, seen.positions), *_head_findings(seen))
-    if seen.positions == "bias":
-        words = (
-            "No learner is chosen: the order of the other tokens changes the answer for an empty query token too, "
-            "which so few queries do not tell apart."
-        )
-        named = Suggestion(
-            "ALiBi and rotary positions with a query bias are learned where tokens exist that no head writes",
-            learner_of("attention layer"),
-        )
-        return Diagnosis("outside", None, found, (words,), code="order", suggestions=(named,))
     return Diagnosis("attention layer", learner_of("attention layer"), found)
 
 

@@ -47,7 +47,8 @@ mixing_newton     ranges and key directions together, at one query token
 sum_table         heads by a table of sums
 score_roots       one unknown score per head
 low_rank_members  heads as what is of low rank in a span
-eliminated_values scores by Gauss-Newton, what is written eliminated
+eliminated_values  scores by Gauss-Newton, what is written eliminated
+sigmoid_mixtures  heads that share values, by their logits
 shift_operator    rotary frequencies from one step of distance
 normed_features   linear maps behind a norm
 capped            soft-capped scores

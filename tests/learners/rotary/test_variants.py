@@ -130,7 +130,6 @@ def test_values_that_show_badly_are_no_other_law(seed):
 
 REFUSED = {
     "a window of four tokens": lambda: small(ROPE, window=4),
-    "heads share values and fill the space": lambda: layer(d=16, H=4, G=2, dh=8),
     "sinks beside a query bias": lambda: small(ROPE, sinks=True, bias=True),
     "a key bias behind a soft cap": lambda: small(ROPE, softcap=5.0, bias=True),
 }

@@ -2,8 +2,9 @@
 
 Before one query token q the Jacobian of [q + e, q] is sum_h sigma_h(q) P_h: before as many query tokens as there are
 heads, and one more, these span the P_h, which are what is of low rank there. So they are known as well as steps show
-them. Longer tokens before two of the query tokens then tell their scores, and what is written by least squares beside
-them, to rounding.
+them; heads that share values as a group, whose weights fall apart because their logits are linear in the tokens.
+Longer tokens before two of the query tokens then tell their scores, and what is written by least squares beside them,
+to rounding.
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", heads that overlap.
 """
@@ -27,6 +28,7 @@ from unsoftmax.probes.around import orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.eliminated_values import Above, Fitted, eliminate, read_weights
 from unsoftmax.solvers.low_rank_members import Members, members, outside
+from unsoftmax.solvers.sigmoid_mixtures import unmixed
 from unsoftmax.solvers.singular import svd
 
 
@@ -47,11 +49,23 @@ def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Sce
         E, Y = yield from above(scene, q + steps, q, "main")
         mixtures.append(np.linalg.solve(E, Y).T)
     scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
-    even = np.minimum(found.shares, 1 - found.shares).min(axis=1)
+    told = found.shares[:, found.single]
+    even = np.minimum(told, 1 - told).min(axis=1, initial=0.5)
     order = np.argsort(-even)[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
     (before,) = yield from settle("query tokens that longer tokens stand before", heads.q[order])
-    data = yield from _longer(scene, found.P, before, rng)
-    return scene, (yield from _values(scene, found.P, eliminate(found.P, data)))
+    share, P = 1.0, None
+    for _ in range(1 if found.alone else ROTARY.parted_tries):
+        data, share = yield from _longer(scene, found, before, share, rng)
+        P = _parted(found, data)
+        if P is not None:
+            return scene, (yield from _values(scene, P, eliminate(P, data)))
+        share *= CORE.shortened
+    raise NotIdentifiable(
+        f"{len(found.P)} heads in {int(found.family.max()) + 1} groups that share values have ranks that add up to "
+        f"more than the {len(scene.written)} dimensions that they write, and the weights of the heads of one group do "
+        "not fall apart by scores that are linear in the tokens: too many share values, or scores follow another law.",
+        code=Code.OVERLAPPING,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +122,8 @@ def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
     away = outside(mixtures, scene.M, H)
     if found is None or away > ROTARY.outside_span:
         reason = (
-            f"no {H} matrices of low rank make up what is written: heads share values and fill the space, or write all "
-            "dimensions there are, or gates act beside attention"
+            f"no {H} matrices of low rank make up what is written: heads write all dimensions there are, or gates act "
+            "beside attention"
             if found is None
             else f"what single tokens write is no sum of what heads write before query tokens (off by {away:.1g})"
         )
@@ -121,21 +135,39 @@ def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
     return scene, found
 
 
-def _longer(scene: Scene, P: Array, before: Array, rng: np.random.Generator) -> Asking[Above]:
-    """Tokens between query tokens `before` (k, d) and random ones, so far that hardly a head is saturated."""
-    n = theory.overlapping_longer_tokens(scene.dim, len(scene.M), len(P))
+def _longer(
+    scene: Scene, found: Members, before: Array, share: float, rng: np.random.Generator
+) -> Asking[tuple[Above, float]]:
+    """Tokens between query tokens `before` (k, d) and random ones, so far that hardly a head is saturated, `share` of
+    the way at most; and how far."""
+    n = theory.overlapping_longer_tokens(scene.dim, len(scene.M), len(found.P))
     index = np.arange(n) % len(before)
     x = scene.draw(np.eye(scene.dim), 0.95, rng, n)
-    share, few, phase = 1.0, min(ROTARY.looked_at, n), "main"
+    few, phase = min(ROTARY.looked_at, n), "main" if share == 1.0 else "repair"
     for again in range(ROTARY.most_shortenings):
         seen = yield from _above_each(scene, before, index[:few], share * x[:few], share, phase)
-        weights = read_weights(P, _data(scene, [seen], index[:few]))
-        lost = float((np.minimum(weights, 1 - weights) < ROTARY.saturated_weight).mean())
+        # Of heads that share values only mixtures of their weights are known.
+        weights = read_weights(found.P, _data(scene, [seen], index[:few]))[:, found.single]
+        lost = float((np.minimum(weights, 1 - weights) < ROTARY.saturated_weight).mean()) if weights.size else 0.0
         if lost <= ROTARY.saturated_share or again == ROTARY.most_shortenings - 1:
             break
         share, phase = share * CORE.shortened, "repair"
     more = yield from _above_each(scene, before, index[few:], share * x[few:], share, "main")
-    return _data(scene, [seen, more], index)
+    return _data(scene, [seen, more], index), share
+
+
+def _parted(found: Members, data: Above) -> Array | None:
+    """P (H, outputs, d) of single heads, where families of those that share values fall apart by their scores."""
+    if found.alone:
+        return found.P
+    read, parts = read_weights(found.P, data), list[Array]()
+    for k in range(int(found.family.max()) + 1):
+        own = np.flatnonzero(found.family == k)
+        C = np.eye(1) if len(own) == 1 else unmixed(read[:, own], data.wide, data.index, ROTARY.parted_misfit)
+        if C is None:
+            return None
+        parts.append(np.tensordot(np.linalg.inv(C), found.P[own], 1))
+    return np.concatenate(parts)
 
 
 def _above_each(
