@@ -44,7 +44,7 @@ def unmixed(read: Array, wide: Array, index: Array, misfit: float) -> Array | No
     for number in range(_STARTS * k):
         # A weight that varies by 0.05 to 0.25, along a direction of mixtures that are brought to vary alike; in turn
         # any that is not far from their mean.
-        g, size = rng.standard_normal(k), rng.uniform(0.05, 0.25)
+        g, size = np.asarray(rng.standard_normal(k)), rng.uniform(0.05, 0.25)
         start = (U / np.sqrt(sizes)) @ (g / np.linalg.norm(g)) * size
         start = start + (1 - start.sum()) * still / still.sum() if number % 2 else 1 / k + 6 * size * (g - g.mean())
         c, left = _fitted(read, rows, spaces, start)
