@@ -51,7 +51,7 @@ def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Sce
     scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
     told = found.shares[:, found.single]
     even = np.minimum(told, 1 - told).min(axis=1, initial=0.5)
-    order = np.argsort(-even)[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
+    order = np.argsort(-even, kind="stable")[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
     (before,) = yield from settle("query tokens that longer tokens stand before", heads.q[order])
     share, P = 1.0, None
     for _ in range(1 if found.alone else ROTARY.parted_tries):
