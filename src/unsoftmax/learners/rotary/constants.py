@@ -20,6 +20,20 @@ class Constants:
     abrupt: float = 1e3
     """Change of the answer by the last token that is seen, over what is no change, from which on a window ends there:
     where slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
+    shorter_by: int = 8
+    """Binary digits by which tokens are shortened where strong scores may hide what is looked for."""
+    shorter_lengths: int = 3
+    """Lengths that are asked so, down to 2^-24: behind an RMSNorm of eps from 1e-5 down to 1e-12 two of them or one are
+    seen shorter than its ball, by factors between 1e-5 and 0.5; scores of 30 to 1e5 are then between 1e-4 and 10."""
+    shorter_copies: int = 14
+    """The same once for copies of a token, whose scores go with the square of their length: behind an RMSNorm of eps
+    from 1e-5 down to 1e-8 they are 3e-4 to 0.3 of what they were."""
+    even_share: float = 1.5
+    """By how much the last token of a window may change the answer beside its share of what all tokens change, up or
+    down: before x = 0 without a bias it is that share. Two tokens that only together are told from noise are twice."""
+    uneven_share: float = 10.0
+    """The same at most where a bias of queries weighs distances, or slopes fade tokens out: at a distance that has all
+    the weight it would be as many times as there are tokens."""
     halved_ratio: int = 4
     """Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up
     to 1024 tokens, and 15 by ratios alone."""
@@ -50,6 +64,11 @@ class Constants:
     """Change of an answer against equal weights, as a share, from which on the query token is shortened: near
     saturation cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better
     (0.45)."""
+    missing_part: float = 0.02
+    """Part of what a token writes, all heads together, outside what the heads of a table write, from which on a head
+    is missing there: 0.05 and more where strong scores left a head out."""
+    missing_heads: int = 4
+    """Times that a query token is shortened for them, by 0.216 each: to 2e-3 of its length and of its scores."""
     table_misfit: float = 300.0
     """Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that
     had not ended 1e6, whose heads seemed to write twice as many dimensions."""

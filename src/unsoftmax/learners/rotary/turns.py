@@ -157,7 +157,7 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
         few = yield from weights_of(reader, size * block, scale * q[: ROTARY.first_queries], 0, phase)
         least = _least(few)
         # Behind a norm of queries their length does not count: what there is must do.
-        normed = not reader.scene.free or abs(least / before - 1) < ROTARY.same_weight
+        normed = not reader.scene.free or abs(least - before) < ROTARY.same_weight * before
         if least > (limit / 1e3 if normed else limit):
             rest = yield from weights_of(reader, size * block, scale * q[ROTARY.first_queries :], 0, phase)
             if _least(rest) > (limit / 1e3 if normed else limit / 30):
