@@ -110,3 +110,14 @@ def test_weights_that_vanish_are_no_accident_of_division(seed):
     found = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
     bound = next(claim.bound for claim in found.certificate if claim.name == RELATIVE_ERROR)
     assert us.models.distance(found.model, target) <= bound
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_normed_scores_that_are_strong_are_read_below_the_eps_of_their_norms(seed):
+    """Query tokens had been shortened to 8e-4 of their length, which norms undo, and gates had been named."""
+    target = strong(32, 4, 1.0, seed, head_dim=6, positions=us.models.Rope.ladder(6), kv_groups=1, qk_norm=True)
+    form = target.features.query_form / 4.0**2
+    target = replace(target, Q=4.0 * target.Q, features=replace(target.features, query_form=form))
+    found = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
+    bound = next(claim.bound for claim in found.certificate if claim.name == RELATIVE_ERROR)
+    assert us.models.distance(found.model, target) <= bound

@@ -64,8 +64,9 @@ def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
         return best
     raise ModelMismatch(
         f"in {ROTARY.tries} draws the answers did not fall apart into heads whose softmax denominators add up token by "
-        "token: the target is not softmax attention alone (gates, another kernel), two heads have the same scores, or "
-        "the answers are noisier than their digits."
+        "token: scores so strong that one token has all the weight however short the query token is (as norms of "
+        "queries leave them), more than softmax attention (gates, another kernel), two heads with the same scores, or "
+        "answers noisier than their digits."
     )
 
 

@@ -164,6 +164,12 @@ class Constants:
     """Query tokens that are asked first: most lengths that are too long show there."""
     most_shortenings: int = 14
     """Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
+    below_norms: float = 0.1
+    """Factor on query tokens where neither their length nor that of a block counts: two to four steps from a length of
+    10 to below a norm of queries with an eps of 1e-6, where normed scores of up to 17 begin to shrink."""
+    drowned_weight: float = 1e-10
+    """Least weight below which nothing is told of its size, and query tokens are shortened by 0.216 at once: scores 23
+    apart are 5 apart then."""
     same_weight: float = 0.02
     """Change of the least weight, as query tokens are shortened, below which their length does not count."""
 
