@@ -48,9 +48,10 @@ def respond(scene: Scene, cells: Array, x: Array, q: Array, phase: str) -> Askin
     return y
 
 
-def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
-    """Draw q, x and a table of empty tokens; about 5 H queries, and as many again where a head is nearly saturated."""
-    best, drawn = None, 0
+def tell_apart(scene: Scene, rng: np.random.Generator, *, rough: bool = False) -> Asking[Apart]:
+    """Draw q, x and a table of empty tokens; about 5 H queries, and as many again where a head is nearly saturated.
+    Where heads may be `rough`, as for a diagnosis, a poorer table will do."""
+    best, drawn, most = None, 0, ROTARY.rough_rise if rough else ROTARY.table_rise
     for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
         table = yield from _table(scene, rng, phase, ROTARY.shorter_again**attempt)
@@ -58,7 +59,7 @@ def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
         if found is None:
             continue
         best, drawn = found if best is None or found.rise < best.rise else best, drawn + 1
-        if not scene.exact or best.rise <= ROTARY.table_rise or drawn == ROTARY.tables:
+        if not scene.exact or best.rise <= most or drawn == ROTARY.tables:
             break
     if best is not None:
         return best
