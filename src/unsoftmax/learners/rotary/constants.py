@@ -66,7 +66,7 @@ class Constants:
     (0.45)."""
     missing_part: float = 0.02
     """Part of what a token writes, all heads together, outside what the heads of a table write, from which on a head
-    is missing there: 0.05 and more where strong scores left a head out."""
+    is missing there: 0.08 to 0.4 where strong scores left a head out."""
     missing_heads: int = 4
     """Times that a query token is shortened for them, by 0.216 each: to 2e-3 of its length and of its scores."""
     table_misfit: float = 300.0
@@ -171,7 +171,7 @@ class Constants:
     """Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
     below_norms: float = 0.1
     """Factor on query tokens where neither their length nor that of a block counts: two to four steps from a length of
-    10 to below a norm of queries with an eps of 1e-6, where normed scores of up to 17 begin to shrink."""
+    10 to below a norm of queries with an eps of 1e-6, where normed scores of up to 19 begin to shrink."""
     drowned_weight: float = 1e-10
     """Least weight below which nothing is told of its size, and query tokens are shortened by 0.216 at once: scores 23
     apart are 5 apart then."""
