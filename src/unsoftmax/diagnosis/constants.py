@@ -131,9 +131,6 @@ class Constants:
     """Vectors beyond the outputs, so that answers in general position span everything."""
 
     # served
-    served_queries: int = 35
-    """Most queries for norm and kind: thirteen for the norm, eleven for the kind, one for each of eleven halvings of a
-    window. Heads are told apart with what is left of the allowance."""
     named_queries: int = 2
     """Queries beyond 4 d within which heads are told apart and a step of distance is asked: with 38 for order, norm and
     kind 40 + 4 d, a window aside. Keys of heads of d / 2 dimensions that fill the space take more, and are not

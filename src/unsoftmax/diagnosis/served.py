@@ -58,12 +58,13 @@ class Seen:
 
 def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int) -> Asking[Diagnosis]:
     """An attention layer with positions, or "outside" in the words of the learner that would refuse it."""
+    around = Meter(allowed)
     try:
         heard: list[Array] = []
-        norm = yield from overheard(find_norm(spec, rng), heard)
+        norm = yield from limited(overheard(find_norm(spec, rng), heard), around)
         if norm in ("pre", "post"):
             raise ModelMismatch(f"positions beside a LayerNorm ({norm}-attention) are not learned")
-        kind = yield from find_kind(spec, rng)
+        kind = yield from limited(find_kind(spec, rng), around)
         if norm in ("block", "final"):
             require_digits(heard[0], spec)
             family = "attention layer behind a network"
@@ -71,7 +72,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         return _refused(found, refusal)
     try:
-        seen = yield from _heads(spec, norm, kind, rng, allowed - DIAGNOSIS.served_queries)
+        seen = yield from _heads(spec, norm, kind, rng, allowed - around.used)
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         found += _kind_findings(norm, kind, kind.order)
         if refusal.code != Code.NOISE:

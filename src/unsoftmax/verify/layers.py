@@ -35,6 +35,9 @@ _RANDOM = {2: 2, 3: 2, 5: 2, 13: 2, 34: 1, 300: 1}
 """Random sequences of each length: two of the short ones, and one of lengths at which windows or caches of a served
 model would show."""
 
+_SIDES = "either side of the window"
+"""Claim of sequences as long as the window, one longer, and twice as long."""
+
 _MADE = ("near ties", "small weights")
 """Rounds whose tokens follow from the model."""
 
@@ -132,20 +135,34 @@ def _designs(
     model: Model, spec: OracleSpec, sizes: tuple[float, float], rng: np.random.Generator
 ) -> dict[str, list[Array]]:
     """Tokens of every round by the name of its claim; random sequences are asked at both norms in turn."""
-    counts = random_lengths(spec)
+    counts, sides = lengths_for(model, spec)
     starts = np.cumsum([0, *counts.values()])
     norms = np.resize(np.array(sizes), starts[-1])[:, None, None]
-    return {
+    empty = np.zeros((1, 1, spec.dim))
+    beside = [np.concatenate([sphere(rng, (1, n - 1, spec.dim)) * sizes[0], empty], axis=1) for n in sides]
+    made = spec.domain.length_limit >= VERIFY.tie_length
+    return ({_SIDES: beside} if sides else {}) | {
         "one-token answers": [sphere(rng, (MODELS.layer_tokens, 1, spec.dim)) * sizes[0]],
         "random sequences": [
             sphere(rng, (number, n, spec.dim)) * norms[start : start + number]
             for start, (n, number) in zip(starts, counts.items(), strict=False)
         ],
-        "near ties": [near_ties(model, sizes[0], spec, rng)] if spec.domain.length_limit >= VERIFY.tie_length else [],
-        "small weights": [_faintest(model, sizes[0], spec, rng)]
-        if spec.domain.length_limit >= VERIFY.tie_length
-        else [],
+        "near ties": [_before_weaker(model, near_ties(model, sizes[0], spec, rng))] if made else [],
+        "small weights": [_faintest(model, sizes[0], spec, rng)] if made else [],
     }
+
+
+def lengths_for(model: Model, spec: OracleSpec) -> tuple[dict[int, int], list[int]]:
+    """Random sequences of each length; and of a layer with a window three lengths on either side of it, in place of as
+    many: before x = 0 tokens weigh alike, so that a window shows however strong scores are."""
+    counts = random_lengths(spec)
+    window = model.window if isinstance(model, AttentionLayer) else None
+    if window is None or window >= spec.domain.length_limit:
+        return counts, []
+    sides = [window, window + 1, int(min(2 * window, spec.domain.length_limit))]
+    short = [n for n, number in counts.items() for _ in range(number) if n < max(_RANDOM)][: -len(sides)]
+    kept = {n: short.count(n) if n < max(_RANDOM) else number for n, number in counts.items()}
+    return {n: number for n, number in kept.items() if number}, sides
 
 
 def _faintest(model: Model, size: float, spec: OracleSpec, rng: np.random.Generator) -> Array:
@@ -235,6 +252,19 @@ def _nearer(model: AttentionLayer, tied: Array, q: Array) -> Array:
     # On the sphere on which a norm leaves them: frozen tokens of a stack are asked as they are normed.
     near *= np.linalg.norm(tied, axis=2, keepdims=True) / np.linalg.norm(near, axis=2, keepdims=True)
     return np.where((scores > MODELS.hot_score)[:, None, None], near, tied)
+
+
+def _before_weaker(model: Model, tokens: Array) -> Array:
+    """Sequences (n, N, d), every second one of strong scores before a query token so short, below the eps of the norm,
+    that they are weak: with positions no tokens tie under all heads, and one token has all the weight of the others."""
+    if not isinstance(model, AttentionLayer) or model.norm != "rms" or not model.ordered or model.eps == 0:
+        return tokens
+    spread = np.ptp(model.scores(model.normalised(tokens)), axis=2).max(axis=0)
+    share = VERIFY.widest_score / np.maximum(spread, MODELS.hot_score)
+    size = np.sqrt((tokens[:, -1] ** 2).mean(axis=1))
+    short = np.where(spread > MODELS.hot_score, np.sqrt(model.eps / (1 - share**2)) * share / size, 1.0)
+    tokens[::2, -1] *= short[::2, None]
+    return tokens
 
 
 def _directions(model: Model, q: Array, distance: int) -> Array:

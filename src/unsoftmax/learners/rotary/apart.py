@@ -48,9 +48,10 @@ def respond(scene: Scene, cells: Array, x: Array, q: Array, phase: str) -> Askin
     return y
 
 
-def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
-    """Draw q, x and a table of empty tokens; about 5 H queries, and as many again where a head is nearly saturated."""
-    best, drawn = None, 0
+def tell_apart(scene: Scene, rng: np.random.Generator, *, rough: bool = False) -> Asking[Apart]:
+    """Draw q, x and a table of empty tokens; about 5 H queries, and as many again where a head is nearly saturated.
+    Where heads may be `rough`, as for a diagnosis, a poorer table will do."""
+    best, drawn, most = None, 0, ROTARY.rough_rise if rough else ROTARY.table_rise
     for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
         table = yield from _table(scene, rng, phase, ROTARY.shorter_again**attempt)
@@ -58,14 +59,15 @@ def tell_apart(scene: Scene, rng: np.random.Generator) -> Asking[Apart]:
         if found is None:
             continue
         best, drawn = found if best is None or found.rise < best.rise else best, drawn + 1
-        if not scene.exact or best.rise <= ROTARY.table_rise or drawn == ROTARY.tables:
+        if not scene.exact or best.rise <= most or drawn == ROTARY.tables:
             break
     if best is not None:
         return best
     raise ModelMismatch(
         f"in {ROTARY.tries} draws the answers did not fall apart into heads whose softmax denominators add up token by "
-        "token: the target is not softmax attention alone (gates, another kernel), two heads have the same scores, or "
-        "the answers are noisier than their digits."
+        "token: scores so strong that one token has all the weight however short the query token is (as norms of "
+        "queries leave them), more than softmax attention (gates, another kernel), two heads with the same scores, or "
+        "answers noisier than their digits."
     )
 
 
@@ -82,37 +84,70 @@ class _Table:
 
 
 def _table(scene: Scene, rng: np.random.Generator, phase: str, length: float) -> Asking[_Table]:
-    """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated."""
+    """Cells until their answers show their rank H with some to spare; q is shortened until no head is saturated, and
+    again while heads are missing: what they write of x together is that of the heads that show."""
     q, x = length * scene.draw(scene.empty, CORE.edge, rng), scene.draw(scene.written, CORE.edge, rng)
     sides = [scene.draw(scene.empty, ROTARY.empty_length, rng, ROTARY.empty_side) for _ in range(2)]
+    first = [np.stack([sides[0][j], sides[1][j]]) for j in (0, 1)]
+    q, phase, asked = yield from _unsaturated(scene, first, x, q, phase)
+    for again in range(ROTARY.missing_heads + 1):
+        table = yield from _ranked(scene, q, x, (sides[0], sides[1]), asked, rng, phase)
+        basis = svd(np.array(list(table.answers.values())), full_matrices=False)[2][: table.rank]
+        whole = scene.M @ x
+        missing = np.linalg.norm(whole - whole @ basis.T @ basis) > ROTARY.missing_part * np.linalg.norm(whole)
+        if not missing or again == ROTARY.missing_heads:
+            break
+        q, phase, asked = CORE.shortened**3 * q, "repair", {}
+    return table
+
+
+def _unsaturated(
+    scene: Scene, cells: list[Array], x: Array, q: Array, phase: str
+) -> Asking[tuple[Array, str, dict[tuple[int, int], Array]]]:
+    """The query token, as short as it takes for weights that are not too uneven, and the answers of the diagonal cells
+    before it. Where its length does not count, as beside a strong bias of queries, it stays."""
     even, asked = scene.M @ x / 4, dict[tuple[int, int], Array]()
     last: Array | None = None
-    for _ in range(12):
+    for _ in range(ROTARY.most_shortenings):
         asked = {}
-        for j, i in ((0, 0), (1, 1)):
-            cell = np.stack([sides[0][j], sides[1][i]])[None]
-            (asked[(j, i)],) = yield from respond(scene, cell, x, q, phase)
-            uneven = np.linalg.norm(asked[(j, i)] - even) >= ROTARY.uneven * np.linalg.norm(even)
+        for j, cell in enumerate(cells):
+            (asked[(j, j)],) = yield from respond(scene, cell[None], x, q, phase)
+            uneven = np.linalg.norm(asked[(j, j)] - even) >= ROTARY.uneven * np.linalg.norm(even)
             if uneven and not scene.sinks:
                 break
-        settled = last is not None and np.linalg.norm(asked[(0, 0)] - last) < 0.02 * np.linalg.norm(last)
-        if scene.sinks or settled or not uneven:
+        if scene.sinks or not uneven:
+            break
+        if last is not None and np.linalg.norm(asked[(0, 0)] - last) < ROTARY.same_weight * np.linalg.norm(last):
             break
         last = asked[(0, 0)]
         q, phase = CORE.shortened * q, "repair"
+    return q, phase, asked
+
+
+def _ranked(
+    scene: Scene,
+    q: Array,
+    x: Array,
+    sides: tuple[Array, Array],
+    asked: dict[tuple[int, int], Array],
+    rng: np.random.Generator,
+    phase: str,
+) -> Asking[_Table]:
+    """Cells until their rank shows, beside those `asked`."""
+    front, back = sides
     while True:
-        new = [(j, i) for j in range(len(sides[0])) for i in range(len(sides[1])) if (j, i) not in asked]
+        new = [(j, i) for j in range(len(front)) for i in range(len(back)) if (j, i) not in asked]
         if new:
-            cells = np.stack([np.stack([sides[0][j], sides[1][i]]) for j, i in new])
+            cells = np.stack([np.stack([front[j], back[i]]) for j, i in new])
             asked |= dict(zip(new, (yield from respond(scene, cells, x, q, phase)), strict=True))
         s = np.linalg.svd(np.array([asked[k] for k in sorted(asked)]), compute_uv=False)
         H = int((s > max(1e-10, 100 * scene.noise) * s[0]).sum())
-        if len(asked) >= H + len(sides[0]) + len(sides[1]) + 3 and len(asked) - 2 > H:
-            return _Table(q, x, (sides[0], sides[1]), asked, H)
+        if len(asked) >= H + len(front) + len(back) + 3 and len(asked) - 2 > H:
+            return _Table(q, x, (front, back), asked, H)
         if len(asked) > 4 * len(scene.M) + 64:
             raise ModelMismatch("the answers to one writing token have no clear rank: they are noisier than declared.")
-        shorter = int(len(sides[0]) > len(sides[1]))
-        sides[shorter] = np.vstack([sides[shorter], scene.draw(scene.empty, ROTARY.empty_length, rng)])
+        more = scene.draw(scene.empty, ROTARY.empty_length, rng)
+        front, back = (front, np.vstack([back, more])) if len(front) > len(back) else (np.vstack([front, more]), back)
 
 
 def _separated(scene: Scene, table: _Table, rng: np.random.Generator, phase: str) -> Asking[Apart | None]:

@@ -20,6 +20,20 @@ class Constants:
     abrupt: float = 1e3
     """Change of the answer by the last token that is seen, over what is no change, from which on a window ends there:
     where slopes fade tokens out, it is e^slope at most, and slopes in use are 1/2 and less."""
+    shorter_by: int = 8
+    """Binary digits by which tokens are shortened where strong scores may hide what is looked for."""
+    shorter_lengths: int = 3
+    """Lengths that are asked so, down to 2^-24: behind an RMSNorm of eps from 1e-5 down to 1e-12 two of them or one are
+    seen shorter than its ball, by factors between 1e-5 and 0.5; scores of 30 to 1e5 are then between 1e-4 and 10."""
+    shorter_copies: int = 14
+    """The same once for copies of a token, whose scores go with the square of their length: behind an RMSNorm of eps
+    from 1e-5 down to 1e-8 they are 3e-4 to 0.3 of what they were."""
+    even_share: float = 1.5
+    """By how much the last token of a window may change the answer beside its share of what all tokens change, up or
+    down: before x = 0 without a bias it is that share. Two tokens that only together are told from noise are twice."""
+    uneven_share: float = 10.0
+    """The same at most where a bias of queries weighs distances, or slopes fade tokens out: at a distance that has all
+    the weight it would be as many times as there are tokens."""
     halved_ratio: int = 4
     """Ratio of distances up to which those between them are halved by their number: 14 steps at most for windows of up
     to 1024 tokens, and 15 by ratios alone."""
@@ -50,15 +64,24 @@ class Constants:
     """Change of an answer against equal weights, as a share, from which on the query token is shortened: near
     saturation cells tell heads apart five times worse (0.9, the 98 % of 60 draws), and near equal weights no better
     (0.45)."""
+    missing_part: float = 0.02
+    """Part of what a token writes, all heads together, outside what the heads of a table write, from which on a head
+    is missing there: 0.08 to 0.4 where strong scores left a head out."""
+    missing_heads: int = 4
+    """Times that a query token is shortened for them, by 0.216 each: to 2e-3 of its length and of its scores."""
     table_misfit: float = 300.0
     """Misfit of a table over what rounding leaves, up to which it is one: 200 tables left 1 to 150, and two fits that
     had not ended 1e6, whose heads seemed to write twice as many dimensions."""
-    table_rise: float = 1e6
-    """Rise of the noise of exact answers to what the others weigh in a table, beyond which it is drawn again: 2e-10 of
+    table_rise: float = 1e5
+    """Rise of the noise of exact answers to what the others weigh in a table, beyond which it is drawn again: 2e-11 of
     it is left then. A trained layer with strong scores left 1e3 to 5e5 in 33 of 40 tables; in 7 a head weighed one
-    token by 0.999 and more, the rise was 3e6 to 1e9, and what heads write was off by 4e-9 to 2e-7 (2e-10 else)."""
+    token by 0.999 and more, the rise was 3e6 to 1e9, and what heads write was off by 4e-9 to 2e-7 (2e-10 else). At 1e6
+    two of 64 runs on random layers with scores of 15 to 25 missed by more than 300 times their twins, one at 9e5."""
+    rough_rise: float = 1e6
+    """The same for a diagnosis, which reads on from no table: twenty queries more say no more of the kind."""
     tables: int = 4
-    """Tables that are drawn at most until one has less: of such a layer 12 of 40 runs had more. And draws of query
+    """Tables that are drawn at most until one has less: of such a layer 12 of 40 runs had
+    more than 1e6. And draws of query
     token and tables, at most, from rounded answers: every second one is a good one."""
     step: float = 1e-6
     """Step of one-sided differences from exact answers, as a share of the radius: their error, the step, and that of
@@ -120,8 +143,8 @@ class Constants:
     """What is left of the logits of a head among those that share its values, over how they vary, up to which it is
     one: mixtures known to 1e-5 leave 1e-5 to 2e-4, other mixtures a tenth and more."""
     parted_tries: int = 4
-    """Sets of longer tokens, each nearer to the query token, before heads that share values are given up: where scores are
-    strong, four that share values were told apart at 0.6 and 0.36 of the way."""
+    """Sets of longer tokens, each nearer to the query token, before heads that share values are given up: where scores
+    are strong, four that share values were told apart at 0.6 and 0.36 of the way."""
     fitted_rise: float = 4.0
     """Error of what heads write over what the fit leaves times how least squares raise it: errors of scores reach it
     too. 0.5 to 12 in ten fits, mostly 3."""
@@ -163,13 +186,20 @@ class Constants:
     weights contradicted each other 0.037 and more; layers outside the class that could be read 1e-4."""
 
     # turns
-    lost_weight: float = 1e-3
+    lost_weight: float = 0.03
     """Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single
-    weights of 1e-11 had left 1e-4 in the keys of all."""
+    weights of 1e-11 had left 1e-4 in the keys of all, and those of 1e-7 of one run in 64 a thousand times what its
+    twins were off by, which drew better ones."""
     first_queries: int = 3
     """Query tokens that are asked first: most lengths that are too long show there."""
     most_shortenings: int = 14
     """Times that they are shortened: 0.6^14 = 8e-4 of the length, and so of the scores, in the end."""
+    below_norms: float = 0.1
+    """Factor on query tokens where neither their length nor that of a block counts: two to four steps from a length of
+    10 to below a norm of queries with an eps of 1e-6, where normed scores of up to 19 begin to shrink."""
+    drowned_weight: float = 1e-10
+    """Least weight below which nothing is told of its size, and query tokens are shortened by 0.216 at once: scores 23
+    apart are 5 apart then."""
     same_weight: float = 0.02
     """Change of the least weight, as query tokens are shortened, below which their length does not count."""
 

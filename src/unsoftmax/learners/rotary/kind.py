@@ -1,16 +1,19 @@
 """Which positions, sinks and window a layer has: a handful of sequences made of two or three different tokens.
 
 [q] = [q, q, q] unless sinks take a share or positions are added to the tokens; [a, b, q] = [b, a, q] without
-positions; [a, b, 0] = [b, a, 0] where positions act through the query (rotary without a query bias); tokens are
-outside the window if replacing them changes nothing. ALiBi is told from rotary positions with a query bias later, head
-by head: a block of tokens before x = 0, in both orders (`read_slopes`).
+positions; [a, q, 0] = [q, a, 0] where positions act through the query (rotary without a query bias). Where [a, q, 0] is
+answered by the mean of [a], [q] and [0], nothing but the query token weighs: neither sinks nor a query bias. Strong
+scores leave one token all the weight, whatever the order: what does not show is asked again with tokens so short, below
+the eps of a norm before the heads as well, that scores are weak. Tokens are outside the window if replacing them before
+x = 0 changes nothing, and the last one inside has its share. ALiBi is told from rotary positions with a query bias
+later, head by head: a block of tokens before x = 0, in both orders (`read_slopes`).
 
 Theory: docs/theory/attention-layer.md, "Layers of language models", kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,65 +53,152 @@ class Kind:
 
 
 def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
-    """Whether the order of two tokens before the last one changes the answer; two queries."""
+    """Whether the order of two tokens before the last one changes the answer; two queries, and four where it does not
+    show, before a shorter query token and of shorter tokens."""
     a, b, q = _tokens(spec, rng)[:3]
     y = yield Probes(np.stack([np.stack([a, b, q]), np.stack([b, a, q])]), phase="pilot")
-    return not _same(y[0], y[1], y, spec)
+    if not _same(y[0], y[1], y, spec):
+        return True
+    t = 2.0**-ROTARY.shorter_by
+    short = [[a, b, t * q], [b, a, t * q], [t * a, t * b, q], [t * b, t * a, q]]
+    weak = yield Probes(np.array(short), phase="pilot")
+    return not (_same(weak[0], weak[1], y, spec) and _same(weak[2], weak[3], y, spec))
 
 
 def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
-    """Ten queries, and one more per halving where there is a window."""
+    """Ten queries; up to ten more where weights before x = 0 are uneven, six where order does not show at first, and
+    one for every halving where there is a window."""
     a, b, q, other = _tokens(spec, rng)
     zero = np.zeros(spec.dim)
-    y1 = yield Probes(np.stack([q, zero])[:, None], phase="pilot")
-    triples = [[q, q, q], [zero, zero, zero], [a, b, q], [b, a, q], [a, b, zero], [b, a, zero]]
-    y3 = yield Probes(np.array(triples), phase="pilot")
-    everything = np.vstack([y1, y3])
-    same = lambda u, v: _same(u, v, everything, spec)  # noqa: E731
-    if not same(y1[1], y3[1]):
+    single = yield Probes(np.stack([q, zero, a])[:, None], phase="pilot")
+    triples = [[zero, zero, zero], [a, q, zero], [a, b, q], [b, a, q]]
+    y = yield Probes(np.array(triples), phase="pilot")
+    seen = _Seen(spec, np.vstack([single, y]))
+    if not seen.same(single[1], y[0]):
         raise ModelMismatch(
             "empty sequences [0] and [0, 0, 0] answer differently: positions are added to the tokens (learned or "
             "sinusoidal embeddings), or sinks take a share of a value bias. Neither is learned here; subtract the "
             "positions before the layer, or remove the bias."
         )
-    order: Order = "none"
-    if not same(y3[2], y3[3]):
-        order = "rotary" if same(y3[4], y3[5]) else "bias"
-    sinks = not same(y1[0], y3[0])
-    window, far = yield from _window(np.stack([a, b, q]), other, order == "bias", everything, spec)
-    return Kind(order, sinks, window, far, y1[1])
+    turned, before, sinks, biased = not seen.same(y[2], y[3]), q, False, False
+    even = _even(single, y[1], a + q, seen)
+    if not even:
+        more = yield Probes(np.array([[q, q, q], [q, a, zero]]), phase="pilot")
+        sinks, biased = not seen.same(single[0], more[0]), not seen.same(y[1], more[1])
+        biased = biased or (yield from seen.apart(lambda t: ([t * a, t * q, zero], [t * q, t * a, zero]))) is not None
+        if not sinks:
+            few = 2.0**-ROTARY.shorter_copies * q
+            alone = yield Probes(few[None, None], phase="pilot")
+            copies = yield Probes(np.stack([few] * 3)[None], phase="pilot")
+            sinks = not seen.same(alone, copies)
+    if not turned and not biased:
+        t = yield from seen.apart(lambda t: ([a, b, t * q], [b, a, t * q]))
+        turned, before = t is not None, q if t is None else t * q
+    near = not seen.same(y[1], single[1])
+    window = yield from _window(a, other, seen, even=even, fading=biased, near=near)
+    far = yield from _longest(np.stack([a, b, before]), spec)
+    return Kind("bias" if biased else "rotary" if turned else "none", sinks, window, far, single[1])
 
 
-def _window(
-    abq: Array, other: Array, fading: bool, answers: Array, spec: OracleSpec
-) -> Asking[tuple[int | None, tuple[Array, Array]]]:
-    """The least distance from which on tokens are not seen, by bisection, or None; and the longest sequence asked.
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """The first answers (n, outputs), by whose size others are the same or not."""
 
-    One sequence of copies of two tokens, the first one far away and the second near, and for every distance tried one
-    in which those that far away are another token. Where slopes may fade them out, an end must be abrupt.
+    spec: OracleSpec
+    answers: Array
+
+    def same(self, u: Array, v: Array) -> bool:
+        return _same(u, v, self.answers, self.spec)
+
+    def apart(self, pair: Callable[[float], tuple[list[Array], list[Array]]]) -> Asking[float | None]:
+        """The factor on tokens at which two sequences answer most differently; None if they answer alike at all."""
+        lengths = [2.0 ** -(ROTARY.shorter_by * k) for k in range(1, ROTARY.shorter_lengths + 1)]
+        left, right = zip(*map(pair, lengths), strict=True)
+        y = yield Probes(np.array(left), phase="pilot")
+        z = yield Probes(np.array(right), phase="pilot")
+        moved = np.abs(y - z).max(axis=1)
+        most = int(np.argmax(moved))
+        return None if self.same(y[most], z[most]) else lengths[most]
+
+
+def _even(single: Array, answer: Array, kept: Array, seen: _Seen) -> bool:
+    """Whether [a, q, 0] is answered by the mean of [q], [0] and [a] (`single`), beside a residual or none."""
+    mean = single.mean(axis=0)
+    return seen.same(mean, answer) or (len(mean) == len(kept) and seen.same(mean - kept / 3, answer))
+
+
+def _longest(abq: Array, spec: OracleSpec) -> Asking[tuple[Array, Array]]:
+    """The longest sequence that is asked, of copies of a far away and of b near, and its answer."""
+    far = _farthest(spec)
+    tokens = np.repeat(abq, [far - far // 2, far // 2, 1], axis=0)[None]
+    return tokens, (yield Probes(tokens, phase="pilot"))
+
+
+def _farthest(spec: OracleSpec) -> int:
+    """Distance up to which windows are looked for."""
+    return int(min(spec.domain.length_limit, ROTARY.farthest_window + 1)) - 1
+
+
+def _window(a: Array, other: Array, seen: _Seen, *, even: bool, fading: bool, near: bool) -> Asking[int | None]:
+    """The least distance from which on tokens are not seen before x = 0, or None; `near`: whether two next to it are.
+
+    Where weights before x = 0 are uneven, a token may be too weak beside others to be seen: an end that is none is
+    looked for again among shorter tokens.
     """
-    far = int(min(spec.domain.length_limit, ROTARY.farthest_window + 1)) - 1
-    tokens = np.repeat(abq, [far - far // 2, far // 2, 1], axis=0)
+    suspected: int | None = None
+    for k in range(1 if even else ROTARY.shorter_lengths + 1):
+        t = 2.0 ** -(ROTARY.shorter_by * k)
+        ends, found = yield from _end(t * a, t * other, seen, suspected, fading=fading, near=near)
+        if ends:
+            return found
+        if found == suspected:
+            break
+        suspected = found
+    return None
+
+
+def _end(
+    a: Array, other: Array, seen: _Seen, suspected: int | None, *, fading: bool, near: bool
+) -> Asking[tuple[bool, int | None]]:
+    """Where copies of a are seen no more before x = 0, by bisection, and whether that is an end: one token more changes
+    the answer by its share of all. Where slopes may fade tokens out, it must be abrupt.
+
+    Where tokens `suspected` far away, which longer ones had not been seen from, are not seen either, that is all.
+    """
+    far, limit = _farthest(seen.spec), _limit(seen.answers, seen.spec)
+    tokens = np.vstack([np.repeat(a[None], far, axis=0), np.zeros_like(a)])
     base = yield Probes(tokens[None], phase="pilot")
-    low, high, distance, change = 0, far, far, np.inf
-    while True:
+
+    def change(distance: int) -> Asking[float]:
+        """By which all tokens that far away and farther change the answer."""
         moved = tokens.copy()
         moved[: far + 1 - distance] = other
-        y = yield Probes(moved[None], phase="pilot")
-        if _same(y, base, answers, spec):
+        return float(np.abs((yield Probes(moved[None], phase="pilot")) - base).max())
+
+    low, high, distance, last = 0, far, far, 0.0
+    if suspected is not None and (yield from change(suspected)) <= limit:
+        return False, suspected
+    while True:
+        moved = yield from change(distance)
+        if moved <= limit:
             high = distance
         elif distance == far:
-            return None, (tokens[None], base)
+            return True, None
         else:
-            low, change = distance, float(np.abs(y - base).max())
-            if fading and change <= ROTARY.abrupt * _limit(answers, spec):
-                return None, (tokens[None], base)
+            low, last = distance, moved
+            if fading and last <= ROTARY.abrupt * limit:
+                return False, high
         if high - low <= 1:
-            ends = not fading or change > ROTARY.abrupt * _limit(answers, spec)
-            return high if ends else None, (tokens[None], base)
+            break
         # Windows are found by their size; the last steps, within a factor, by halves.
         middle = np.sqrt(max(low, 1) * high) if high > ROTARY.halved_ratio * low else (low + high) / 2
         distance = min(max(int(middle), low + 1), high - 1)
+    if low == 0:
+        # Tokens that are seen beside one other, and none among hundreds, are behind no window.
+        return not near, high
+    share = last * low / (last if low == 1 else (yield from change(1)))
+    most = ROTARY.uneven_share if fading else ROTARY.even_share
+    return share <= most and (fading or share * most >= 1), high
 
 
 def _tokens(spec: OracleSpec, rng: np.random.Generator) -> Array:

@@ -195,7 +195,7 @@ def _tabled(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator, draw
 
 def _drawn(scene: Scene, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Written]:
     """One draw of query token and tables."""
-    apart = yield from tell_apart(scene, rng)
+    apart = yield from tell_apart(scene, rng, rough=plan.rough)
     if not kind.sinks:
         return scene, (yield from read_values(scene, apart, plan, np.ones(apart.heads), rng)), None
     apart, logits = yield from read_sinks(scene, apart)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.errors import DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.rotary.absolute import read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -33,6 +33,22 @@ def read_normed(
     require_quiet(reader, "norms of keys and queries")
     if s * d > ROTARY.largest_map:
         raise DomainError(f"QK-norm is learned for maps of up to {ROTARY.largest_map} entries (got {s} x {d}).")
+    try:
+        return (yield from _fitted(reader, begun, plan, turning, rng))
+    except ModelMismatch as mismatch:
+        least = min(size / log for size, log in reader.gain)
+        if least > ROTARY.drowned_weight or not reader.scene.exact:
+            raise
+        raise NotIdentifiable(
+            "scores behind norms of queries and keys, which tokens longer than their eps do not weaken, are so strong "
+            f"that weights of {least:.0e} and less are read among others: rounding leaves nothing of their logs."
+        ) from mismatch
+
+
+def _fitted(
+    reader: Reader, begun: Start, plan: Plan, turning: bool, rng: np.random.Generator
+) -> Asking[tuple[Turns, Keys, Queries]]:
+    s, d = reader.values.width, reader.scene.dim
     turns = yield from read_absolute(reader, begun, turning, None)
     n = int(np.ceil(ROTARY.equations * s * d / (s - 1)))
     tokens, features = yield from read_features(reader, turns, plan, n, None, rng)

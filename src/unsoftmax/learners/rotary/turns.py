@@ -151,25 +151,30 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
     """By how much to shorten query tokens and blocks for weights that can be read, and a block's weights (n, H, m).
 
     A bias of queries (or what a LayerNorm adds) scores before the shortest of them: then the block is shortened too.
+    Where neither length counts, norms of queries and keys undo it, down to where their eps does: query tokens are
+    shortened faster.
     """
     limit = reader.scene.limits.readable
-    scale, size, phase, before = 1.0, 1.0, "main", np.inf
+    scale, size, phase, before, alike = 1.0, 1.0, "main", np.inf, 0
     for _ in range(ROTARY.most_shortenings):
         few = yield from weights_of(reader, size * block, scale * q[: ROTARY.first_queries], 0, phase)
         least = _least(few)
         # Behind a norm of queries their length does not count: what there is must do.
-        normed = not reader.scene.free or abs(least / before - 1) < ROTARY.same_weight
+        normed = not reader.scene.free or abs(least - before) < ROTARY.same_weight * before
         if least > (limit / 1e3 if normed else limit):
             rest = yield from weights_of(reader, size * block, scale * q[ROTARY.first_queries :], 0, phase)
             if _least(rest) > (limit / 1e3 if normed else limit / 30):
                 return scale, size, np.concatenate([few, rest])
         reader.gain.clear()
-        if reader.scene.free and before < np.inf and _alone(before, least) < limit:
+        alike = alike + 1 if normed else 0
+        if reader.scene.free and alike < 2 and before < np.inf and _alone(before, least) < limit:
             size *= CORE.shortened
-        scale, phase, before = scale * CORE.shortened, "repair", least
+        scale *= ROTARY.below_norms if alike > 1 else CORE.shortened ** (3 if least < ROTARY.drowned_weight else 1)
+        phase, before = "repair", least
     raise ModelMismatch(
-        "heads attend to one token alone however short the tokens are: a cap hides all other scores, or the heads "
-        "found do not explain the answers (gates of the query token among other reasons)."
+        "heads attend to one token alone however short the tokens are: scores so strong that weights of others drown "
+        "(as norms of queries leave them), a cap that hides all other scores, or heads that do not explain the answers "
+        "(gates of the query token among other reasons)."
     )
 
 
