@@ -414,3 +414,17 @@ def test_tokens_before_a_norm_stay_within_a_format_that_was_not_declared(norm):
     short = layer.astype("float32")
     recovery = us.recover(us.oracle(lambda X: short(X), 16, outputs=16), us.learners.AttentionLayer(norm=norm))
     assert us.models.distance(recovery.model, layer) <= min(0.01, recovery.certificate.stated_error)
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_last_key_direction_of_a_millionth_is_no_rank(norm, seed) -> None:
+    """As in a trained head that fills the space: a gap of 300 in front of it was taken for the end of its keys, and
+    near ties of strong scores then contradicted the model."""
+    layer = us.models.AttentionLayer.random(12, 1, 12 - (norm == "pre"), norm=norm, residual=True, eps=1e-6, seed=seed)
+    U, sizes, Vt = np.linalg.svd(layer.K[0])
+    sizes = np.geomspace(1, 2e-4, len(sizes))
+    sizes[-1] = 6e-7
+    layer = replace(layer, K=5 * ((U * sizes) @ Vt[: len(sizes)])[None], c=0 * layer.c)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(norm=norm), seed=seed)
+    assert us.models.distance(recovery.model, layer) < 1e-9
