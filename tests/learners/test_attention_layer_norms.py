@@ -428,3 +428,14 @@ def test_a_last_key_direction_of_a_millionth_is_no_rank(norm, seed) -> None:
     layer = replace(layer, K=5 * ((U * sizes) @ Vt[: len(sizes)])[None], c=0 * layer.c)
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(norm=norm), seed=seed)
     assert us.models.distance(recovery.model, layer) < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scores_so_strong_that_tokens_have_no_weight_are_no_window(seed) -> None:
+    """Far tokens that nobody would see nearer by, either, had been taken for those behind a window; the layer was then
+    refused for want of tokens that write nothing, after ten thousand queries or in two minutes."""
+    layer = us.models.AttentionLayer.random(16, 1, 16, norm="rms", residual=True, eps=1e-6, seed=seed)
+    layer = replace(layer, K=40 * layer.K, c=40 * layer.c)
+    recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(norm="rms"), seed=seed)
+    assert us.models.distance(recovery.model, layer) <= recovery.certificate.stated_error <= 1e-8
+    assert recovery.usage.billed < 300

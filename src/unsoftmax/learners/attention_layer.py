@@ -17,6 +17,7 @@ from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.block.whole import block
 from unsoftmax.learners.core.acceptance import check
 from unsoftmax.learners.core.base import Asking, Forecast, Outcome, Program
+from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.reductions import beside_last_token, overheard, within
 from unsoftmax.learners.layer.ball import Ball, read_ball
 from unsoftmax.learners.layer.constants import LAYER
@@ -35,7 +36,7 @@ from unsoftmax.learners.stack.frame import find_frame
 from unsoftmax.learners.stack.near import Inside, confirmed, read_written
 from unsoftmax.models.attention_stack import AttentionStack as Stack
 from unsoftmax.precision import SHORT_FORMAT
-from unsoftmax.probes.base import Array, one_row
+from unsoftmax.probes.base import Array, Probes, one_row
 from unsoftmax.solvers.gauss_newton import LARGEST
 from unsoftmax.spec import OracleSpec
 
@@ -123,7 +124,7 @@ class AttentionLayer:
         rounded = bool(seen) and rounding_unit(np.vstack(seen)) > spec.eps
         coarse = spec.dtype != "float64" or spec.tolerance > 0 or rounded
         if norm == "rms" or (norm is None and self.positions == "auto" and (yield from ordered(spec, rng))):
-            kind = yield from find_kind(spec, rng)
+            kind = yield from _windowed((yield from find_kind(spec, rng)), spec)
             require_readable(kind)
             scene = yield from read_scene(spec, norm, kind.sinks, rng)
             if needs_ball(scene, kind):
@@ -138,6 +139,18 @@ class AttentionLayer:
         if norm == "pre":
             return (yield from _pre_norm(chosen(self.preset, coarse), spec, preset, rng))
         return (yield from (post_norm if norm == "post" else plain)(spec, preset, rng))
+
+
+def _windowed(kind: Kind, spec: OracleSpec) -> Asking[Kind]:
+    """The kind without a window that strong scores have made up, one query: tokens without weight are not seen wherever
+    they stand. Where a window ends, the order of what is before it and behind it counts."""
+    if kind.order != "none" or kind.window is None or kind.far is None:
+        return kind
+    tokens, base = kind.far
+    y = yield Probes(np.concatenate([tokens[:, -2::-1], tokens[:, -1:]], axis=1), phase="pilot")
+    noise = max(spec.eps, rounding_unit(base), spec.tolerance / max(float(np.abs(base).max()), 1e-300))
+    same = np.abs(y - base).max() <= CORE.loud * noise * np.abs(base).max()
+    return replace(kind, window=None) if same else kind
 
 
 def _pre_norm(name: str, spec: OracleSpec, preset: Preset, rng: np.random.Generator) -> Program:

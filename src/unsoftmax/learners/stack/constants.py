@@ -101,8 +101,8 @@ class Constants:
     sharp: float = 1e-9
     """The same where the stack's own way may follow, which fits all parameters together: weights below 1e-6 that are
     dropped hide in what a misfit of 4e-9 grants. Of 80 layers of D = 16 to 40, |W| = 1 to 20, ranks of 1.5 to 2 times D
-    together, all but two stayed below, both of 13 heads or more with |W| = 1. Where that way fails, as it does where scores are
-    faint, what is `confirmed` stays."""
+    together, all but two stayed below, both of 13 heads or more with |W| = 1. Where that way fails, as it does where
+    scores are faint, what is `confirmed` stays."""
 
     # order
     contexts_that_feed: int = 4
