@@ -39,6 +39,28 @@ def test_the_same_model_ends_with_0(folder: Path) -> None:
         assert text.startswith("same: ")
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_recovered_copy_is_the_same_on_either_side(tmp_path: Path, seed: int) -> None:
+    head = us.models.SingleHead.random(16, norm=2.0, seed=seed)
+    head.save(tmp_path / "shipped.safetensors")
+    us.recover(us.oracle(head), us.learners.SingleHead(), seed=seed).save(tmp_path / "copy.safetensors")
+    for target, reference in (("copy", "shipped"), ("shipped", "copy")):
+        names = [str(tmp_path / f"{name}.safetensors") for name in (target, reference)]
+        done = CliRunner().invoke(app, ["compare", *names], catch_exceptions=False)
+        assert done.exit_code == 0, done.stdout
+        assert done.stdout.startswith("same: ")
+        assert "the error that the recovery states" in done.stdout
+
+
+def test_a_change_beyond_what_a_recovered_copy_states_is_seen(tmp_path: Path) -> None:
+    head = us.models.SingleHead.random(16, norm=2.0, seed=5)
+    us.recover(us.oracle(head), us.learners.SingleHead()).save(tmp_path / "copy.safetensors")
+    W = np.array(head.W)
+    W[2, 3] *= 1 + 1e-3
+    us.models.SingleHead(W, head.v).save(tmp_path / "shipped.safetensors")
+    assert run(tmp_path, "copy.safetensors")[0] == exits.Exit.DIFFERS
+
+
 def test_a_changed_model_ends_with_11_and_leaves_files(folder: Path) -> None:
     pytest.importorskip("vl_convert")
     files = {name: folder / f"out.{name}" for name in ("report", "sarif", "output")}

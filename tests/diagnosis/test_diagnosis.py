@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -331,3 +332,35 @@ def test_weights_that_grow_slower_than_exp_are_not_said_to_have_bounded_scores()
 
     with pytest.raises(us.errors.ModelMismatch, match=r"or weights grow slower than exp\(score\)"):
         us.recover(us.oracle(softplus, 12, outputs=12))
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+@pytest.mark.parametrize("best", [1, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_attention_to_the_best_few_is_told_behind_a_norm(norm, best, seed) -> None:
+    """It went to the learner, which looked for scores where there are none and named heads that there are not."""
+    layer = us.models.AttentionLayer.random(16, 4, norm=norm, residual=True, seed=seed)
+
+    def few(tokens):
+        z = layer.normalised(tokens)
+        q = np.einsum("hrd,bd->bhr", layer.Q, z[:, -1])
+        scores = np.einsum("bnd,hrd,bhr->bhn", z, layer.K, q) + np.einsum("bnd,hd->bhn", z, layer.c)
+        scores = np.where(scores >= np.sort(scores)[..., [-min(best, scores.shape[2])]], scores, -np.inf)
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        weights /= weights.sum(axis=2, keepdims=True)
+        return tokens[:, -1] + np.einsum("hod,bhn,bnd->bo", layer.P, weights, z)
+
+    with pytest.raises(us.errors.ModelMismatch, match="do not weigh alike") as refusal:
+        us.recover(us.oracle(few, 16, outputs=16), seed=seed)
+    assert refusal.value.code == us.errors.Code.LAW
+    assert refusal.value.recovery.usage.billed < 200
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("size", [0.02, 0.1, 1.0])
+def test_faint_scores_beside_a_residual_in_float32_are_softmax_all_the_same(size, seed) -> None:
+    """Rounding hid them, and the residual, taken for an effect of scores, spoke against the law."""
+    layer = us.models.AttentionLayer.random(32, 2, 8, residual=True, seed=seed)
+    layer = replace(layer, Q=size * layer.Q, c=size * layer.c, V=0.3 * layer.V).astype("float32")
+    found = us.diagnose(us.oracle(layer, dtype="float32"), seed=seed)
+    assert found.family == "attention layer", found.reasons

@@ -22,8 +22,9 @@ TARGETS = [line.split()[1] for line in LINES if line.startswith("make ")]
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_unsoftmax_commands(command, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    us.models.SingleHead.random(8, norm=2.0, seed=0).save("head.safetensors")
-    us.models.SingleHead.random(8, norm=2.0, seed=0).save("copy.safetensors")
+    head = us.models.SingleHead.random(8, norm=2.0, seed=0)
+    head.save("head.safetensors")
+    us.recover(us.oracle(head)).save("copy.safetensors")
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
 

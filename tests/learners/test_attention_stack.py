@@ -432,3 +432,24 @@ def test_scores_of_another_kind_are_refused_where_heads_come_apart(kind, seed) -
         recovered(layer)
     assert refusal.value.code is us.errors.Code.LAW
     assert refusal.value.recovery.usage.billed <= 10 * layer.dim
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+@pytest.mark.parametrize("share", [1.0, 1e-6])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_function_of_the_last_token_beside_heads_is_named_early(norm, share, seed) -> None:
+    """They were told apart, read in full and refused for their order, at ten times the queries and for another reason;
+    at d = 256 that took minutes."""
+    rng = np.random.default_rng(seed)
+    layer = us.models.AttentionLayer.random(16, 4, norm=norm, residual=True, seed=seed)
+    into, out = rng.standard_normal((16, 24)) / 4, rng.standard_normal((24, 16)) / 5
+
+    def parallel(tokens):
+        last = tokens[:, -1]
+        seen = last / np.sqrt((last**2).mean(axis=1, keepdims=True)) if share == 1.0 else last
+        return layer(tokens) + share * np.maximum(seen @ into, 0) @ out
+
+    with pytest.raises(us.errors.ModelMismatch, match="function of the last token alone") as refusal:
+        us.recover(us.oracle(parallel, 16, outputs=16), AttentionStack(), seed=seed)
+    assert refusal.value.code == us.errors.Code.NETWORK
+    assert refusal.value.recovery.usage.billed < 200

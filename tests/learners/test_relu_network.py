@@ -372,3 +372,17 @@ def test_networks_in_float32_are_learned_though_kinks_lie_close() -> None:
             assert error(recovery.model, target, 8) <= stated(recovery)
             learned += 1
     assert learned >= 25
+
+
+@pytest.mark.parametrize("dim", [8, 48])
+@pytest.mark.parametrize("decimals", [2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_inside_a_target_are_named_early(dim, decimals, seed) -> None:
+    """They look like kinks without end: tens of thousands of them had been looked for, for minutes."""
+    rng = np.random.default_rng(seed)
+    A, w = rng.standard_normal((12, dim)), rng.standard_normal(12)
+    oracle = us.oracle(lambda X: np.round(X[:, -1] @ A.T, decimals) @ w, dim)
+    with pytest.raises(us.errors.ModelMismatch, match="rounded inside the target") as refusal:
+        us.recover(oracle, us.learners.ReluNetwork(), seed=seed)
+    assert refusal.value.code == us.errors.Code.NOISE
+    assert refusal.value.recovery.usage.billed < 6000

@@ -40,6 +40,18 @@ def test_nothing_is_asked():
     assert target.received == 0
 
 
+def test_a_wide_interval_says_which_learners_make_it_wide():
+    stated = us.estimate(us.oracle(us.models.SingleHead.random(16, seed=0)))
+    costs = {choice.name: (choice.lower, choice.upper) for choice in stated.choices}
+    chosen = next(step for step in stated.steps if step.name == "chosen learner")
+    assert (chosen.lower, chosen.upper) == (min(low for low, _ in costs.values()), max(h for _, h in costs.values()))
+    low, high = costs["SingleHead"]
+    assert high < 1.5 * low
+    assert "SingleHead" in str(stated)
+    assert stated.to_json()["choices"][0]["step"] == "SingleHead"
+    assert us.estimate(us.oracle(us.models.SingleHead.random(16, seed=0)), us.learners.SingleHead()).choices == ()
+
+
 @pytest.mark.parametrize(
     ("target", "learner"),
     [

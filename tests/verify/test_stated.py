@@ -198,9 +198,12 @@ def test_a_measured_error_of_0_98_does_not_stand_beside_holds():
 def test_a_model_that_is_off_by_what_its_learner_cannot_know_speaks_of_the_answers_not_of_the_class():
     seen = Certificate((Claim("near ties", 0.05, 0.2),))
     hopeless = Claim(RELATIVE_ERROR, 64.0)
-    refusal = _refusal(seen, "AttentionLayer", "AttentionLayer", hopeless, None)
-    assert isinstance(refusal, us.errors.NotIdentifiable)
-    assert "6e+01 times their size" in str(refusal)
-    assert "near ties: 0.2 where 0.05" in str(refusal)
+    for exact in (False, True):
+        refusal = _refusal(seen, "AttentionLayer", "AttentionLayer", hopeless, None, exact)
+        assert isinstance(refusal, us.errors.NotIdentifiable)
+        assert "6e+01 times their size" in str(refusal)
+        assert "near ties: 0.2 where 0.05" in str(refusal)
+        assert ("more digits" in str(refusal)) != exact
     for known in (None, Claim(RELATIVE_ERROR, 0.01)):
-        assert isinstance(_refusal(seen, "AttentionLayer", "AttentionLayer", known, None), us.errors.ModelMismatch)
+        told = _refusal(seen, "AttentionLayer", "AttentionLayer", known, None, True)
+        assert isinstance(told, us.errors.ModelMismatch)

@@ -54,7 +54,7 @@ _PARTS = (models.AttentionBehind, models.HeadsBehind, models.LayerBehind)
 _INSIDE = "the attention inside it"
 """What such a copy is of."""
 
-_STATED = "The copy is of the attention, not of what stands behind it: its error is the one that the recovery states."
+_STATED = "The copy is of the attention alone: its error is the one that the recovery states."
 
 _SCALE = "Labels do not show the scale of v: it is not recovered, and errors are stated without it."
 

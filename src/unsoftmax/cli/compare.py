@@ -73,12 +73,20 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
     with settings.threads(options["workers"]) as executor:
         result = us.compare(
             oracle, known, arithmetic=options["arithmetic"], alpha=level, smallest=options["smallest"],
-            budget=options["budget"], explain=options["explain"] is not False, seed=options["seed"] or 0,
+            budget=options["budget"], explain=options["explain"] is not False, target_error=_stated(target),
+            seed=options["seed"] or 0,
             ledger=options["ledger"], executor=executor, progress=not as_json,
         )  # fmt: skip
     command = settings.command("compare", (target, reference), options)
     facts = {"target": target, "reference": reference, "command": command}
     _deliver(replace(result, provenance=result.provenance | facts), options, as_json)
+
+
+def _stated(target: str) -> float:
+    """The error of its weights that the file of a target states: a recovery is no more exact than it says."""
+    from unsoftmax.comparing.references import stated_error
+
+    return stated_error(Path(target)) if target.endswith(".safetensors") else 0.0
 
 
 def _only_steps(options: dict[str, Any]) -> None:

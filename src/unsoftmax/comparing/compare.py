@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class Comparing:
     smallest: float | None
     explain: bool
     arithmetic: str | None
+    target_error: float = 0.0
 
 
 def compare(
@@ -56,6 +57,7 @@ def compare(
     smallest: float | None = None,
     budget: int | Budget | None = None,
     explain: bool = True,
+    target_error: float = 0.0,
     seed: int = 0,
     ledger: str | Path | Store | None = None,
     executor: Executor | None = None,
@@ -75,11 +77,14 @@ def compare(
                 the verdict is "undecided" where rounding hides such a change.
     budget      queries (or a `Budget`); what is known when it ends is reported.
     explain     False stops once a difference is established.
+    target_error  how far the target's own weights may be off, relative to their size, where it is a recovery.
     """
     require_run(oracle, None, seed)
     check_settings(oracle.spec, arithmetic, alpha, smallest)
+    real("target_error", target_error, closed=True)
     known = reference_of(reference, oracle.spec)
-    settings = Comparing(digest(reference, known), alpha, smallest, explain, arithmetic)
+    known = replace(known, error=math.hypot(known.error, target_error))
+    settings = Comparing(digest(reference, known), alpha, smallest, explain, arithmetic, target_error)
     if isinstance(known.model, OutputLayer):
         asking = row_space(known.model, oracle.spec, seed)
     else:
@@ -187,7 +192,7 @@ def _known_to(made: Plan) -> str:
         return f"the digits they are given to (a tolerance of {made.noise.tolerance:.1g})"
     if stated <= UNIT[arithmetic]:
         return f"{arithmetic} rounding"
-    return f"the error that its recovery states ({stated:.1g} of the weights)"
+    return f"the error that the recovery states ({stated:.1g} of the weights)"
 
 
 def _evidence(seen: Detection, made: Plan) -> dict[str, Any]:

@@ -166,8 +166,18 @@ def _recovered(recovery: Recovery) -> Reference:
     """The model of a recovery, known to the error that its certificate states."""
     if recovery.model is None:
         raise InvalidArgument("`reference` is a recovery that ended without a model; there is nothing to compare with.")
+    return replace(_model(recovery.model), error=_stated(recovery))
+
+
+def _stated(recovery: Recovery) -> float:
     stated = recovery.certificate.stated_error
-    return replace(_model(recovery.model), error=stated if stated is not None and math.isfinite(stated) else 0.0)
+    return stated if stated is not None and math.isfinite(stated) else 0.0
+
+
+def stated_error(path: Path) -> float:
+    """How far the weights in a .safetensors file may be off, relative to their size, where they were recovered."""
+    given = _file(path)
+    return _stated(given) if isinstance(given, Recovery) else 0.0
 
 
 def _model(model: Model) -> Reference:

@@ -21,8 +21,7 @@ class Automatic:
 
     def forecast(self, spec: OracleSpec) -> Forecast:
         """The diagnosis, and the cheapest and the dearest of the learners that such a target may turn out to need."""
-        costs = [_cost(learner, spec) for learner in candidates(spec)]
-        possible = [cost for cost in costs if cost is not None]
+        possible = [cost for _, cost in _costs(spec)]
         if not possible:
             return Forecast(verification=0)
         ranges = {
@@ -31,6 +30,15 @@ class Automatic:
         }
         supposing = ", ".join(dict.fromkeys(part for _, _, words in possible for part in words.split(", ") if part))
         return Forecast(ranges=ranges, supposing=supposing, verification=0)
+
+    def choices(self, spec: OracleSpec) -> dict[str, tuple[int, int]]:
+        """The interval of every learner that may be chosen, verification included: which one it is decides the bill."""
+        found: dict[str, tuple[int, int]] = {}
+        for learner, (low, high, _) in _costs(spec):
+            name = type(learner).__name__
+            least, most = found.get(name, (low, high))
+            found[name] = min(least, low), max(most, high)
+        return found
 
     def program(self, spec: OracleSpec, seed: int) -> Program:
         try:
@@ -90,6 +98,12 @@ def diagnosis_range(spec: OracleSpec) -> tuple[int, int]:
     if spec.vocabulary is not None:
         return token_range(spec)
     return QUERIES, QUERIES if spec.kind == "membership" else allowance(spec)
+
+
+def _costs(spec: OracleSpec) -> list[tuple[Learner, tuple[int, int, str]]]:
+    """What the learners cost that such a target may turn out to need."""
+    costs = [(learner, _cost(learner, spec)) for learner in candidates(spec)]
+    return [(learner, cost) for learner, cost in costs if cost is not None]
 
 
 def _cost(learner: Learner, spec: OracleSpec) -> tuple[int, int, str] | None:

@@ -46,7 +46,7 @@ FAMILIES: dict[str, Family] = {
     "attention behind a network": Family(learners.AttentionBehind()),
     "kernel head": Family(learners.KernelHead()),
     "attention layer": Family(learners.AttentionLayer(), "vectors"),
-    "attention layer behind a network": Family(learners.AttentionLayer(), "vectors"),
+    "attention layer beside or behind a network": Family(learners.AttentionLayer(), "vectors"),
     "attention stack": Family(learners.AttentionStack(), "vectors"),
     "head behind labels": Family(learners.Membership(), "labels", found=({"heads": None},)),
     "token head": Family(learners.TokenHead(), "ids"),

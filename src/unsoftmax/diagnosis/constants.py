@@ -78,7 +78,8 @@ class Constants:
     """Different tokens in each of them: attention to the best few leaves some of six out."""
     unequal: float = 0.03
     """Share of the values' spread by which answers to short tokens may be off their mean: three times the percent that
-    an offset of norm 10 leaves at this scale."""
+    an offset of norm 10 leaves at this scale. Of neighbours behind a norm, trained layers of 32 to 256 dimensions leave
+    1e-6, attention to the best one of six 0.4 and more, to the best four 0.1 and more."""
     unheard: float = 0.3
     """Share of the values' spread that 20 deviations of noise must not reach: above it nothing is said about the
     weights."""

@@ -18,7 +18,7 @@ from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.depth import depth
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
-from unsoftmax.diagnosis.mixing import alike, mixing
+from unsoftmax.diagnosis.mixing import alike, mixing, neighbours
 from unsoftmax.diagnosis.one_row import OneRow
 from unsoftmax.diagnosis.sequences import Sequences
 from unsoftmax.diagnosis.weights import weights
@@ -120,6 +120,11 @@ def _normed(
     before = yield from norm_before(spec, known, rng)
     found += () if before is None else (before,)
     kind = None if before is None else before.value
+    if kind in ("rms", "layer"):
+        near = yield from neighbours(spec, min(1.0, spec.domain.with_room), known, rng)
+        found += () if near is None else (near,)
+        if near is not None and not near.value:
+            return outside(found, "law", "neighbouring tokens, whose scores tie, do not weigh alike as under softmax")
     if kind == "rms":
         found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
         return Diagnosis("attention layer", _by_format(known, "rms"), found)

@@ -17,6 +17,7 @@ from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding, outside
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.law import copies_count, in_copies
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.spec import OracleSpec
 
@@ -49,10 +50,11 @@ def mixing(
     plain = _judged(alone, mixed, known)
     if width != spec.dim or plain is None or plain.value:
         return plain
-    # With a residual around the attention every answer has its last token added: the law holds without it.
+    # With a residual around the attention every answer has its last token added: the law holds without it. Where
+    # nothing is heard without it, rounding hides what small scores move; of no residual the token itself would be.
     tokens_alone = np.stack([x1, x2, farther]) * scale
     beside = _judged(alone - tokens_alone, mixed - tokens_alone[:, 1:2], known)
-    return beside if beside is not None and beside.value else plain
+    return plain if beside is not None and not beside.value else beside
 
 
 def heard_mixing(
@@ -114,9 +116,26 @@ def alike(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generato
     if spec.domain.length_limit < DIAGNOSIS.distinct_tokens:
         return None
     X = sphere(rng, (DIAGNOSIS.short_sequences, DIAGNOSIS.distinct_tokens, spec.dim)) * (norm * DIAGNOSIS.tie_scale)
+    return (yield from _weighed(X, spec, known, "Short tokens"))
+
+
+def neighbours(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:
+    """The same behind a norm, which makes short tokens long: of tokens so near to each other that their scores tie, and
+    so far that their answers are told apart. Short formats leave no such distance."""
+    noise = max(known.relative_noise, float(np.finfo(float).eps))
+    if spec.domain.length_limit < DIAGNOSIS.distinct_tokens or noise > SHORT_FORMAT:
+        return None
+    middle, off = sphere(rng, (2, DIAGNOSIS.short_sequences, DIAGNOSIS.distinct_tokens, spec.dim))
+    # What scores do to weights is then of the order of this distance, and so is what noise does to answers.
+    X = norm * (middle[:, :1] + noise**0.5 * off)
+    return (yield from _weighed(X, spec, known, "Neighbouring tokens"))
+
+
+def _weighed(X: Array, spec: OracleSpec, known: Answers, tokens: str) -> Asking[Finding | None]:
+    """Whether every sequence of X (n, k, d) is answered by the mean of what its tokens are."""
     together = yield Probes(X, phase=PHASE)
     single = yield Probes(X.reshape(-1, 1, spec.dim), phase=PHASE)
-    values = single.reshape(DIAGNOSIS.short_sequences, DIAGNOSIS.distinct_tokens, -1)
+    values = single.reshape(*X.shape[:2], -1)
     mean = values.mean(axis=1)
     off = together.reshape(mean.shape) - mean
     size = float(np.sqrt(np.mean((values - mean[:, None]) ** 2))) or 1.0
@@ -128,8 +147,8 @@ def alike(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generato
     if floor > DIAGNOSIS.unheard:
         return None
     holds = min(gaps) <= floor
-    words = "Short tokens weigh alike." if holds else "Short tokens do not weigh alike."
-    return Finding("short tokens", holds, words, evidence={"off their mean": min(gaps), "allowed": floor})
+    words = f"{tokens} weigh alike." if holds else f"{tokens} do not weigh alike."
+    return Finding(tokens.lower(), holds, words, evidence={"off their mean": min(gaps), "allowed": floor})
 
 
 def copied(spec: OracleSpec, norm: float, known: Answers, rng: np.random.Generator) -> Asking[Finding | None]:

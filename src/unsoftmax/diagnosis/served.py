@@ -67,7 +67,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         kind = yield from limited(find_kind(spec, rng), around)
         if norm in ("block", "final"):
             require_digits(heard[0], spec)
-            family = "attention layer behind a network"
+            family = "attention layer beside or behind a network"
             return Diagnosis(family, learner_of(family), found + _behind(norm, kind))
     except (ModelMismatch, NotIdentifiable, DomainError) as refusal:
         return _refused(found, refusal)
@@ -107,7 +107,7 @@ def _heads(spec: OracleSpec, norm: str | None, kind: Kind, rng: np.random.Genera
 
 
 def _behind(norm: str, kind: Kind) -> tuple[Finding, ...]:
-    """A block or a one-layer language model: its attention is learned from behind its network."""
+    """A block or a one-layer language model: its attention is learned, whatever network is behind or beside."""
     top = "behind which a final norm keeps answers small" if norm == "final" else "and nothing keeps answers small"
     words = f"Context tokens count by their direction, and single tokens are answered by more than attention, {top}."
     return (Finding("behind", "network", words), *_kind_findings("rms", kind, kind.order))

@@ -22,7 +22,7 @@ from unsoftmax.learners.stack.constants import STACK
 from unsoftmax.learners.stack.far import EXTRAPOLATED, Far, find_far
 from unsoftmax.learners.stack.frame import Frame, find_frame, require_far
 from unsoftmax.learners.stack.networks import learn_networks
-from unsoftmax.learners.stack.order import find_causal, find_layers, spread
+from unsoftmax.learners.stack.order import find_causal, find_layers, require_feeding, spread
 from unsoftmax.learners.stack.plain import learn_plain
 from unsoftmax.learners.stack.polish import Polished, ask_wide, cut_heads, polish_deep, polish_wide, unpolished
 from unsoftmax.learners.stack.star import read_confined, read_spread, read_star
@@ -148,6 +148,7 @@ class AttentionStack:
     def behind(self, far: Far, spec: OracleSpec, seed: int) -> Program:
         """Layers behind the norm and beside the single tokens that were seen."""
         frame, rng = far.frame, far.rng
+        yield from require_feeding(far)
         polished, layers, order = yield from self._in_order(far, seed)
         deep = self._deep(far, polished)
         polished = replace(polished, heads=spread(polished.heads, layers))

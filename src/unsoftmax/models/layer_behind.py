@@ -1,4 +1,4 @@
-"""An attention layer at the bottom of a block or a one-layer language model, whose network is unknown."""
+"""An attention layer of a block or a one-layer language model, behind or beside a network that is unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from unsoftmax.models.positions import Positions
 
 @dataclass(frozen=True, eq=False)
 class LayerBehind(Model):
-    """Answers readout(norm(h + network(h))) with h = x_N + layer(X); the network is not part of the model.
+    """The attention of answers readout(norm(h + network(h))), h = x_N + layer(X), or with network(x_N) beside it.
+
+    The network, a function of the last token alone where it stands beside, is not part of the model: calling the model
+    gives what attention adds, not the target's answers.
 
     layer: what attention adds to the stream, without residual and without its constant, which joins the network.
     readout (outputs, d): the stream's way to the answers (identity, or an unembedding with the final norm's gamma);
@@ -84,7 +87,8 @@ class LayerBehind(Model):
         return self.layer.key_directions(q)
 
     def __call__(self, tokens: Array, counts: Array | None = None) -> Array:
-        """(batch, N, d) -> (batch, d): what attention adds to the last token, up to a constant."""
+        """(batch, N, d) -> (batch, d): what attention adds to the last token, up to a constant, before the readout and
+        without the network: not the target's answers."""
         return self.layer(tokens, counts)
 
     def parameters(self) -> dict[str, Array]:

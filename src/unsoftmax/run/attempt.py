@@ -166,8 +166,9 @@ class Attempt:
             return self.recovery(Status.RECOVERED)
         chosen = str((outcome.chosen or configuration(learner))["learner"])
         exact = spec.dtype == "float64" and spec.tolerance == 0
-        own = None if exact else outcome.allows.parameters
-        refusal = _refusal(self.certificate, type(outcome.model).__name__, chosen, own, self.written)
+        own = outcome.allows.parameters
+        kind, own = type(outcome.model).__name__, outcome.allows.parameters
+        refusal = _refusal(self.certificate, kind, chosen, own, self.written, exact)
         if self.written is None and self.stack.room() >= lawful.QUERIES:
             refusal = run(lawful.lawful(refusal, outcome.model, spec, self.seed), self.stack, self.watch)
         raise refusal
@@ -243,13 +244,16 @@ class Attempt:
         return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
 
 
+_EITHER = "A layer whose scores are too strong or too unequal, and a target outside the class, look alike from there."
+
+
 def _refusal(
-    certificate: Certificate, model: str, learner: str, own: Claim | None, form: Written | None
+    certificate: Certificate, model: str, learner: str, own: Claim | None, form: Written | None, exact: bool
 ) -> UnsoftmaxError:
     """Why a certificate does not hold: fresh answers contradict the model, or leave its weights unknown.
 
-    own     what the learner itself states of the weights where answers are coarse: where that is nothing, a model that
-            is off speaks of the coarseness, not against the class.
+    own     what the learner itself states of the weights: where that is nothing, a model that is off speaks of the
+            conditioning, or of coarse answers (not `exact`), and not against the class.
     form    how answers are written, where that is coarser than declared
     """
     failed = [claim for claim in certificate.claims if not claim.holds]
@@ -263,10 +267,10 @@ def _refusal(
             code=Code.UNDETERMINED,
         )
     if own is not None and own.bound >= CORE.unknown_error:
+        coarse, digits = ("", _EITHER) if exact else (" from answers this coarse", "Give answers with more digits.")
         return NotIdentifiable(
-            f"the probes do not determine the weights of this {model} from answers this coarse: by their conditioning "
-            f"weights may be off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). "
-            "Give answers with more digits.",
+            f"the probes do not determine the weights of this {model}{coarse}: by their conditioning weights may be "
+            f"off by {own.bound:.1g} times their size, and fresh queries show it ({'; '.join(seen)}). {digits}",
             advice="the rejected model is in .recovery.",
             code=Code.UNDETERMINED,
         )

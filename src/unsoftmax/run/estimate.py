@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +26,16 @@ class Step:
 @dataclass(frozen=True)
 class Estimate:
     """Steps in order; their sums bound what is billed for targets as `supposing` says. Retries are not counted, nor is
-    `recheck` where it is asked for."""
+    `recheck` where it is asked for.
+
+    choices    where the learner is still to be chosen: what each takes beside the diagnosis. The interval of the run is
+               as wide as they differ, and narrow once the learner is named.
+    """
 
     learner: str
     steps: tuple[Step, ...]
     supposing: str = ""
+    choices: tuple[Step, ...] = ()
 
     @property
     def lower(self) -> int:
@@ -44,23 +50,30 @@ class Estimate:
         return None if None in uppers else sum(upper for upper in uppers if upper is not None)
 
     def __str__(self) -> str:
-        rows = [*self.steps, Step("in all", self.lower, self.upper)]
-        width = max(len(row.name) for row in rows)
-        lines = [f"{row.name:<{width}}  {_words(row)}" for row in rows]
-        return "\n".join([f"Queries, by {self.learner}:", *lines, *self._supposing()])
+        lines = _table([*self.steps, Step("in all", self.lower, self.upper)])
+        return "\n".join([f"Queries, by {self.learner}:", *lines, *self._supposing(), *self._choices()])
+
+    def _choices(self) -> list[str]:
+        if not self.choices:
+            return []
+        return ["Which learner it is decides most of that; without the diagnosis, by name:", *_table(self.choices)]
 
     def _supposing(self) -> list[str]:
         return [f"Supposing {self.supposing}."] if self.supposing else []
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        steps = [{"step": step.name, "lower": step.lower, "upper": step.upper} for step in self.steps]
+        steps, choices = (
+            [{"step": step.name, "lower": step.lower, "upper": step.upper} for step in every]
+            for every in (self.steps, self.choices)
+        )
         return {
             "learner": self.learner,
             "lower": self.lower,
             "upper": self.upper,
             "supposing": self.supposing,
             "steps": steps,
+            "choices": choices,
         }
 
 
@@ -83,7 +96,13 @@ def estimate(oracle: Oracle, learner: Learner | None = None, *, verify: bool = T
         steps.append(Step("verify", *fresh))
     steps.append(Step("recheck, if refused", 0, 2 * EXPLAINING))
     name = "diagnosis and the learner it chooses" if isinstance(learner, Automatic) else type(learner).__name__
-    return Estimate(name, tuple(steps), forecast.supposing)
+    choices = learner.choices(oracle.spec) if isinstance(learner, Automatic) else {}
+    return Estimate(name, tuple(steps), forecast.supposing, tuple(Step(n, *cost) for n, cost in choices.items()))
+
+
+def _table(rows: Sequence[Step]) -> list[str]:
+    width = max(len(row.name) for row in rows)
+    return [f"{row.name:<{width}}  {_words(row)}" for row in rows]
 
 
 def _words(step: Step) -> str:

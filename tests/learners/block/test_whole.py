@@ -86,7 +86,7 @@ def test_tokens_of_limited_length_are_refused():
 
 def test_diagnosis_chooses_the_learner():
     diagnosis = us.diagnose(asked(small()))
-    assert diagnosis.family == "attention layer behind a network"
+    assert diagnosis.family == "attention layer beside or behind a network"
     assert isinstance(diagnosis.learner, us.learners.AttentionLayer)
 
 
@@ -126,3 +126,26 @@ def test_a_cubic_behind_a_layer_is_no_network_that_drops_out(size):
     bent = us.oracle(lambda X: (y := layer(X)) + size * y**3, 32, outputs=32)
     with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
         us.recover(bent)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_function_beside_attention_is_not_said_to_stand_behind_it(seed):
+    """Endless query tokens do not tell the two apart, and what calling the model gives is said."""
+    layer = us.models.AttentionLayer.random(
+        24, 2, 4, kv_groups=1, norm="rms", residual=True, positions=us.models.Rope(np.array([1.0, 0.1])), seed=seed
+    )
+    rng = np.random.default_rng(seed)
+    into, out = rng.standard_normal((24, 16)) / 5, rng.standard_normal((16, 24)) / 4
+
+    def parallel(tokens):
+        last = tokens[:, -1]
+        seen = last / np.sqrt((last**2).mean(axis=1, keepdims=True) + 1e-6)
+        return layer(tokens) + np.tanh(seen @ into) @ out
+
+    recovery = us.recover(us.oracle(parallel, 24, outputs=24), seed=seed)
+    told = " ".join(recovery.notes)
+    assert us.models.distance(recovery.model, layer) < 1e-3
+    assert "network stands behind" not in told
+    assert "a network behind it, or a function of the last token alone beside it" in told
+    assert "NOT the answers of the target" in told
+    assert "without a residual" not in told

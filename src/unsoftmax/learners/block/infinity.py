@@ -147,7 +147,8 @@ def require_digits(y: Array, spec: OracleSpec) -> None:
     if unit > 2 * np.finfo(np.float64).eps:
         least = min(BLOCK.most_lost, unit**0.75)
         raise NotIdentifiable(
-            f"a network stands behind attention, and answers are rounded to {unit:.1g}: beside query tokens so long "
-            f"that the network drops out, that leaves {least:.1g} of what attention writes, and the error of W is "
+            f"more than attention answers to single tokens (a network behind it, or a function of the last token "
+            f"beside it), and answers are rounded to {unit:.1g}: beside query tokens so long that it drops out, that "
+            f"leaves {least:.1g} of what attention writes, and the error of W is "
             f"{BLOCK.raised_error:.0e} times as large. Ask for answers in float64, or for the layer itself."
         )

@@ -105,7 +105,9 @@ def block(spec: OracleSpec, normed: bool, preset: str, rng: np.random.Generator)
     outcome = yield from explained(heads, spec, kind, plan, rng)
     assert isinstance(outcome.model, AttentionLayer)
     model = LayerBehind(outcome.model, far.readout.astype(spec.dtype), normed)
-    return replace(outcome, model=model, notes=(*outcome.notes, _found(far, spec, kind)))
+    # What is read has no residual: whether the target has one, its network hides.
+    notes = tuple(note.replace(", without a residual", "") for note in outcome.notes)
+    return replace(outcome, model=model, notes=(*notes, *_found(far, spec, kind)))
 
 
 def _require_endless(spec: OracleSpec) -> None:
@@ -116,7 +118,10 @@ def _require_endless(spec: OracleSpec) -> None:
             f"and max_norm is {spec.domain.max_norm}; ask the layer itself."
         )
     if spec.tolerance > 0:
-        raise ModelMismatch("a network stands behind attention, and beside endless tokens declared noise hides all.")
+        raise ModelMismatch(
+            "more than attention answers to single tokens (a network behind it, or a function of the last token beside "
+            "it), and beside endless tokens declared noise hides what heads write."
+        )
 
 
 def _reader(far: Infinity, longest: float, rng: np.random.Generator) -> Asking[Reader]:
@@ -134,14 +139,17 @@ def _reader(far: Infinity, longest: float, rng: np.random.Generator) -> Asking[R
     return Reader((yield from far_scene(far, values, float(kept), longest)), values)
 
 
-def _found(far: Infinity, spec: OracleSpec, kind: Kind) -> str:
-    top = "a final RMSNorm and a linear readout" if far.normed else "a linear readout"
+def _found(far: Infinity, spec: OracleSpec, kind: Kind) -> tuple[str, str]:
+    top = "A final RMSNorm and a linear readout" if far.normed else "A linear readout"
     order = " Positions that act on empty query tokens are taken for a query bias." if kind.order == "bias" else ""
     digits = f"{far.noise:.0e}"
     return (
-        f"A network stands behind attention, then {top} of {spec.outputs} numbers; it was not read, and the constant "
-        f"that attention adds cannot be told from it. Answers at endless query tokens leave {digits} of what attention "
-        f"writes in {spec.dtype}.{order}"
+        f"More than attention answers to single tokens: a network behind it, or a function of the last token alone "
+        f"beside it, which endless query tokens do not tell apart. It was not read, and the constant that attention "
+        f"adds cannot be told from it. {top} of {spec.outputs} numbers follows. Answers at endless query tokens leave "
+        f"{digits} of what attention writes in {spec.dtype}.{order}",
+        "Calling the model gives what attention adds to the last token, up to that constant, before the readout: NOT "
+        "the answers of the target.",
     )
 
 

@@ -17,6 +17,7 @@ from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.layer.constants import LAYER
 from unsoftmax.learners.layer.presets import Preset
 from unsoftmax.learners.layer.scores import Reader, Scales
+from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.around import balanced_blocks, orthonormal
 from unsoftmax.probes.base import Array
 from unsoftmax.probes.scales import on_grid
@@ -228,8 +229,11 @@ def _basis(u: Array, s: int, reader: Reader) -> Array | None:
     """Orthonormal basis (d, r) of the key directions u (d, n): rank s if that is where they end, else where they do."""
     U, sizes, _ = svd(u, full_matrices=False)
     # What errors leave beyond the rank; a direction that is merely weak stands out of that.
-    left = max(LAYER.key_beyond_rank, 1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
+    errors = max(1e4 * reader.noise, 100 * (reader.worst + reader.heads.error))
+    left = max(LAYER.key_beyond_rank, errors)
     if s < len(sizes) and sizes[s] < 0.1 * sizes[s - 1] and sizes[s] < left * sizes[0]:
         return np.asarray(U[:, :s])
     seen = column_range(u, max(reader.noise * 1e4, 1e-9))
-    return seen.basis if seen.clear and seen.rank < u.shape[1] - 1 else None
+    # A gap alone is none: trained keys have one at a few millionths, which near ties feel. Rounding hides these.
+    ends = seen.clear and (seen.beyond <= errors or reader.noise >= SHORT_FORMAT)
+    return seen.basis if ends and seen.rank < u.shape[1] - 1 else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.relu.chain import Chain, Gap
 from unsoftmax.learners.relu.constants import RELU
@@ -65,4 +65,12 @@ def _refuse_contradictions(gaps: list[Gap]) -> None:
             f"along a great circle {lost} of {len(gaps)} neighbouring pieces contradict each other within angles of "
             f"{RELU.narrowest:g}: the answers carry more noise than those of neighbouring vectors show. Declare it "
             "(tolerance, dtype), or ask a target that rounds less."
+        )
+    kinks = sum(gap.kink is not None for gap in gaps)
+    if len(gaps) > RELU.unconfirmed_gaps[0] and kinks < RELU.unconfirmed_gaps[1] * len(gaps):
+        raise ModelMismatch(
+            f"along a great circle {len(gaps) + 1} pieces were told apart, and between them {kinks} kinks were found: "
+            "answers to neighbouring vectors jump, as they do where something is rounded inside the target before the "
+            "answer is made of it. Ask a target that rounds less.",
+            code=Code.NOISE,
         )

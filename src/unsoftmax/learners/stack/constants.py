@@ -101,9 +101,15 @@ class Constants:
     sharp: float = 1e-9
     """The same where the stack's own way may follow, which fits all parameters together: weights below 1e-6 that are
     dropped hide in what a misfit of 4e-9 grants. Of 80 layers of D = 16 to 40, |W| = 1 to 20, ranks of 1.5 to 2 times D
-    together, all but two stayed below, both of 13 heads or more with |W| = 1."""
+    together, all but two stayed below, both of 13 heads or more with |W| = 1. Where that way fails, as it does where
+    scores are faint, what is `confirmed` stays."""
 
     # order
+    contexts_that_feed: int = 4
+    """Contexts whose 1/lambda term shows whether anything stands behind heads: neurons of a narrow ReLU network may all
+    be off at one of them. It was 0.1 to 2 in 20 stacks with networks of 2 to 60 neurons."""
+    feeding_over_rounding: float = 10.0
+    """That term over the rounding of the answers, up to which nothing stands behind heads."""
     numbers_asked: float = 1.4
     """Numbers asked over unknowns, of the order and of a whole encoder."""
     order_retold: float = 0.3

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import expit
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking, Outcome
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.apart import tell_apart
@@ -129,9 +129,9 @@ def read_written(inside: Inside, dtype: str, rng: np.random.Generator) -> Asking
     return Written(P, np.linalg.norm(left, axis=1))
 
 
-def confirmed(told: Outcome, inside: Inside, enough: float, rng: np.random.Generator) -> Asking[Outcome]:
+def confirmed(told: Outcome, inside: Inside, enough: float, rng: np.random.Generator) -> Asking[tuple[Outcome, float]]:
     """The layer that was told apart, with the error that fresh sequences show in place of the one its readings may
-    leave; refused where it misses them by more than `enough`.
+    leave, and what they are missed by; refused where that is more than `enough`.
 
     Readings lose digits one after the other, and what they may leave in the worst case is a thousand times what they
     do leave: a rule for small weights would hide in it. Scores are near a tie, where no such rule shows, and every
@@ -158,7 +158,7 @@ def confirmed(told: Outcome, inside: Inside, enough: float, rng: np.random.Gener
         f"{CORE.stated_over_rounding:g} times what {len(q)} fresh sequences, whose scores nearly tie, are missed by"
     )
     parameters = replace(told.allows.parameters, bound=bound, statement=statement)
-    return replace(told, allows=replace(told.allows, parameters=parameters))
+    return replace(told, allows=replace(told.allows, parameters=parameters)), misfit
 
 
 def _require_affine(near: Near) -> Asking[None]:
@@ -166,9 +166,13 @@ def _require_affine(near: Near) -> Asking[None]:
     assert near.inside is not None
     q = near.directions(CORE.checks)
     y = yield one_row(near.inside.tokens(q), phase="pilot")
-    if np.abs(y - near.inside.alone(q)).max() > CORE.loud * near.noise:
+    off = float(np.abs(y - near.inside.alone(q)).max())
+    if off > CORE.loud * near.noise:
         raise ModelMismatch(
-            "single tokens are not answered affinely behind the norm: more than attention stands there."
+            f"single tokens are not answered affinely behind the norm, by {off / near.size:.1g} of the answers: more "
+            "than attention stands there (a network beside or behind it, a gate, a clip), or answers are off by as "
+            "much (rounded, and not said to be: declare tolerance).",
+            code=Code.NETWORK,
         )
 
 

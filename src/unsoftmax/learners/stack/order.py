@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.stack.constants import STACK
@@ -75,6 +75,36 @@ def _at_one_query(far: Far, heads: Heads, phase: str) -> Asking[Order]:
         return find_order(heads, frame.T, contexts, term, far.networks)
     limit = np.tensordot(weights_at_infinity(lengths), y, axes=1)
     return find_order(heads, np.eye(frame.D), contexts, term, far.networks, limit)
+
+
+def require_feeding(far: Far) -> Asking[None]:
+    """Refuse heads beside a function of the last token alone, where single tokens show more than heads, phase "pilot".
+
+    Whatever stands behind heads moves what a context adds by a term in 1/lambda. Where there is none, no order can be
+    told, at any number of queries.
+    """
+    frame, m = far.frame, STACK.contexts_that_feed
+    if not far.networks or frame.final is not None or far.places or frame.dtype != "float64":
+        return
+    lengths = _LENGTHS[frame.dtype, True]
+    q = far.directions(m)
+    others, counts = far.contexts(m)
+    behind = yield from far.at(lengths, q, others, counts, "pilot")
+    alone = yield from far.at(lengths, q, others[:, :0], counts[:, :0], "pilot")
+    added = behind - alone
+    weights = np.linalg.inv((1 / np.array(lengths))[:, None] ** np.arange(len(lengths)))[1]
+    term = float(np.abs(np.tensordot(weights, added, axes=1)).max())
+    size = np.array(lengths) + np.abs(behind).max(axis=(1, 2))
+    if term > STACK.feeding_over_rounding * frame.unit * float(np.abs(weights) @ size):
+        return
+    raise ModelMismatch(
+        "single tokens are answered with more than heads, and what the other tokens add does not change with the "
+        f"length of the last one (by {term:.1g} of its inverse, which is rounding): one layer of heads, and beside it "
+        "a function of the last token alone, such as a network in parallel or a map of its own around the heads. A "
+        "network behind heads, or a second layer, would show. Such heads are not learned here; ask for the answers "
+        "without that function.",
+        code=Code.NETWORK,
+    )
 
 
 def find_causal(frame: Frame, rng: np.random.Generator) -> Asking[bool]:
