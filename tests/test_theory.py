@@ -42,6 +42,7 @@ GOOD = {
     "d": 4,
     "r": 2,
     "H": 2,
+    "outputs": 4,
     "L": 2,
     "m": 3,
     "V": 9,
@@ -86,6 +87,7 @@ WHOLE = {
     "full",
     "blocks",
     "network_queries",
+    "outputs",
 }
 
 

@@ -64,7 +64,7 @@ _COUNTS = ("slots", "last_slots", "tokens", "extra", "repeats")
 """Counts of the designs for layers with positions."""
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("d", "H", "G", "L", "N", "T", "V", "s", "rows", "groups", "block"), whole),
+    **dict.fromkeys(("d", "H", "G", "L", "N", "T", "V", "s", "rows", "groups", "block", "outputs"), whole),
     **dict.fromkeys(("r", "m", "spare", "full", "blocks", "network_queries", *_COUNTS), lambda n, v: whole(n, v, 0)),
     **dict.fromkeys(
         (

@@ -40,6 +40,10 @@ class Shaken:
     def __init__(self, learner, apart):
         self.learner, self.apart = learner, apart
 
+    @property
+    def affine(self):
+        return getattr(self.learner, "affine", True)
+
     def forecast(self, spec):
         return self.learner.forecast(spec)
 

@@ -199,13 +199,13 @@ def test_scales_of_points_seen_as_directions():
 @pytest.mark.parametrize("rows", [10, 60])
 @pytest.mark.parametrize("deficient", [False, True])
 def test_least_squares_of_every_shape_is_the_shortest_solution(rows, deficient):
-    from unsoftmax.solvers.mixing_newton import _least_squares
+    from unsoftmax.solvers.gauss_newton import least_squares
 
     rng = np.random.default_rng(0)
     A, b = rng.standard_normal((rows, 6)), rng.standard_normal(rows)
     if deficient:
         A[:, 5] = A[:, 4]
-    assert np.allclose(_least_squares(A, b), np.linalg.lstsq(A, b, rcond=None)[0], rtol=0, atol=1e-12)
+    assert np.allclose(least_squares(A, b), np.linalg.lstsq(A, b, rcond=None)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("moved", [3, 6, 12])

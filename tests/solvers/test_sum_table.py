@@ -24,7 +24,7 @@ def test_heads_come_back_from_a_table_of_sums(seed, H):
     J = [A @ np.diag(-1 / (1 + X[:, 0] + Y[:, j]) ** 2) @ slopes for j in (0, 1)]
     found = separate(J[0], J[1], (1 / sums).T @ A.T, cells, A.sum(axis=1))
     ratios = np.sort(((1 + X[:, 0] + Y[:, 0]) / (1 + X[:, 0] + Y[:, 1])) ** 2)
-    if H > 1 and (np.diff(ratios) / ratios[1:]).min() < 1e-3:
+    if H > 1 and ((np.diff(ratios) / ratios[1:]).min() < 1e-3 or np.linalg.cond(A) > 1e3):
         return
     assert found is not None
     columns = np.linalg.inv(found.rows)

@@ -166,7 +166,6 @@ class Attempt:
             return self.recovery(Status.RECOVERED)
         chosen = str((outcome.chosen or configuration(learner))["learner"])
         exact = spec.dtype == "float64" and spec.tolerance == 0
-        own = outcome.allows.parameters
         kind, own = type(outcome.model).__name__, outcome.allows.parameters
         refusal = _refusal(self.certificate, kind, chosen, own, self.written, exact)
         if self.written is None and self.stack.room() >= lawful.QUERIES:
@@ -198,8 +197,7 @@ class Attempt:
 
     def _explained(self, error: UnsoftmaxError) -> UnsoftmaxError:
         """The refusal, or that the target contradicts itself: then no class fits, and the refusal hangs on chance."""
-        checker = self.stack.rechecker
-        # The first error is the one to tell; what was measured is in the note.
+        checker = self.stack.rechecker  # the first error is the one to tell; what was measured is in the note
         with suppress(UnsoftmaxError):
             if self.stack.meter.billed:
                 checker.check(EXPLAINING)
@@ -226,9 +224,7 @@ class Attempt:
         """Parts of the target that may be of a class where the whole is of none."""
         if self.stack.spec.parts:
             names = " or ".join(repr(name) for name in self.stack.spec.parts)
-            error.add_note(
-                f"The whole of {self.scope.target} was asked; to ask a part of it, pass part={names} (--part)."
-            )
+            error.add_note(f"The whole of {self.scope.target} was asked; to ask a part, pass part={names} (--part).")
 
     def _reported(self, error: UnsoftmaxError) -> UnsoftmaxError:
         self.model = error.model if self.model is None else self.model
@@ -240,8 +236,8 @@ class Attempt:
         checker = self.stack.rechecker
         told = checker.repeated and not (checker.rule is not None and checker.rule.then == "expect")
         notes = (*self.notes, asked(self.scope), *((f"{checker}.",) if told else ()))
-        certificate = replace(self.certificate, scope=self.scope)
-        return Recovery(self.model, status, self.stack.meter.snapshot(), certificate, self.provenance, notes)
+        held = replace(self.certificate, scope=self.scope)
+        return Recovery(self.model, status, self.stack.meter.snapshot(), held, self.provenance, notes)
 
 
 _EITHER = "A layer whose scores are too strong or too unequal, and a target outside the class, look alike from there."

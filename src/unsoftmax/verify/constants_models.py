@@ -138,6 +138,9 @@ class Constants:
     """Rounding of an answer over what a faint token adds to it, up to which that is looked at; and the share of it that
     rounding may so leave."""
 
+    faint_roundings: float = 10.0
+    """The rounding of an answer over the largest gap of single tokens: differences have two, and gaps are of few."""
+
     # small_weights
     small_weight_sequences: int = 8
     """Fresh sequences with small weights, heads taking turns: as many as most layers have heads."""

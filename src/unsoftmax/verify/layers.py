@@ -45,7 +45,7 @@ _MADE = ("near ties", "small weights")
 def queries(spec: OracleSpec) -> int:
     """How many fresh queries a verification asks."""
     longer = sum(random_lengths(spec).values())
-    ties = MODELS.layer_ties * (1 + (spec.domain.length_limit > VERIFY.tie_length))
+    ties = MODELS.layer_ties + -(-MODELS.layer_ties // 2) * (spec.domain.length_limit > VERIFY.tie_length)
     return (
         MODELS.layer_tokens
         + longer
@@ -97,7 +97,7 @@ def compared(
 ) -> Asking[Checked]:
     """A claim for every name: the tokens of its rounds, and its statement. Near ties state the errors as well."""
     found, beside = list[Claim](), list[Claim]()
-    stated = Statement()
+    stated, alone = Statement(), 0.0
     for name, (designs, statement) in claims.items():
         noise, gap, reach = 0.0, 0.0, 0.0
         for tokens in designs:
@@ -109,6 +109,7 @@ def compared(
             size = seen.size(X, y) or math.inf
             wrong = seen.foretold(model, X) - y
             noise, gap = max(noise, seen.noise(y, size)), max(gap, float(np.abs(wrong).max()) / size)
+            alone = float(np.abs(wrong).max()) if X.shape[1] == 1 else alone
             # Only near ties state errors; elsewhere what an error as large as a parameter does not move, none moves.
             largest = 1.0 if name != "near ties" else VERIFY.largest_share
             moved = moves(model, lambda other, X=X: seen.foretold(other, X), rng, largest)  # type: ignore[misc]
@@ -117,8 +118,11 @@ def compared(
                 stated = statements(model, errors_of(moved, wrong, y), f"{len(X)} fresh sequences with near ties")
             if name == "near ties" and seen.faint:
                 rounding = MODELS.layer_roundings * math.sqrt(dim) * seen.noise(y, size) * size
-                less = yield from seen.ask(X[:, 1:])
-                beside.append(far_below(model, seen.foretold, X, (y, less), rounding, allows.relative_error, rng))
+                # Decimals are a rounding that only single tokens show.
+                rounding = max(rounding, MODELS.faint_roundings * alone)
+                less = yield from seen.ask(X[::2, 1:])
+                answers = y[::2], less
+                beside.append(far_below(model, seen.foretold, X[::2], answers, rounding, allows.relative_error, rng))
         # Strong scores show errors of W several times larger, which says nothing about rules for small weights.
         most = VERIFY.one_digit if name == "small weights" else VERIFY.most_claimed
         bound = max(

@@ -47,6 +47,12 @@ class Constants:
     eps_tokens: int = 6
     """Shrunk tokens asked at most for eps: each tells how far to shrink the next one, over 24 powers of ten."""
 
+    alone_length: float = 0.6
+    """Length of a fresh single token as a share of the radius: others were asked as long as tokens are, or short."""
+    alone_misfit: float = 1e3
+    """What a fresh single token's answer may be off by over the answers' noise: 20 layers, trained ones among them,
+    were off by 5 at most, and a network of 1e-6 beside attention leaves 1e9 in float64."""
+
     # apart
     tries: int = 8
     """Draws of query token and tokens before the target is refused. A draw fails where two heads happen to weigh alike,

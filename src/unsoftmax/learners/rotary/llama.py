@@ -27,7 +27,7 @@ from unsoftmax.learners.rotary.kind import Kind, known, read_slopes
 from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import read_normed
 from unsoftmax.learners.rotary.queries import read_queries
-from unsoftmax.learners.rotary.scene import Scene, read_scene
+from unsoftmax.learners.rotary.scene import Scene, read_scene, require_alone
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader, by_these
@@ -79,6 +79,7 @@ def heads_in(
 ) -> Asking[Heads]:
     """The same once single tokens have been asked."""
     scene = replace(scene, longest=min(scene.longest, kind.reach))
+    yield from require_alone(scene, rng)
     scene, values, logits = yield from _heads(scene, kind, plan, rng, 1 if scene.exact else draws)
     reader = Reader(scene, values, sinks=logits)
     return (yield from by_these(reader, heads_of(reader, kind, plan, rng)))

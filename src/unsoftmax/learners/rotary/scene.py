@@ -222,6 +222,21 @@ def _scene(
     return Scene(spec.dim, eps, M, constant, residual, noise, dtype, written, empty, sinks, longest, reach)
 
 
+def require_alone(scene: Scene, rng: np.random.Generator) -> Asking[None]:
+    """One query: a fresh token alone is answered by M z. What stands beside attention is told here at once, and not by
+    what it makes of all heads. Beside sinks single tokens are not asked alone."""
+    if scene.sinks:
+        return
+    y, z = yield from scene.ask(scene.draw(np.eye(scene.dim), ROTARY.alone_length, rng, 1)[:, None], "pilot")
+    wanted = z[0, 0] @ scene.M.T
+    gap = float(np.linalg.norm(y[0] - wanted)) / max(float(np.linalg.norm(wanted)), 1e-300)
+    if gap > ROTARY.alone_misfit * scene.noise:
+        raise ModelMismatch(
+            f"single tokens are answered by more than attention makes of them (by {gap:.1g} of it, where answers round "
+            f"by {scene.noise:.1g}): a network or a gate beside attention, or values that are not linear in the tokens."
+        )
+
+
 def beside_token(M: Array) -> float:
     """Noise beside a residual over noise without: what heads write, M z, is rounded as its sum with the token is."""
     return float(np.hypot(1.0, np.sqrt(M.shape[1]) / max(np.linalg.norm(M), 1e-300)))
