@@ -155,7 +155,7 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
     shortened faster.
     """
     limit = reader.scene.limits.readable
-    scale, size, phase, before, alike = 1.0, 1.0, "main", np.inf, 0
+    scale, size, phase, before, alike, step = 1.0, 1.0, "main", np.inf, 0, CORE.shortened
     for _ in range(ROTARY.most_shortenings):
         few = yield from weights_of(reader, size * block, scale * q[: ROTARY.first_queries], 0, phase)
         least = _least(few)
@@ -167,9 +167,11 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
                 return scale, size, np.concatenate([few, rest])
         reader.gain.clear()
         alike = alike + 1 if normed else 0
-        if reader.scene.free and alike < 2 and before < np.inf and _alone(before, least) < limit:
-            size *= CORE.shortened
-        scale *= ROTARY.below_norms if alike > 1 else CORE.shortened ** (3 if least < ROTARY.drowned_weight else 1)
+        biased = reader.scene.free and alike < 2 and before < np.inf and _alone(before, least, step) < limit
+        # Query tokens far shorter than their bias say little of what they add to it.
+        drowned = least < ROTARY.drowned_weight and not biased
+        step = ROTARY.below_norms if alike > 1 else CORE.shortened ** (3 if drowned else 1)
+        size, scale = size * (CORE.shortened if biased else 1.0), scale * step
         phase, before = "repair", least
     raise ModelMismatch(
         "heads attend to one token alone however short the tokens are: scores so strong that weights of others drown "
@@ -178,12 +180,12 @@ def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, flo
     )
 
 
-def _alone(before: float, least: float) -> float:
-    """Least weight before the shortest query tokens, from those before and after they were shortened once: its log is
-    linear in their length."""
+def _alone(before: float, least: float, step: float) -> float:
+    """Least weight before the shortest query tokens, from those before and after they were shortened by `step`: its log
+    is linear in their length."""
     if min(before, least) <= 0:
         return 0.0
-    return float(np.exp(np.log(least) + np.log(least / before) * CORE.shortened / (1 - CORE.shortened)))
+    return float(np.exp(np.log(least) + np.log(least / before) * step / (1 - step)))
 
 
 def read_block(
