@@ -69,6 +69,16 @@ def test_heads_that_share_values_and_fill_the_space(d, H, G, dh, rest):
     assert held(target, recovery) < 1e-6
 
 
+@pytest.mark.parametrize(("H", "dh"), [(4, 10), (3, 8)], ids=["overlap", "fill"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_scores_so_strong_that_heads_are_saturated_before_long_query_tokens(H, dh, seed):
+    target = layer(d=24, H=H, G=H, dh=dh, seed=seed, norm=None, residual=False)
+    target = replace(target, Q=target.Q * 8)
+    recovery = recovered(target)
+    held(target, recovery)
+    assert worst(target, recovery.model) < 1e-2
+
+
 def test_many_heads_and_a_wide_sum():
     """Twelve heads of eight in 32 dimensions: three times as much as there is."""
     target = layer(d=36, H=12, G=12, dh=8, seed=4)

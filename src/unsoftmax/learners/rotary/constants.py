@@ -141,10 +141,15 @@ class Constants:
     """Longer tokens that are asked first: whether they saturate heads shows in the weights of few."""
     saturated_weight: float = 0.01
     """Weight, or what is left beside it, below which a token says little of scores and of what others write."""
-    saturated_share: float = 0.3
+    saturated_share: float = 0.05
     """Share of such weights from which on tokens are brought nearer to the query token, which scores them like
     itself."""
 
+    saturated_tries: int = 3
+    """Lengths of query tokens, each 0.36 of the one before, where heads are saturated before them: scores of the last
+    before themselves are 0.017 of those of the first, which turns 30 into 0.5."""
+    loud_share: float = 0.1
+    """Share of heads' weights before query tokens that are so saturated from which on shorter ones are tried."""
     parted_misfit: float = 1e-3
     """What is left of the logits of a head among those that share its values, over how they vary, up to which it is
     one: mixtures known to 1e-5 leave 1e-5 to 2e-4, other mixtures a tenth and more."""

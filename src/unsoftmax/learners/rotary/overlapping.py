@@ -20,6 +20,7 @@ from unsoftmax import theory
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.scene import Scene, beside_token
@@ -39,9 +40,26 @@ def above(scene: Scene, x: Array, q: Array, phase: str) -> Asking[tuple[Array, A
 
 
 def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
-    """`theory.overlapping_heads_queries` queries, and a few for every time that tokens are shortened. A residual
-    without norm is found."""
-    heads = yield from _counted(scene, rng)
+    """`theory.overlapping_heads_queries` queries, and a few for every time that tokens are shortened; as many again
+    before shorter query tokens, where scores are so strong that heads are saturated before these. A residual without
+    norm is found."""
+    length = 1.0
+    for _ in range(ROTARY.saturated_tries - 1):
+        shares: list[Array] = []
+        try:
+            told = _told(scene, length, shares, rng)
+            return (yield from (told if length == 1.0 else relabelled(told, "repair")))
+        except (ModelMismatch, NotIdentifiable):
+            saturated = [np.minimum(share, 1 - share) < ROTARY.saturated_weight for share in shares]
+            if not saturated or saturated[0].mean() <= ROTARY.loud_share:
+                raise
+        length *= CORE.shortened**2
+    return (yield from relabelled(_told(scene, length, [], rng), "repair"))
+
+
+def _told(scene: Scene, length: float, shares: list[Array], rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
+    """The same before query tokens of this length; `shares` (H + 1, H) of heads before them are left there."""
+    heads = yield from _counted(scene, length, rng)
     _require_size(scene, len(heads.q) - 1)
     steps = orthonormal(rng, scene.dim) * (ROTARY.filling_step * scene.radius)
     mixtures = []
@@ -49,6 +67,7 @@ def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Sce
         E, Y = yield from above(scene, q + steps, q, "main")
         mixtures.append(np.linalg.solve(E, Y).T)
     scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
+    shares.append(found.shares)
     told = found.shares[:, found.single]
     even = np.minimum(told, 1 - told).min(axis=1, initial=0.5)
     order = np.argsort(-even, kind="stable")[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
@@ -75,14 +94,14 @@ class _Counted:
     q: Array
 
 
-def _counted(scene: Scene, rng: np.random.Generator) -> Asking[_Counted]:
+def _counted(scene: Scene, length: float, rng: np.random.Generator) -> Asking[_Counted]:
     """Before ever more query tokens heads write sum_h sigma_h P_h w of one w, as many dimensions as there are heads,
     and a gate of the query token all that there are. `counted_heads` queries and 2, doubled until that is clear."""
     r, n = len(scene.written), ROTARY.counted_heads + 2
     w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
     q, answers = np.zeros((0, scene.dim)), np.zeros((0, len(scene.M)))
     while True:
-        new = scene.draw(np.eye(scene.dim), 0.95, rng, n - len(q))
+        new = scene.draw(np.eye(scene.dim), 0.95 * length, rng, n - len(q))
         _, y = yield from above(scene, new + w, new, "pilot")
         q, answers = np.vstack([q, new]), np.vstack([answers, y])
         sizes = np.linalg.svd(answers, compute_uv=False)
