@@ -11,7 +11,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", heads that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import qr
@@ -59,19 +59,20 @@ def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Sce
 
 def _told(scene: Scene, length: float, shares: list[Array], rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
     """The same before query tokens of this length; `shares` (H + 1, H) of heads before them are left there."""
-    heads = yield from _counted(scene, length, rng)
-    _require_size(scene, len(heads.q) - 1)
+    q = yield from _counted(scene, length, rng)
+    H = len(q) - 1
+    _require_size(scene, H)
     steps = orthonormal(rng, scene.dim) * (ROTARY.filling_step * scene.radius)
     mixtures = []
-    for q in heads.q:
-        E, Y = yield from above(scene, q + steps, q, "main")
+    for last in q:
+        E, Y = yield from above(scene, last + steps, last, "main")
         mixtures.append(np.linalg.solve(E, Y).T)
-    scene, found = _members(scene, np.array(mixtures), len(heads.q) - 1)
+    scene, found = _members(scene, np.array(mixtures), H)
     shares.append(found.shares)
     told = found.shares[:, found.single]
     even = np.minimum(told, 1 - told).min(axis=1, initial=0.5)
-    order = np.argsort(-even, kind="stable")[: theory.overlapping_query_tokens(scene.dim, len(found.P))]
-    (before,) = yield from settle("query tokens that longer tokens stand before", heads.q[order])
+    order = np.argsort(-even, kind="stable")[: theory.overlapping_query_tokens(scene.dim, H)]
+    (before,) = yield from settle("query tokens that longer tokens stand before", q[order])
     share, P = 1.0, None
     for _ in range(1 if found.alone else ROTARY.parted_tries):
         data, share = yield from _longer(scene, found, before, share, rng)
@@ -87,15 +88,10 @@ def _told(scene: Scene, length: float, shares: list[Array], rng: np.random.Gener
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Counted:
-    """One query token more than heads, q (H + 1, d), before which these weigh as differently as possible."""
+def _counted(scene: Scene, length: float, rng: np.random.Generator) -> Asking[Array]:
+    """One query token more than heads, q (H + 1, d), before which these weigh as differently as possible.
 
-    q: Array
-
-
-def _counted(scene: Scene, length: float, rng: np.random.Generator) -> Asking[_Counted]:
-    """Before ever more query tokens heads write sum_h sigma_h P_h w of one w, as many dimensions as there are heads,
+    Before ever more query tokens heads write sum_h sigma_h P_h w of one w, as many dimensions as there are heads,
     and a gate of the query token all that there are. `counted_heads` queries and 2, doubled until that is clear."""
     r, n = len(scene.written), ROTARY.counted_heads + 2
     w = orthonormal(rng, r)[0] @ scene.written * (ROTARY.filling_step * scene.radius)
@@ -118,7 +114,7 @@ def _counted(scene: Scene, length: float, rng: np.random.Generator) -> Asking[_C
     # Which query tokens part the heads best hangs on last digits where two do alike.
     chosen = qr(answers.T, mode="economic", pivoting=True)[2][: H + 1]
     (kept,) = yield from settle("query tokens that part the heads", q[chosen])
-    return _Counted(kept)
+    return kept
 
 
 def _require_size(scene: Scene, H: int) -> None:
