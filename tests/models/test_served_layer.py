@@ -162,3 +162,15 @@ def test_as_onnx_file(name, tmp_path):
     session = runtime.InferenceSession(str(tmp_path / "layer.onnx"), providers=["CPUExecutionProvider"])
     (answers,) = session.run(None, {"tokens": X})
     assert np.allclose(answers, every_position(LAYERS[name], X), rtol=1e-7, atol=1e-8)
+
+
+def test_norms_of_keys_without_an_eps_leave_empty_tokens_empty():
+    """They had been 0 / 0."""
+    layer = us.models.AttentionLayer.random(8, 2, seed=0, qk_norm=True, bias=False)
+    assert layer.features is not None
+    bare = replace(layer, features=replace(layer.features, key_eps=np.zeros(2), query_eps=np.zeros(2)))
+    tokens = np.zeros((1, 3, 8))
+    tokens[0, 1] = 1.0
+    answer = bare(tokens)
+    assert np.isfinite(answer).all()
+    assert np.allclose(answer, bare(tokens[:, :1]) * 2 / 3 + bare(np.ones((1, 1, 8))) / 3)

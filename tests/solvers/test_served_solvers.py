@@ -35,7 +35,7 @@ def test_a_map_behind_a_norm():
     blocks = [np.array([0, 1]), np.array([2, 3])]
     true = Normed(rng.standard_normal((4, 10)), np.diag([0.2, 0.3, 0.4, 0.1]), 1e-3, 0.0)
     tokens = rng.standard_normal((30, 10))
-    found = fit_normed(tokens, true.of(tokens), blocks)
+    found = fit_normed(tokens, true.of(tokens), np.ones(len(tokens)), blocks)
     fresh = rng.standard_normal((20, 10))
     assert found.error < 1e-10
     assert np.allclose(found.of(fresh), true.of(fresh), atol=1e-8)

@@ -83,6 +83,21 @@ def test_scores_are_roots():
     assert np.allclose(found.columns, columns, atol=1e-9)
 
 
+def test_errors_of_what_is_written_say_which_heads_hardly_show():
+    """Two heads that weigh a token by a thousandth share its answers, and what each writes is lost among them."""
+    H, noise, rises = 3, 1e-13, []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        E, exps = np.exp(rng.standard_normal((H, 5))), np.array([1.0, 1e-3, 1e-3])[:, None]
+        columns, alpha = rng.standard_normal((8, H)), exps / (exps + E)
+        Y, whole = (columns @ alpha).T, columns.sum(axis=1)
+        found = score_roots(Y + noise * rng.standard_normal(Y.shape), whole, E, np.ones((H, 1)))
+        off = np.linalg.norm(found.columns - columns, axis=0) / np.linalg.norm(columns, axis=0)
+        assert (off <= 30 * noise * found.errors).all()
+        rises.append(found.errors)
+    assert np.median(rises, axis=0)[1:].min() > 10 * np.median(rises, axis=0)[0]
+
+
 def test_a_root_beside_a_mere_dip_is_found():
     """The fifth head's curve comes within 1e-8 of the space at s = -0.048 and meets it 0.008 further on."""
     E = np.array(

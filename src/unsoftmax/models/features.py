@@ -75,4 +75,6 @@ def _normed(rows: Array, form: Array | None, eps: Array | None) -> Array:
     flat = rows.reshape(len(rows), -1, rows.shape[-1])
     size = ((flat @ form) * flat).sum(axis=-1).reshape(rows.shape[:-1])
     eps = eps.astype(rows.dtype).reshape(-1, *(1,) * (size.ndim - 1))
-    return np.asarray(rows / np.sqrt(size + eps)[..., None])
+    size = np.sqrt(np.maximum(size + eps, 0))
+    # An empty token stays empty, though nothing be added to its norm.
+    return np.asarray(rows / np.where(size > 0, size, 1)[..., None])

@@ -51,6 +51,7 @@ eliminated_values  scores by Gauss-Newton, what is written eliminated
 sigmoid_mixtures  heads that share values, by their logits
 shift_operator    rotary frequencies from one step of distance
 normed_features   linear maps behind a norm
+weighted          least squares, every equation over its own error
 capped            soft-capped scores
 
 Stacks:

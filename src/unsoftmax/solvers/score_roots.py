@@ -31,11 +31,13 @@ rarely often."""
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """columns (outputs, H): P_h x; exps (H,): e^s; residual: worst distance of a head's curve from the row space."""
+    """columns (outputs, H): P_h x; exps (H,): e^s; residual: worst distance of a head's curve from the row space;
+    errors (H,): relative errors of the columns over that of the answers."""
 
     columns: Array
     exps: Array
     residual: float
+    errors: Array
 
 
 def score_roots(Y: Array, whole: Array | None, E: Array, shares: Array) -> Written:
@@ -52,8 +54,15 @@ def score_roots(Y: Array, whole: Array | None, E: Array, shares: Array) -> Writt
         exps[h], miss = _root(E[h], shares[h], outside)
         worst = max(worst, miss)
     alpha = np.column_stack([exps[:, None] / (exps[:, None] + E), shares])
-    columns = np.linalg.lstsq(alpha.T, seen.T, rcond=None)[0].T
-    return Written(columns, exps, worst)
+    inverse = np.linalg.pinv(alpha.T)
+    columns = (inverse @ seen.T).T
+    lengths, size = np.linalg.norm(columns, axis=0), float(np.linalg.norm(seen, axis=0).max())
+    split = np.linalg.norm(inverse, axis=1) * size / np.maximum(lengths, 1e-300)
+    # A score is known as its curve is in the row space, and its column as the score.
+    slopes = np.column_stack([alpha[:, : E.shape[1]] * (1 - alpha[:, : E.shape[1]]), 0 * shares]) @ outside
+    curves = np.linalg.norm(np.linalg.pinv(columns), axis=1) * size
+    errors = np.hypot(split, curves / np.maximum(np.linalg.norm(slopes, axis=1), 1e-300))
+    return Written(columns, exps, worst, errors)
 
 
 def _root(E: Array, share: Array, outside: Array) -> tuple[float, float]:

@@ -154,7 +154,7 @@ def read_columns(far: Infinity, chosen: Chosen, x: Array, phase: str, level: Lev
     found = score_roots(y[0], None, chosen.others, np.zeros((chosen.table.heads, 0)))
     # A head's column is (P_h q + E P_h x) / (1 + E), and e^s of the roots is 1 + E.
     E = found.exps - 1
-    return Written(found.columns + (found.columns - chosen.table.own) / E, E, found.residual)
+    return Written(found.columns + (found.columns - chosen.table.own) / E, E, found.residual, found.errors)
 
 
 def read_everywhere(far: Infinity, tables: list[Table], x: Array, level: Level) -> Asking[tuple[Array, float]]:

@@ -98,12 +98,15 @@ def _features(keys: Keys, queries: Queries, group: Array, order: Array) -> Featu
 
 def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Claim:
     """What the noise of the answers leaves in the model: the reads' own gain, times how the fits raise it."""
-    weights, logs = np.sqrt(np.mean(np.square(reader.gain), axis=0))
-    noise = reader.scene.noise * float(logs) * queries.condition * keys.condition
+    weights = float(np.sqrt(np.mean(np.square(reader.gain), axis=0))[0])
+    # What the noise leaves in keys is in the equations of queries, too.
+    rise = weights * (queries.error + keys.error * (1 + queries.raised))
+    noise = reader.scene.noise * rise
     # An error of what heads write is the same in all reads, and in proportion to the weights.
-    written = reader.values.error * float(weights) * queries.condition
-    # What heads write more also reaches the small weights of others, and their logs.
-    known = max(ROTARY.outside_law * max(noise, written), reader.values.error * float(logs))
+    written = reader.values.error * weights * queries.condition
+    # What heads write more also reaches the small weights of others, and their logs: at most so far, it is a bound.
+    reached = reader.values.error * rise
+    known = max(ROTARY.outside_law * max(noise, written), reached)
     if reader.scene.exact and keys.form is None and keys.misfit > known:
         raise NearlyError(
             f"keys are off by {keys.misfit:.1g} of their size where answers as exact as these leave {known:.1g} at "
@@ -111,6 +114,7 @@ def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Cla
             "bias per distance, frequencies that differ by head, a soft cap far beyond the scores, or another law)."
         )
     bound = max(ROTARY.stated_over_estimate, ROTARY.cap_bound * bend) * max(noise, written, keys.misfit)
+    bound = max(bound, reached)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 
 

@@ -213,8 +213,8 @@ def _keys(
         return turns, (yield from read_keys(reader, turns, plan))
     require_quiet(reader, "sinks")
     turns = yield from read_absolute(reader, begun, turning, cap)
-    tokens, features = yield from read_features(reader, turns, plan, reader.scene.dim + 1 + plan.tokens, cap, rng)
-    return turns, linear_keys(reader, turns, tokens, features)
+    read = yield from read_features(reader, turns, plan, reader.scene.dim + 1 + plan.tokens, cap, rng)
+    return turns, linear_keys(reader, turns, read)
 
 
 def read_sinks(scene: Scene, apart: Apart) -> Asking[tuple[Apart, Array]]:

@@ -51,17 +51,17 @@ def _fitted(
     s, d = reader.values.width, reader.scene.dim
     turns = yield from read_absolute(reader, begun, turning, None)
     n = int(np.ceil(ROTARY.equations * s * d / (s - 1)))
-    tokens, features = yield from read_features(reader, turns, plan, n, None, rng)
+    read = yield from read_features(reader, turns, plan, n, None, rng)
     blocks = _blocks(turns)
-    keys = [fit_normed(tokens, F, blocks) for F in features]
+    keys = [fit_normed(read.tokens, F, errors, blocks) for F, errors in zip(read.keys, read.errors, strict=True)]
     _require_fit(keys, "keys", reader.scene.limits)
     design = design_for(reader, turns, lambda g, z: keys[g].of(z), turns.A, plan, None)
     q = reader.scene.draw(np.eye(d), 0.9, rng, n)
-    A, last, condition = yield from queries_at(design, q, _blocks_before(design, rng))
-    queries = [fit_normed(last, A[:, h], blocks) for h in range(len(turns.group))]
+    asked = yield from queries_at(design, q, _blocks_before(design, rng))
+    queries = [fit_normed(asked.q, asked.A[:, h], asked.errors[:, h], blocks) for h in range(len(turns.group))]
     _require_fit(queries, "queries", reader.scene.limits)
     error = max(part.error for part in [*keys, *queries])
-    return turns, _as_keys(keys, turns, error), _as_queries(queries, condition)
+    return turns, _as_keys(keys, turns, error), _as_queries(queries, asked.condition)
 
 
 def _require_fit(found: list[Normed], what: str, limits: Limits) -> None:
@@ -109,10 +109,10 @@ def _as_keys(found: list[Normed], turns: Turns, error: float) -> Keys:
     rows = [turns.A[:, turns.group == g].reshape(-1, s) for g in range(len(found))]
     condition = max(float(np.linalg.cond(part)) for part in rows)
     eps = np.array([f.e for f in found])
-    return Keys(K, np.zeros(K.shape[:2]), turns.A, condition, error, forms, eps)
+    return Keys(K, np.zeros(K.shape[:2]), turns.A, condition, 0.0, error, forms, eps)
 
 
 def _as_queries(found: list[Normed], condition: float) -> Queries:
     Q = np.stack([f.B for f in found])
     eps = np.array([f.e for f in found])
-    return Queries(Q, np.zeros(Q.shape[:2]), condition, np.stack([f.D for f in found]), eps)
+    return Queries(Q, np.zeros(Q.shape[:2]), condition, 0.0, 0.0, np.stack([f.D for f in found]), eps)

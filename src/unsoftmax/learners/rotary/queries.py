@@ -24,18 +24,22 @@ from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import uncapped
 from unsoftmax.solvers.shift_operator import rotation
 from unsoftmax.solvers.singular import svd
+from unsoftmax.solvers.weighted import inverse_of, weighted
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
     """Q (H, s, d), bias (H, s); condition: worst conditioning of a query token's own equations.
 
-    Behind a norm of queries: its form (H, s, s) and eps (H,).
+    error: relative error of queries for an error of 1 in every weight; raised: the same for a relative error of 1 in
+    the keys of their tokens. Behind a norm of queries: its form (H, s, s) and eps (H,).
     """
 
     Q: Array
     bias: Array
     condition: float
+    error: float
+    raised: float
     form: Array | None = None
     eps: Array | None = None
 
@@ -94,14 +98,34 @@ def read_queries(
     biased = reader.sinks is None
     q = q if biased else q[1:]
     sequences = (lambda q: _prescribed(design, keys.K, q)) if room else (lambda q: _chosen(design, keys.K, q, rng))
-    A, last, worst = yield from queries_at(design, q, sequences)
+    asked = yield from queries_at(design, q, sequences)
+    last = asked.q
     right = np.column_stack([last, np.ones(len(last))]) if biased else last
-    whole = np.linalg.lstsq(right, A.reshape(len(A), -1), rcond=None)[0].reshape(right.shape[1], -1, s)
-    return Queries(whole[:d].transpose(1, 2, 0), whole[d] if biased else np.zeros((len(turns.group), s)), worst)
+    lengths = np.append(np.ones(d), [1 / scene.radius] * biased)
+    whole, error = np.zeros((right.shape[1], len(turns.group), s)), 0.0
+    for h, errors in enumerate(asked.errors.T):
+        inverse = inverse_of(right, errors)
+        whole[:, h] = inverse @ asked.A[:, h]
+        told = float(np.linalg.norm(lengths[:, None] * inverse * errors))
+        error = max(error, told / float(np.linalg.norm(lengths[:, None] * whole[:, h])))
+    bias = whole[d] if biased else np.zeros((len(turns.group), s))
+    return Queries(whole[:d].transpose(1, 2, 0), bias, asked.condition, error, asked.raised)
 
 
-def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) -> Asking[tuple[Array, Array, float]]:
-    """Queries (n, H, s) of query tokens q (n, d), these as seen, and the worst conditioning.
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Query tokens q (n, d) as seen, their queries A (n, H, s), errors (n, H) of these for an error of 1 in every
+    weight, and the worst conditioning; raised: relative error of all queries of a head for one of 1 in the keys."""
+
+    q: Array
+    A: Array
+    errors: Array
+    condition: float
+    raised: float
+
+
+def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) -> Asking[Asked]:
+    """Queries of query tokens q (n, d).
 
     sequences(q): (n, repeats, m + 1, d). Query tokens at which a head is saturated are asked again, shorter.
     """
@@ -113,12 +137,12 @@ def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) ->
         alpha, own, seen = yield from reader.before_any(z.reshape(-1, m + 1, d), phase)
         # A query token is shortened by halves where a weight is lost in the noise of the answer.
         lost = (np.minimum(alpha.min(axis=2), own) <= max(1e-12, 10 * reader.scene.noise)).any(axis=1)
-        t = _logs(reader, alpha, own).reshape(len(index), design.repeats, heads, -1)
+        t, errors = (part.reshape(len(index), design.repeats, heads, -1) for part in _logs(reader, alpha, own))
         seen = seen.reshape(len(index), design.repeats, m + 1, d)
-        found = np.full((len(index), heads * s + d + 1), np.nan)
+        found = np.full((len(index), heads * s + d + 2 * heads + 1), np.nan)
         for j in np.flatnonzero(~lost.reshape(len(index), -1).any(axis=1)):
-            A, condition = _solved(design, seen[j], t[j])
-            found[j] = np.concatenate([A.ravel(), seen[j, 0, -1], [condition]])
+            A, told, condition = _solved(design, seen[j], t[j], errors[j])
+            found[j] = np.concatenate([A.ravel(), seen[j, 0, -1], *told, [condition]])
         return found
 
     repair = Repair(math.inf, far=0.5, tries=ROTARY.query_repairs)
@@ -128,36 +152,46 @@ def queries_at(design: Design, q: Array, sequences: Callable[[Array], Array]) ->
             f"at {len(left)} query tokens some head attends to one token alone however short they are: scores are "
             "beyond what its answers can tell, or the keys found are not its keys."
         )
-    A, last, conditions = np.split(found, [heads * s, heads * s + d], axis=1)
-    return A.reshape(len(q), heads, s), last, float(conditions.max(initial=0.0))
+    A, last, errors, raised, conditions = np.split(found, np.cumsum([heads * s, d, heads, heads]), axis=1)
+    A = A.reshape(len(q), heads, s)
+    moved = np.linalg.norm(raised, axis=0) / np.linalg.norm(A, axis=(0, 2))
+    return Asked(last, A, errors, float(conditions.max(initial=0.0)), float(moved.max()))
 
 
-def _logs(reader: Reader, alpha: Array, own: Array) -> Array:
-    """Right-hand sides (n, H, m) of the equations: scores against the last token's own; with sinks that one too."""
+def _logs(reader: Reader, alpha: Array, own: Array) -> tuple[Array, Array]:
+    """Right-hand sides (n, H, m) of the equations, scores against the last token's own, with sinks that one too; and
+    their errors for an error of 1 in every weight."""
     alpha, own = np.maximum(alpha, 1e-300), np.maximum(own, 1e-300)
     logs = reader.level(np.log(alpha), np.arange(alpha.shape[2], 0, -1)) - np.log(own)[..., None]
+    errors = 1 / alpha + 1 / own[..., None]
     if reader.sinks is None:
-        return logs
-    sunk = np.log(np.maximum(1 - alpha.sum(axis=2) - own, 1e-300)) - reader.sinks
-    return np.concatenate([logs, (np.log(own) - sunk)[..., None]], axis=2)
+        return logs, errors
+    sunk = np.maximum(1 - alpha.sum(axis=2) - own, 1e-300)
+    logs = np.concatenate([logs, (np.log(own) - np.log(sunk) + reader.sinks)[..., None]], axis=2)
+    return logs, np.concatenate([errors, (1 / own + 1 / sunk)[..., None]], axis=2)
 
 
-def _solved(design: Design, z: Array, t: Array) -> tuple[Array, float]:
-    """a_h(q) (H, s) of one query token from its sequences z (repeats, m + 1, d) and logs t (repeats, H, m)."""
-    m = design.slots
-    out, worst = np.zeros((t.shape[1], design.reader.values.width)), 0.0
+def _solved(design: Design, z: Array, t: Array, errors: Array) -> tuple[Array, Array, float]:
+    """a_h(q) (H, s) of one query token from its sequences z (repeats, m + 1, d) and logs t (repeats, H, m) with their
+    errors; errors (2, H) of a_h(q) by those of weights and by relative ones of 1 in keys; the worst conditioning."""
+    m, s = design.slots, design.reader.values.width
+    out, told, worst = np.zeros((t.shape[1], s)), np.zeros((2, t.shape[1])), 0.0
     for g in range(design.groups):
         heads = np.flatnonzero(design.group == g)
         rows = np.vstack([design.rows(g, part) for part in z])
         right = t[:, heads].transpose(0, 2, 1).reshape(len(rows), -1)
-        out[heads] = np.linalg.lstsq(rows, right, rcond=None)[0].T
+        for k, h in enumerate(heads):
+            found = weighted(rows, right[:, k], errors[:, h].ravel())
+            # A row that is off by a share of its length moves its equation by that of the query, root of s less.
+            share = np.linalg.norm(found.x) * np.linalg.norm(found.inverse * np.linalg.norm(rows, axis=1))
+            out[h], told[:, h] = found.x, (found.error, share / math.sqrt(s))
         if design.cap is not None:
             # With sinks the last row is the last token's score itself, and nothing is taken from it.
             against = [np.tile(design.key(g, part[-1]), (m, 1)) for part in z]
             own = np.vstack([np.pad(part, ((0, len(rows) // len(z) - m), (0, 0))) for part in against])
             out[heads] = uncapped(rows + own, own, right, out[heads].T, design.cap).T
         worst = max(worst, float(np.linalg.cond(rows)))
-    return out, worst
+    return out, told, worst
 
 
 def _prescribed(design: Design, K: Array, q: Array) -> Array:

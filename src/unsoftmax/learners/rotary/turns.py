@@ -45,15 +45,15 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """q (n, d) query tokens; A (n, H, s) their queries in the gauge of the frequencies; blocks of tokens asked before
-    all of them, with logs (n, H, m) = s_i - s_q; group (H,): who shares keys."""
+    """q (n, d) query tokens; A (n, H, s) their queries in the gauge of the frequencies, with `errors` (n, H);
+    what was read of blocks of tokens before all of them; group (H,): who shares keys."""
 
     q: Array
     A: Array
+    errors: Array
     theta: Array
     group: Array
-    blocks: list[Array]
-    logs: list[Array]
+    read: list[Logs]
     begun: Start
 
     @property
@@ -66,7 +66,7 @@ class Turns:
     @property
     def planned(self) -> list[Array]:
         """Blocks that were made for the fit of keys and are still to be asked."""
-        return self.begun.blocks[len(self.blocks) :]
+        return self.begun.blocks[len(self.read) :]
 
 
 def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]:
@@ -106,37 +106,48 @@ def read_turns(reader: Reader, begun: Start, turning: bool) -> Asking[Turns]:
     """Two sequences for every query token and block of tokens, ceil((s + 1) / (m - 1)) blocks; one if nothing turns."""
     away = np.arange(len(begun.block), 0, -1)
 
-    def read(q: Array) -> Asking[Logs]:
-        found: Logs = [], [], [], []
+    def read(q: Array) -> Asking[list[Logs]]:
+        found = []
         for k, planned in enumerate(begun.first(reader.values.width)):
             known = [begun.weights] if k == 0 and len(q) == len(begun.weights) else []
             block, weights = yield from read_block(reader, planned, q, 2 if turning else 1, known)
-            near = reader.level(np.log(weights[0]), away)
-            own = np.log(1 - weights[0].sum(axis=2, keepdims=True))
-            for part, new in zip(found, (block, near - own, near, np.log(weights[-1])), strict=True):
-                part.append(new)
+            near, far, own = weights[0], weights[-1], 1 - weights[0].sum(axis=2, keepdims=True)
+            level = reader.level(np.log(near), away)
+            found.append(Logs(block, level - np.log(own), 1 / near + 1 / own, level, np.log(far), 1 / near + 1 / far))
         return found
 
     return (yield from turns_of(reader, begun, turning, read))
 
 
-Logs = tuple[list[Array], list[Array], list[Array], list[Array]]
-"""Block by block: its tokens (m, d) as asked, what keys are fitted to, and logs (n, H, m) near and a step farther."""
+@dataclass(frozen=True, eq=False)
+class Logs:
+    """A block (m, d) as asked; what keys are fitted to (n, H, m), and logs near and a step farther, with the errors of
+    both for an error of 1 in every weight."""
+
+    block: Array
+    fitted: Array
+    errors: Array
+    near: Array
+    far: Array
+    errors_apart: Array
 
 
-def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[Logs]]) -> Asking[Turns]:
+def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[list[Logs]]]) -> Asking[Turns]:
     """Who shares keys, and frequencies: before a few query tokens where heads that share values share keys too."""
     s, limits, values = reader.values.width, _limits(reader), reader.values.group
     for n in sorted({len(begun.weights), len(begun.q)}):
-        blocks, fitted, near, far = yield from read(begun.q[:n])
-        Y0 = np.concatenate([x[..., 1:] - x[..., :1] for x in near], axis=2)
-        Y1 = np.concatenate([x[..., 1:] - x[..., :1] for x in far], axis=2) if turning else Y0
+        blocks = yield from read(begun.q[:n])
+        # Rows of equal error span the same space: of strong scores a few are known far worse than others.
+        errors = np.max([part.errors_apart.max(axis=2) for part in blocks], axis=0)
+        Y0 = np.concatenate([part.near[..., 1:] - part.near[..., :1] for part in blocks], axis=2) / errors[..., None]
+        Y1 = np.concatenate([part.far[..., 1:] - part.far[..., :1] for part in blocks], axis=2) / errors[..., None]
+        Y1 = Y1 if turning else Y0
         group = shared(Y0, Y1, s, limits, np.arange(len(values)) if n == len(begun.q) else values)
         if group is not None:
             break
     assert group is not None
     theta, A = frequencies(Y0, Y1, group, s, limits)
-    return Turns(begun.q[:n], A, theta, group, blocks, fitted, begun)
+    return Turns(begun.q[:n], A * errors[..., None], errors, theta, group, blocks, begun)
 
 
 def _limits(reader: Reader) -> Limits:

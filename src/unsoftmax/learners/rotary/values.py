@@ -74,11 +74,13 @@ def read_values(scene: Scene, apart: Apart, plan: Plan, shares: Array, rng: np.r
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What heads write, columns (H, outputs, n), of n tokens (n, d); `width` of them span all, groups share values."""
+    """What heads write, columns (H, outputs, n), of n tokens (n, d), and relative errors of what was read, over the
+    answers' noise; `width` of them span all, groups share values."""
 
     tokens: Array
     columns: Array
     residual: float
+    errors: tuple[float, ...] = ()
     width: int = 0
     group: Array = field(default_factory=lambda: np.zeros(0, dtype=int))
 
@@ -119,6 +121,7 @@ def _read(scene: Scene, found: Found, x: Array, cells: Array, apart: Apart, shar
         tokens=np.vstack([found.tokens, x]),
         columns=columns,
         residual=max(found.residual, written.residual),
+        errors=(*found.errors, *written.errors),
     )
 
 
@@ -145,7 +148,10 @@ def telling(found: Found, values: Values) -> list[Array]:
 
 def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, phase: str) -> Asking[Written]:
     """P_h x of all heads. A token that a head hardly weighs, or hardly any other beside it, hides what that head
-    writes: it is shortened and asked again, since scores and P_h x shrink with it."""
+    writes: it is shortened and asked again, since scores and P_h x shrink with it.
+
+    Norms of keys undo that. Turned around, a token that a head hardly weighs weighs most: what is read badly still is
+    asked so, and every head is taken from where it shows better."""
     others = apart.sums[:, cells] - 1
     seen: list[Written] = []
 
@@ -159,7 +165,18 @@ def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, 
         return max(strongest / ROTARY.modest_score, 1e-300)
 
     yield from find_scale(look, 1.0, Steps(most=1.0, looks=ROTARY.shrinks))
-    return seen[-1]
+    found = seen[-1]
+    # Whether it is asked may hang on last digits.
+    if len((yield from settle_list("token turned around", [x] * bool(found.errors.max() > ROTARY.fine_error)))):
+        yield from look(-1.0)
+        better = seen[-1].errors < found.errors
+        found = replace(
+            found,
+            columns=np.where(better, seen[-1].columns, found.columns),
+            errors=np.minimum(seen[-1].errors, found.errors),
+            residual=max(seen[-1].residual, found.residual),
+        )
+    return found
 
 
 def independent(sums: Array, n: int) -> Array:
@@ -213,7 +230,8 @@ def _grouped(scene: Scene, found: Found, shares: Array) -> Values:
             "heads of unequal rank, or more than attention."
         )
     V = V.reshape(G, s, -1)
-    error = max(found.residual, float(miss), _disagreement(scene, O, V, group, shares))
+    read = scene.noise * float(np.sqrt(np.mean(np.square(found.errors or 0.0))))
+    error = max(found.residual, float(miss), read, _disagreement(scene, O, V, group, shares))
     for g in range(G):
         q, r = np.linalg.qr(V[g].T)
         V[g] = q.T
