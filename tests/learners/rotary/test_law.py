@@ -13,6 +13,7 @@ import unsoftmax as us
 from unsoftmax.learners.core.base import RELATIVE_ERROR
 from unsoftmax.learners.rotary import llama
 from unsoftmax.learners.rotary.limits import EXACT
+from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.models import Rope
 
 SCORES = np.array([[0.0, 0.3, -0.7, 2.0, -5.5], [0.0, -1.0, 0.4, 0.9, 1.5]])
@@ -32,7 +33,8 @@ def judged(monkeypatch: pytest.MonkeyPatch, bent: Any, error: float) -> str:
     monkeypatch.setattr(llama, "weights_before", shorter)
     begun = SimpleNamespace(block=np.zeros((4, 3)), q=np.zeros((1, 3)), weights=weights[:1])
     scene = SimpleNamespace(exact=True, limits=EXACT, noise=1e-16)
-    found = llama.find_law(SimpleNamespace(scene=scene, error=1e-16, gain=[(1.0, 1.0)]), begun)  # type: ignore[arg-type]
+    reader = Reader(scene, SimpleNamespace(error=1e-16), gain=[(1.0, 1.0)])  # type: ignore[arg-type]
+    found = llama.find_law(reader, begun)  # type: ignore[arg-type]
     next(found)
     with pytest.raises(StopIteration) as ended:
         found.send(weights)

@@ -13,7 +13,9 @@ import unsoftmax as us
 from unsoftmax.learners.core.base import RELATIVE_ERROR, Allowance, Settled
 from unsoftmax.learners.rotary import apart
 from unsoftmax.learners.rotary.kind import find_kind, ordered
+from unsoftmax.learners.rotary.limits import ROUNDED
 from unsoftmax.learners.rotary.scene import read_scene
+from unsoftmax.learners.rotary.turns import frequencies
 from unsoftmax.verify import layers
 
 ROPE = us.models.Rope.ladder(16)
@@ -158,3 +160,12 @@ def test_what_is_stated_of_weak_scores_is_no_less_than_what_is_off():
         target = strong(24, 2, 0.003, seed, head_dim=6, positions=us.models.Rope.ladder(6))
         found = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
         assert us.models.distance(found.model, target) <= found.certificate.stated_error / 10
+
+
+@pytest.mark.parametrize("moved", [1.0, 0.0], ids=["lost", "known"])
+def test_logs_that_are_not_known_say_nothing_of_one_step_of_distance(moved):
+    """Trained heads that fill the space, known as steps show them before strong scores, had passed for none."""
+    near, far = np.random.default_rng(0).standard_normal((2, 8, 1, 12))
+    with pytest.raises(us.errors.NotIdentifiable if moved else us.errors.ModelMismatch, match="one step") as refusal:
+        frequencies(near, far, np.array([0]), 4, ROUNDED, moved)
+    assert (refusal.value.code == us.errors.Code.NOISE) == bool(moved)

@@ -181,3 +181,11 @@ def test_no_draw_refuses_heads_that_fill_the_space(made, seed):
 def test_other_laws_of_heads_that_fill_the_space_are_refused_by_name(rest, words):
     with pytest.raises(us.errors.UnsoftmaxError, match=words):
         us.recover(us.oracle(small(ROPE, kv_groups=4, **rest)), us.learners.AttentionLayer())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_far_below_what_steps_of_distance_take_away_pass_for_no_norm(seed):
+    made = us.models.AttentionLayer.random(24, 3, seed=seed, head_dim=8, positions=Alibi(SLOPES.slopes[:3]))
+    weak = replace(made, Q=0.03 * made.Q, c=0.03 * made.c)
+    recovery = us.recover(us.oracle(weak))
+    assert us.models.distance(recovery.model, weak) <= recovery.certificate.stated_error < 1e-6

@@ -240,8 +240,8 @@ def find_law(reader: Reader, begun: Start) -> Asking[Law]:
     m = len(begun.block)
     z = np.stack([np.vstack([scale * begun.block, begun.q[:1]]) for scale in (0.5, 0.25)])
     weights = np.concatenate([begun.weights[:1], (yield from weights_before(reader, z, m, "pilot"))])
-    logs = np.log(np.maximum(weights, 1e-300))
-    # What a slope per step of distance adds is the same in all three.
+    # What a slope per step of distance adds is the same in all three, and may be far more than weak scores.
+    logs = reader.level(np.log(np.maximum(weights, 1e-300)), np.arange(m, 0, -1))
     whole, half, quarter = logs[..., 1:] - logs[..., :1]
     spread = max(float(np.abs(whole - quarter).max()), 1e-300)
     bend = np.abs(whole - 3 * half + 2 * quarter)

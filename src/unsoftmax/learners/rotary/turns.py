@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unsoftmax import theory
-from unsoftmax.errors import ModelMismatch, NotIdentifiable
+from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -146,7 +146,7 @@ def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array]
         if group is not None:
             break
     assert group is not None
-    theta, A = frequencies(Y0, Y1, group, s, limits)
+    theta, A = frequencies(Y0, Y1, group, s, limits, ROTARY.moved_turns * reader.log_error)
     return Turns(begun.q[:n], A * errors[..., None], errors, theta, group, blocks, begun)
 
 
@@ -262,8 +262,8 @@ def shared(Y0: Array, Y1: Array, s: int, limits: Limits, together: Array) -> Arr
     return np.asarray(group[together])
 
 
-def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits) -> tuple[Array, Array]:
-    """theta (s // 2,) of all groups together and A (n, H, s) in its gauge."""
+def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits, moved: float = 0.0) -> tuple[Array, Array]:
+    """theta (s // 2,) of all groups together and A (n, H, s) in its gauge; `moved`: how far errors may move them."""
     n, H = Y0.shape[:2]
     A, found, off = np.zeros((n, H, s)), [], 0.0
     for g in range(int(group.max()) + 1):
@@ -276,6 +276,12 @@ def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits) -> t
     theta = np.median(found, axis=0)
     spread = float(np.max([np.abs(t - theta).max() for t in found]))
     if off > limits.off_circle or spread > limits.apart:
+        if moved > ROUNDED.off_circle:
+            raise NotIdentifiable(
+                f"the logs of weights are known to {moved / ROTARY.moved_turns:.1g} only, which hides what one step of "
+                "distance does to scores: what heads write is not known well enough for scores as strong as these.",
+                code=Code.NOISE,
+            )
         raise ModelMismatch(
             f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off:.1g}, "
             f"frequencies apart by {spread:.1g}): learned tables of positions, heads with and without rotary "
