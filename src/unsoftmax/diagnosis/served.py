@@ -16,7 +16,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.constants import ROTARY
-from unsoftmax.learners.rotary.kind import Kind, find_kind
+from unsoftmax.learners.rotary.kind import Kind, beside_layer_norm, find_kind
 from unsoftmax.learners.rotary.llama import Heads, read_heads
 from unsoftmax.learners.rotary.presets import PLANS
 from unsoftmax.learners.rotary.turns import Turns, read_turns, turn_queries
@@ -63,7 +63,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         heard: list[Array] = []
         norm = yield from limited(overheard(find_norm(spec, rng), heard), around)
         if norm in ("pre", "post"):
-            raise ModelMismatch(f"positions beside a LayerNorm ({norm}-attention) are not learned")
+            raise beside_layer_norm(norm)
         kind = yield from limited(find_kind(spec, rng), around)
         if norm in ("block", "final"):
             require_digits(heard[0], spec)
