@@ -156,6 +156,15 @@ def test_positions_beside_a_layer_norm_stay_outside():
     assert "LayerNorm" in found.reasons[0]
 
 
+def test_a_tiny_bias_per_distance_behind_a_norm_is_no_causal_mask():
+    """Heads of one layer had been told apart for 17 s."""
+    layer = us.models.AttentionLayer.random(
+        16, 2, 8, norm="pre", residual=True, positions=us.models.Alibi(np.array([1e-8, 3e-8])), seed=1
+    )
+    found = us.diagnose(us.oracle(layer))
+    assert (found.family, found.code, found.learner) == ("outside", "order", None)
+
+
 @pytest.mark.parametrize("norm", ["pre", "rms"])
 @pytest.mark.parametrize("size", [1e-6, 1e-9])
 def test_tiny_positions_that_are_added_behind_a_norm_are_no_causal_mask(norm, size):

@@ -13,6 +13,7 @@ from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import Code, DomainError, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.core.base import Asking
+from unsoftmax.learners.core.law import OTHER_WEIGHTS
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -36,7 +37,7 @@ _ORDERS = {
 _LAWS = {
     "linear": "Scores are linear in the tokens.",
     "normed": "Scores do not follow the tokens' length: queries and keys are normed.",
-    "capped": "Scores bend as they grow: a soft cap.",
+    "capped": f"Scores bend as they grow: {OTHER_WEIGHTS}.",
 }
 
 

@@ -67,12 +67,14 @@ def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
 
 def beside_layer_norm(norm: str) -> ModelMismatch:
     """Why a layer with a LayerNorm "pre" or "post" attention is refused where order counts."""
-    stacks = "; or these are several layers under a causal mask, which AttentionStack learns" if norm == "pre" else ""
-    return ModelMismatch(
-        f"positions beside a LayerNorm ({norm}-attention) are not learned: scores that depend on distance, or "
-        f"positions that are added to the tokens{stacks}",
-        code=Code.ORDER,
-    )
+    positions = "positions (scores that depend on distance, or vectors that are added to the tokens)"
+    if norm == "pre":
+        words = (
+            f"{positions} behind a LayerNorm are not learned; several layers under a causal mask are (AttentionStack)"
+        )
+    else:
+        words = f"{positions} before a LayerNorm are not learned: long tokens are answered within bounds, as by one"
+    return ModelMismatch(words, code=Code.ORDER)
 
 
 def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:
