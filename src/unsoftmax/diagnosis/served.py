@@ -13,7 +13,6 @@ from unsoftmax.diagnosis.sketch import Meter, TooDearError, limited
 from unsoftmax.errors import Code, DomainError, ModelMismatch, NotIdentifiable, UnsoftmaxError
 from unsoftmax.learners.block.infinity import require_digits
 from unsoftmax.learners.core.base import Asking
-from unsoftmax.learners.core.law import OTHER_WEIGHTS
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -36,8 +35,8 @@ _ORDERS = {
 
 _LAWS = {
     "linear": "Scores are linear in the tokens.",
-    "normed": "Scores do not follow the tokens' length: queries and keys are normed.",
-    "capped": f"Scores bend as they grow: {OTHER_WEIGHTS}.",
+    "normed": "Scores do not follow the tokens' length.",
+    "capped": "Scores bend as they grow.",
 }
 
 
@@ -79,7 +78,8 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         if refusal.code != Code.NOISE:
             return _refused(found, refusal)
         # The class is this one: the learner draws more tables than a diagnosis, or says that rounding hides its heads.
-        return Diagnosis("attention layer", learner_of("attention layer"), found)
+        hidden = f"Its heads do not show in answers of so few digits: {refusal}"
+        return Diagnosis("attention layer", learner_of("attention layer"), found, (hidden,))
     found += (*_kind_findings(norm, kind, seen.positions), *_head_findings(seen))
     return Diagnosis("attention layer", learner_of("attention layer"), found)
 
