@@ -50,6 +50,10 @@ def test_a_recovered_copy_is_the_same_on_either_side(tmp_path: Path, seed: int) 
         assert done.exit_code == 0, done.stdout
         assert done.stdout.startswith("same: ")
         assert "the error that the recovery states" in done.stdout
+        watched = [*names, "--monitor", str(tmp_path / f"{target}.json")]
+        for _ in range(3):
+            done = CliRunner().invoke(app, ["compare", *watched], catch_exceptions=False)
+        assert done.exit_code == 0, done.stdout
 
 
 def test_a_change_beyond_what_a_recovered_copy_states_is_seen(tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ def test_float32_targets_and_layers() -> None:
     assert us.Monitor(MODEL).step(us.oracle(changed(1e-2).astype("float32"))).alarm
 
 
+def test_a_recovered_target_is_held_to_the_error_that_it_states() -> None:
+    watch, trusting = us.Monitor(MODEL), us.Monitor(MODEL)
+    steps = [watch.step(us.oracle(changed(1e-9)), target_error=2e-9) for _ in range(4)]
+    assert not any(step.alarm for step in steps)
+    assert trusting.step(us.oracle(changed(1e-9))).alarm
+    assert watch.step(us.oracle(changed(1e-6)), target_error=2e-9).alarm
+    with pytest.raises(us.errors.InvalidArgument, match="target_error"):
+        watch.step(us.oracle(MODEL), target_error=-1.0)
+
+
 def test_calls_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     with ThreadPoolExecutor(4) as threads:

@@ -154,3 +154,24 @@ def test_positions_beside_a_layer_norm_stay_outside():
     found = us.diagnose(us.oracle(layer))
     assert found.learner is None
     assert "LayerNorm" in found.reasons[0]
+
+
+def test_a_tiny_bias_per_distance_behind_a_norm_is_no_causal_mask():
+    """Heads of one layer had been told apart for 17 s."""
+    layer = us.models.AttentionLayer.random(
+        16, 2, 8, norm="pre", residual=True, positions=us.models.Alibi(np.array([1e-8, 3e-8])), seed=1
+    )
+    found = us.diagnose(us.oracle(layer))
+    assert (found.family, found.code, found.learner) == ("outside", "order", None)
+
+
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+@pytest.mark.parametrize("size", [1e-6, 1e-9])
+def test_tiny_positions_that_are_added_behind_a_norm_are_no_causal_mask(norm, size):
+    """They were taken for a stack, and its learner asked 53,123 queries at d = 64."""
+    layer = us.models.AttentionLayer.random(16, 2, 8, norm=norm, residual=True, seed=1)
+    places = size * np.random.default_rng(0).standard_normal((64, 16))
+    placed = us.oracle(lambda X: layer(X + places[: X.shape[1]]) - places[X.shape[1] - 1], 16, outputs=16)
+    found = us.diagnose(placed)
+    assert (found.family, found.code, found.learner) == ("outside", "order", None)
+    assert "positions" in found.reasons[0]

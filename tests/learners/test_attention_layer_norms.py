@@ -161,6 +161,18 @@ def test_something_else_around_attention_is_refused():
         us.recover(us.oracle(scaled, 16, outputs=16), us.learners.AttentionLayer())
 
 
+@pytest.mark.parametrize(("norm", "size"), [("pre", 1e-2), ("pre", 1e-8), ("post", 1e-6)])
+def test_positions_beside_a_layer_norm_are_refused_before_heads_are_looked_for(norm, size):
+    """Sinks, and weights far below those of other tokens, had been supposed."""
+    layer = Layer.random(16, 2, norm=norm, residual=True, seed=1)
+    places = size * np.random.default_rng(0).standard_normal((64, 16))
+    target = us.oracle(lambda X: layer(X + places[: X.shape[1]]), 16, outputs=16)
+    with pytest.raises(us.errors.ModelMismatch, match=r"positions .* a LayerNorm are not learned") as refusal:
+        us.recover(target, us.learners.AttentionLayer())
+    assert refusal.value.code == us.errors.Code.ORDER
+    assert refusal.value.recovery.usage.billed <= 30
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("preset", "error", "most"), [("lean", 5e-7, 1.4), ("balanced", 1e-8, 1.8)])
 def test_every_trained_layer_behind_the_norm_before_it(preset, error, most):

@@ -68,7 +68,8 @@ def compare(target: flags.Target, reference: Reference, options: dict[str, Any],
     level = 1e-3 if options["alpha"] is None else options["alpha"]
     if options["monitor"]:
         _only_steps(options)
-        _monitor(us.Monitor(known, level, options["monitor"], options["arithmetic"]), oracle, options, as_json)
+        watch = us.Monitor(known, level, options["monitor"], options["arithmetic"])
+        _say(watch.step(oracle, budget=options["budget"], target_error=_stated(target)), as_json)
         return
     with settings.threads(options["workers"]) as executor:
         result = us.compare(
@@ -127,8 +128,8 @@ def _deliver(result: Any, options: dict[str, Any], as_json: bool) -> None:
         raise typer.Exit(exits.Exit.UNDECIDED if result.differs is None else exits.Exit.DIFFERS)
 
 
-def _monitor(watch: Any, oracle: Any, options: dict[str, Any], as_json: bool) -> None:
-    step = watch.step(oracle, budget=options["budget"])
+def _say(step: Any, as_json: bool) -> None:
+    """What a call of a monitor found."""
     if as_json:
         typer.echo(json.dumps(asdict(step)))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,7 @@ def compare(
     """
     require_run(oracle, None, seed)
     check_settings(oracle.spec, arithmetic, alpha, smallest)
-    real("target_error", target_error, closed=True)
-    known = reference_of(reference, oracle.spec)
-    known = replace(known, error=math.hypot(known.error, target_error))
+    known = reference_of(reference, oracle.spec).beside(target_error)
     settings = Comparing(digest(reference, known), alpha, smallest, explain, arithmetic, target_error)
     if isinstance(known.model, OutputLayer):
         asking = row_space(known.model, oracle.spec, seed)

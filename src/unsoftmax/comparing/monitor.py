@@ -119,11 +119,14 @@ class Monitor:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_memory", [State.new(len(_LOG_SHARES))])
 
-    def step(self, oracle: Oracle, *, budget: int | Budget | None = None) -> Step:
-        """Ask eight questions and add what they say."""
+    def step(self, oracle: Oracle, *, budget: int | Budget | None = None, target_error: float = 0.0) -> Step:
+        """Ask eight questions and add what they say.
+
+        target_error: how far this target's own weights may be off, relative to their size, where it is a recovery.
+        """
         require_run(oracle, None, 0)
         check_settings(oracle.spec, self.arithmetic, self.alpha, None)
-        known = reference_of(self.reference, oracle.spec)
+        known = reference_of(self.reference, oracle.spec).beside(target_error)
         if isinstance(known.model, OutputLayer):
             raise InvalidArgument(
                 "a monitor holds answers against those of its reference, and an output layer alone has none; use "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from unsoftmax import models
+from unsoftmax.arguments import real
 from unsoftmax.comparing.constants import COMPARING
 from unsoftmax.comparing.heads import Heads, heads_of
 from unsoftmax.comparing.row_space import check_reference
@@ -55,6 +56,11 @@ class Reference:
     @cached_property
     def heads(self) -> Heads | None:
         return None if self.model is None or not self.in_pairs else heads_of(self.model)
+
+    def beside(self, target_error: float) -> Reference:
+        """Held against a target whose own weights may be off by target_error, relative to their size."""
+        real("target_error", target_error, closed=True)
+        return replace(self, error=math.hypot(self.error, target_error))
 
     @property
     def known(self) -> bool:

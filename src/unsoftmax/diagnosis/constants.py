@@ -150,8 +150,6 @@ class Constants:
     """Least second length of delta over the tokens' own: below, E is lost in rounding."""
     depth_most: float = 0.5
     """Largest second length: beyond, q + delta is no neighbour of q."""
-    depth_same: float = 1e-6
-    """Relative gap below which answers to the same tokens in other places are equal."""
 
     # scalar
     several_dimensions: int = 6

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unsoftmax.diagnosis.answers import sphere
+from unsoftmax.diagnosis.answers import Answers, sphere
 from unsoftmax.diagnosis.choice import learner_of
 from unsoftmax.diagnosis.constants import DIAGNOSIS
 from unsoftmax.diagnosis.findings import Diagnosis, Finding
@@ -39,13 +39,13 @@ class Depth:
 
 
 def depth(
-    spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int
+    spec: OracleSpec, known: Answers, found: tuple[Finding, ...], rng: np.random.Generator, allowed: int
 ) -> Asking[Diagnosis | None]:
     """A stack of pre-norm layers, with or without networks; None if a law fails or answers are too coarse to tell."""
     learner = learner_of("attention stack")
     try:
         learner.forecast(spec)
-        seen = yield from limited(_seen(spec, rng), Meter(allowed))
+        seen = yield from limited(_seen(spec, known, rng), Meter(allowed))
     except (InvalidArgument, DomainError, ModelMismatch, NotIdentifiable, TooDearError):
         return None
     if seen is None:
@@ -58,9 +58,9 @@ def depth(
     return Diagnosis("attention stack", learner, found)
 
 
-def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
+def _seen(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[Depth | None]:
     frame = yield from find_frame(spec, rng)
-    if frame.norm is None or frame.dtype != "float64" or not (yield from _placeless(spec, rng)):
+    if frame.norm is None or frame.dtype != "float64" or not (yield from _placeless(spec, known, rng)):
         return None
     alone = yield from find_far(frame, rng)
     far = Far(frame, EXTRAPOLATED[frame.dtype], rng)
@@ -70,12 +70,16 @@ def _seen(spec: OracleSpec, rng: np.random.Generator) -> Asking[Depth | None]:
     return None if laws is None or max(laws.values()) > DIAGNOSIS.law_off else Depth(alone.networks, laws)
 
 
-def _placeless(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
-    """Whether three copies of a token are answered as one: no positions are added to tokens, no sink takes a share."""
+def _placeless(spec: OracleSpec, known: Answers, rng: np.random.Generator) -> Asking[bool]:
+    """Whether three copies of a token are answered as one: no positions are added to tokens, no sink takes a share.
+
+    Told as finely as whether order counts: positions of a millionth of the tokens would pass for a causal mask.
+    """
     x = sphere(rng, (1, 1, spec.dim)) * np.sqrt(spec.dim)
     one = yield Probes(x)
     three = yield Probes(np.repeat(x, 3, axis=1))
-    return float(np.abs(one - three).max()) <= DIAGNOSIS.depth_same * float(np.abs(one).max())
+    same = max(CORE.felt * float(np.finfo(float).eps), known.tolerance(known.size))
+    return float(np.abs(one - three).max()) <= same * float(np.abs(one).max())
 
 
 def _laws(far: Far, rng: np.random.Generator) -> Asking[dict[str, float] | None]:

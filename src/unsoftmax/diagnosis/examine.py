@@ -124,7 +124,7 @@ def _positioned(
         return layer_of
     row = yield from one_row(spec, norm, known, rng)
     if row.shape not in ("linear", "affine"):
-        stack = yield from depth(spec, (*found, row.finding), rng, room - meter.used)
+        stack = yield from depth(spec, known, (*found, row.finding), rng, room - meter.used)
         if stack is not None:
             return stack
     return replace(layer_of, findings=(*layer_of.findings, row.finding))

@@ -76,7 +76,7 @@ def layer(
         return (yield from _normed(spec, known, row, found, rng, allowed))
     if row.shape == "squashed":
         return (yield from _squashed(spec, known, found, rng))
-    stack = yield from depth(spec, found, rng, allowed)
+    stack = yield from depth(spec, known, found, rng, allowed)
     if stack is not None:
         return stack
     if row.degree is None:
@@ -129,7 +129,7 @@ def _normed(
         found += (Finding("norm", "rms", "An RMSNorm stands before the heads."),)
         return Diagnosis("attention layer", _by_format(known, "rms"), found)
     if kind == "none" and row.shape == "normalised" and row.beside:
-        stack = yield from depth(spec, found, rng, allowed - NORM_QUERIES)
+        stack = yield from depth(spec, known, found, rng, allowed - NORM_QUERIES)
         if stack is not None:
             return stack
         words = "what stands beside the residual is no linear function behind a norm: a network, or several layers"

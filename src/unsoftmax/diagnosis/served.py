@@ -16,7 +16,7 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.reductions import overheard
 from unsoftmax.learners.layer.norms import find_norm
 from unsoftmax.learners.rotary.constants import ROTARY
-from unsoftmax.learners.rotary.kind import Kind, find_kind
+from unsoftmax.learners.rotary.kind import Kind, beside_layer_norm, find_kind
 from unsoftmax.learners.rotary.llama import Heads, read_heads
 from unsoftmax.learners.rotary.presets import PLANS
 from unsoftmax.learners.rotary.turns import Turns, read_turns, turn_queries
@@ -35,8 +35,8 @@ _ORDERS = {
 
 _LAWS = {
     "linear": "Scores are linear in the tokens.",
-    "normed": "Scores do not follow the tokens' length: queries and keys are normed.",
-    "capped": "Scores bend as they grow: a soft cap.",
+    "normed": "Scores do not follow the tokens' length.",
+    "capped": "Scores bend as they grow.",
 }
 
 
@@ -63,7 +63,7 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         heard: list[Array] = []
         norm = yield from limited(overheard(find_norm(spec, rng), heard), around)
         if norm in ("pre", "post"):
-            raise ModelMismatch(f"positions beside a LayerNorm ({norm}-attention) are not learned")
+            raise beside_layer_norm(norm)
         kind = yield from limited(find_kind(spec, rng), around)
         if norm in ("block", "final"):
             require_digits(heard[0], spec)
@@ -77,8 +77,10 @@ def served(spec: OracleSpec, found: tuple[Finding, ...], rng: np.random.Generato
         found += _kind_findings(norm, kind, kind.order)
         if refusal.code != Code.NOISE:
             return _refused(found, refusal)
-        # The class is this one: the learner draws more tables than a diagnosis, or says that rounding hides its heads.
-        return Diagnosis("attention layer", learner_of("attention layer"), found)
+        # The class is this one: the learner draws more tables than a diagnosis and asks for more digits of what heads
+        # write, or says that rounding hides them.
+        hidden = f"A diagnosis does not see its heads: {refusal}"
+        return Diagnosis("attention layer", learner_of("attention layer"), found, (hidden,))
     found += (*_kind_findings(norm, kind, seen.positions), *_head_findings(seen))
     return Diagnosis("attention layer", learner_of("attention layer"), found)
 

@@ -27,7 +27,7 @@ from unsoftmax.learners.layer.post_norm import post_norm
 from unsoftmax.learners.layer.pre_norm import ALL_DRAWS, FIRST_DRAWS, LATER_DRAWS, SharedValuesError, in_ball, of_heads
 from unsoftmax.learners.layer.presets import PRESETS, Preset, chosen
 from unsoftmax.learners.layer.ranges import heads_of
-from unsoftmax.learners.rotary.kind import Kind, find_kind, ordered
+from unsoftmax.learners.rotary.kind import Kind, beside_layer_norm, find_kind, ordered
 from unsoftmax.learners.rotary.llama import needs_ball, require_readable, rotary
 from unsoftmax.learners.rotary.scene import CentredScene, Scene, read_scene, writing
 from unsoftmax.learners.stack.constants import STACK
@@ -135,6 +135,10 @@ class AttentionLayer:
             require_digits(seen[0], spec)
             return (yield from block(spec, norm == "final", chosen(self.preset, coarse), rng))
         _require_tokens(spec, LAYER.fewest_tokens)
+        # Draws of their own: what is asked next is what is asked where nobody looks for positions.
+        if norm is not None and self.positions == "auto" and (yield from ordered(spec, rng.spawn(1)[0])):
+            refusal = beside_layer_norm(norm)
+            raise ModelMismatch(f"the order of the tokens changes the answer, and {refusal}.", code=refusal.code)
         preset = PRESETS[chosen(self.preset, coarse)]
         if norm == "pre":
             return (yield from _pre_norm(chosen(self.preset, coarse), spec, preset, rng))

@@ -156,6 +156,58 @@ def test_layers_outside_the_class_are_refused(name):
         us.recover(us.oracle(TARGETS[name], D, outputs=D), us.learners.AttentionLayer(), seed=3)
 
 
+def entmax(scores):
+    """Weights in proportion to the squares of what exceeds a threshold."""
+    s = np.sort(scores / 2, axis=-1)[..., ::-1]
+    n = np.arange(1, s.shape[-1] + 1)
+    mean, spread = np.cumsum(s, axis=-1) / n, np.cumsum(s * s, axis=-1) / n
+    tau = mean - np.sqrt(np.maximum(1 / n - (spread - mean**2), 0.0))
+    last = (tau <= s).sum(axis=-1, keepdims=True) - 1
+    return np.maximum(scores / 2 - np.take_along_axis(tau, last, -1), 0.0) ** 2
+
+
+WEIGHTS = {
+    "entmax": entmax,
+    "a uniform share": lambda s: 0.9 * softmax(s, axis=-1) + 0.1 / s.shape[-1],
+    "a soft cap": lambda s: softmax(5 * np.tanh(s / 5), axis=-1),
+}
+
+
+def weighed(by):
+    """A rotary layer whose heads fill the space, with weights of its scores that are not softmax."""
+    layer = us.models.AttentionLayer.random(
+        24, 3, 8, norm="rms", residual=True, bias=False, positions=us.models.Rope.ladder(8), scale=2.0, seed=1
+    )
+
+    def target(X):
+        z = X / np.sqrt((X * X).mean(axis=2, keepdims=True) + layer.eps) * layer.gamma
+        return layer.constant + np.einsum("hbn,bnd,hod->bo", by(layer.scores(z)), z, layer.P) + X[:, -1]
+
+    return us.oracle(target, 24, outputs=24)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_scores_that_bend_are_not_called_a_soft_cap_where_they_cannot_be_read(name):
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable), match=r"soft cap, .* entmax") as refusal:
+        us.recover(weighed(WEIGHTS[name]), us.learners.AttentionLayer(), seed=3)
+    assert "a soft cap beside" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0])
+def test_no_count_of_heads_is_named_where_none_explains_the_answers(size):
+    """A table of positions beside heads without positions that fill the space had been "the ranks of 1 heads"."""
+    layer = us.models.AttentionLayer.random(24, 3, 8, residual=True, bias=False, seed=1)
+    table = size * np.random.default_rng(0).standard_normal(5000)
+
+    def target(X):
+        scores = layer.scores(X) + table[np.arange(X.shape[1])[::-1]]
+        return layer.constant + np.einsum("hbn,bnd,hod->bo", softmax(scores, axis=-1), X, layer.P) + X[:, -1]
+
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)) as refusal:
+        us.recover(us.oracle(target, 24, outputs=24), us.learners.AttentionLayer(), seed=3)
+    assert "no count of heads explains" in str(refusal.value)
+
+
 @pytest.mark.parametrize("kept", ["the largest 8", "those from 1e-3 on"])
 def test_weights_that_only_long_sequences_drop_are_said_to_hang_on_the_number_of_tokens(kept, monkeypatch):
     """Distances that are clipped had been named, as if nothing else could be."""

@@ -157,6 +157,33 @@ def test_what_is_not_learned_is_refused_for_that(name):
         recovered(made())
 
 
+ROUNDED = {
+    "float32": lambda made: us.oracle(made.astype("float32"), dtype="float32"),
+    "float32, not declared": lambda made: us.oracle(made.astype("float32"), made.dim),
+    "6 decimals": lambda made: us.oracle(lambda X: np.round(made(X), 6), made.dim, outputs=made.dim, tolerance=5e-7),
+    "6 decimals, not declared": lambda made: us.oracle(lambda X: np.round(made(X), 6), made.dim, outputs=made.dim),
+}
+
+
+@pytest.mark.parametrize("learner", [None, us.learners.AttentionLayer()], ids=["diagnosed", "given"])
+@pytest.mark.parametrize("name", ROUNDED)
+def test_digits_that_are_missing_are_no_other_class(name, learner):
+    """Heads that leave no token that writes nothing are told apart in float64 alone."""
+    made = layer(d=24, H=4, G=4, dh=10, seed=1)
+    with pytest.raises(us.errors.NotIdentifiable, match="answers rounded to") as refusal:
+        us.recover(ROUNDED[name](made), learner)
+    assert refusal.value.code == us.errors.Code.NOISE
+
+
+@pytest.mark.parametrize("declared", [0.0, 5e-7])
+def test_decimals_are_no_network_beside_attention(declared):
+    """Heads that leave such tokens are learned from rounded answers as from those of float32."""
+    made = layer(d=32, H=4, G=2, dh=4, seed=1)
+    target = us.oracle(lambda X: np.round(made(X), 6), 32, outputs=32, tolerance=declared)
+    recovery = us.recover(target)
+    assert us.models.distance(recovery.model, made) <= recovery.certificate.stated_error < 0.5
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_small_weights_that_are_dropped_are_seen(seed):
     target = layer(d=24, H=4, G=4, dh=10, seed=seed, norm=None)

@@ -16,6 +16,12 @@ from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.probes.base import Array, Probes
 
+OTHER_WEIGHTS = (
+    "a soft cap, weights that are not exp(score) (its square, entmax, sparsemax), or a share of the weight that no "
+    "score moves"
+)
+"""What bends the logs of weights, where nothing tells which."""
+
 
 def bent(missed: float, left_open: float) -> bool:
     """Whether logits miss an affine function of a token by more than the answers leave open of them."""
@@ -37,7 +43,10 @@ def why_copies_count(of_one: bool) -> str:
     """What may make copies of every token count, and whether those of a token alone do."""
     if of_one:
         return "weights do not add up to 1 (a sink, or weights that are summed up)"
-    return "weights hang on the length of the sequence, or on places in it (a temperature by length, a window)"
+    return (
+        "weights hang on the length of the sequence, or on places in it (a temperature by length, a window), or are no "
+        "shares of exp(score) (entmax, sparsemax)"
+    )
 
 
 def in_copies(tokens: Array, copies: int, phase: str) -> Asking[tuple[Array, Array]]:

@@ -24,12 +24,12 @@ from unsoftmax.solvers.shift_operator import rotation
 from unsoftmax.solvers.weighted import inverse_of, weighted
 
 
-def require_quiet(reader: Reader, what: str) -> None:
+def require_quiet(reader: Reader, seen: str) -> None:
     """Absolute scores are read before query tokens that write nothing."""
     if not reader.quiet:
         raise NotIdentifiable(
-            f"{what} beside heads that leave no {reader.values.width + 2} dimensions of tokens that write nothing: "
-            "scores cannot be read on their own there. Heads that share values leave them."
+            f"{seen}, and heads leave no {reader.values.width + 2} dimensions of tokens that write nothing, before "
+            "which scores are read on their own: it cannot be known here. Heads that share values leave them."
         )
 
 
@@ -62,7 +62,7 @@ def find_cap(reader: Reader, begun: Start) -> Asking[float]:
     if cap is None:
         raise ModelMismatch(
             "scores bend as tokens are shortened, and neither as a soft cap c tanh(s / c) bends them nor as norms of "
-            "keys do: biased keys beside either, or another law of scores."
+            "keys do: biased keys beside either, weights that are not exp(score), or another law of scores."
         )
     return cap
 
@@ -140,8 +140,8 @@ def linear_keys(reader: Reader, turns: Turns, read: Read) -> Keys:
     misfit = max(float(np.linalg.norm((tokens @ k.T - F).T / e) / np.linalg.norm(F.T / e)) for k, F, e in each)
     if misfit > reader.scene.limits.linear:
         raise ModelMismatch(
-            f"keys beside sinks or a soft cap are not linear in the tokens (they miss by {misfit:.1g}): a key bias, "
-            "which gives empty tokens a score, or another law of scores. Remove the bias of keys."
+            f"keys beside sinks or scores that bend are not linear in the tokens (they miss by {misfit:.1g}): a key "
+            "bias, which gives empty tokens a score (remove it), or another law of scores."
         )
     told = zip(K, inverses, read.errors, strict=True)
     error = max(float(np.linalg.norm(inverse * e) / np.linalg.norm(k)) for k, inverse, e in told)

@@ -33,16 +33,15 @@ from unsoftmax.solvers.singular import svd
 def require_filling(scene: Scene, turning: bool) -> None:
     """What this way of telling heads apart needs, by name."""
     if scene.sinks or not turning or not scene.exact:
-        what = [
-            "sinks" if scene.sinks else "",
-            "" if turning else "no rotary positions",
-            "" if scene.exact else "answers of less than float64's digits",
-        ]
+        what = ["sinks"] if scene.sinks else []
+        what += [] if turning else ["no rotary positions"]
+        # The class need not be another one where digits alone are missing.
+        code = Code.OVERLAPPING if what else Code.NOISE
+        what += [] if scene.exact else [f"answers rounded to {scene.noise:.1g} of their size"]
         raise NotIdentifiable(
             f"heads leave {len(scene.empty)} dimensions of tokens that write nothing, too few to tell them apart by, "
-            "and the other way needs rotary positions, float64 and no sinks (here: "
-            f"{', '.join(w for w in what if w)}).",
-            code=Code.OVERLAPPING,
+            f"and the other way needs rotary positions, float64 and no sinks (here: {', '.join(what)}).",
+            code=code,
         )
 
 

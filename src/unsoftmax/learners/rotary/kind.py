@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from unsoftmax.errors import ModelMismatch
+from unsoftmax.errors import Code, ModelMismatch
 from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
@@ -63,6 +63,18 @@ def ordered(spec: OracleSpec, rng: np.random.Generator) -> Asking[bool]:
     short = [[a, b, t * q], [b, a, t * q], [t * a, t * b, q], [t * b, t * a, q]]
     weak = yield Probes(np.array(short), phase="pilot")
     return not (_same(weak[0], weak[1], y, spec) and _same(weak[2], weak[3], y, spec))
+
+
+def beside_layer_norm(norm: str) -> ModelMismatch:
+    """Why a layer with a LayerNorm "pre" or "post" attention is refused where order counts."""
+    positions = "positions (scores that depend on distance, or vectors that are added to the tokens)"
+    if norm == "pre":
+        words = (
+            f"{positions} behind a LayerNorm are not learned; several layers under a causal mask are (AttentionStack)"
+        )
+    else:
+        words = f"{positions} before a LayerNorm are not learned: long tokens are answered within bounds, as by one"
+    return ModelMismatch(words, code=Code.ORDER)
 
 
 def find_kind(spec: OracleSpec, rng: np.random.Generator) -> Asking[Kind]:

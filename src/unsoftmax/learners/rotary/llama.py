@@ -16,6 +16,7 @@ import numpy as np
 
 from unsoftmax.errors import ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking, Program
+from unsoftmax.learners.core.law import OTHER_WEIGHTS
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.rotary.absolute import find_cap, linear_keys, read_absolute, read_features, require_quiet
 from unsoftmax.learners.rotary.apart import Apart, CrowdedError, tell_apart
@@ -25,7 +26,7 @@ from unsoftmax.learners.rotary.filling import fill, require_filling
 from unsoftmax.learners.rotary.keys import Keys, read_keys
 from unsoftmax.learners.rotary.kind import Kind, known, read_slopes
 from unsoftmax.learners.rotary.presets import PLANS, Plan
-from unsoftmax.learners.rotary.qk_norm import read_normed
+from unsoftmax.learners.rotary.qk_norm import NORMED, read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene, require_alone
 from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
@@ -38,6 +39,12 @@ from unsoftmax.spec import OracleSpec
 Written = tuple[Scene, Values, Array | None]
 
 Law = Literal["linear", "normed", "capped"]
+
+_BENT: dict[Law, str] = {
+    "normed": NORMED,
+    "capped": f"scores bend as tokens grow ({OTHER_WEIGHTS})",
+}
+"""Laws of scores that are not linear in the tokens, as far as three lengths of them show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +100,8 @@ def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -
     law = yield from find_law(reader, begun)
     if law != "linear" and reader.slopes is not None:
         raise NotIdentifiable(
-            f"scores are {law} and fall by a slope per step of distance (ALiBi beside a soft cap or norms of keys): "
-            "scores themselves are read against an empty token in front, which the slope hides."
+            f"{_BENT[law]}, and they fall by a slope per step of distance (ALiBi): what they are is read against an "
+            "empty token in front, which the slope hides."
         )
     return Heads(reader, begun, law, kind.order != "none" and reader.slopes is None)
 
@@ -127,7 +134,7 @@ def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.ra
     if not reader.values.linear:
         raise ModelMismatch(
             "heads that fill the space are told apart by steps, and scores that are linear in the tokens do not "
-            "explain longer tokens: a soft cap far beyond the scores, or another law of scores."
+            f"explain longer tokens: {OTHER_WEIGHTS}."
         )
     try:
         return (yield from _scored(heads, spec, kind, plan, None, rng))
@@ -144,7 +151,7 @@ def explained(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.ra
 
 def _capped(heads: Heads, spec: OracleSpec, kind: Kind, plan: Plan, rng: np.random.Generator) -> Program:
     """The same behind a soft cap, which is found first."""
-    require_quiet(heads.reader, "a soft cap")
+    require_quiet(heads.reader, _BENT["capped"])
     cap = yield from find_cap(heads.reader, heads.begun)
     return (yield from _scored(heads, spec, kind, plan, cap, rng))
 
@@ -211,7 +218,7 @@ def _keys(
     if cap is None and reader.sinks is None:
         turns = yield from read_turns(reader, begun, turning)
         return turns, (yield from read_keys(reader, turns, plan))
-    require_quiet(reader, "sinks")
+    require_quiet(reader, "sinks take a share of the weight")
     turns = yield from read_absolute(reader, begun, turning, cap)
     read = yield from read_features(reader, turns, plan, reader.scene.dim + 1 + plan.tokens, cap, rng)
     return turns, linear_keys(reader, turns, read)

@@ -20,6 +20,7 @@ from unsoftmax import theory
 from unsoftmax.errors import Code, ModelMismatch, NotIdentifiable
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
+from unsoftmax.learners.core.law import OTHER_WEIGHTS
 from unsoftmax.learners.core.reductions import relabelled
 from unsoftmax.learners.core.settling import settle
 from unsoftmax.learners.rotary.constants import ROTARY
@@ -120,9 +121,10 @@ def _counted(scene: Scene, length: float, rng: np.random.Generator) -> Asking[Ar
 def _require_size(scene: Scene, H: int) -> None:
     if (H - 1) * scene.dim > ROTARY.largest_overlap or len(scene.M) < 2 * H:
         raise NotIdentifiable(
-            f"the ranks of {H} heads add up to more than the {len(scene.written)} dimensions that they write, as those "
-            f"of heads that share values do: they are told apart up to {ROTARY.largest_overlap} unknown numbers for "
-            f"every output (here {(H - 1) * scene.dim}) and up to one head for two outputs.",
+            f"answers to a token before different query tokens span {H} dimensions, as those of so many heads whose "
+            "ranks add up to more than they write, or which share values, if nothing but heads writes: they are told "
+            f"apart up to {ROTARY.largest_overlap} unknown numbers for every output (here {(H - 1) * scene.dim}) and "
+            "up to one head for two outputs.",
             code=Code.OVERLAPPING,
         )
 
@@ -137,14 +139,14 @@ def _members(scene: Scene, mixtures: Array, H: int) -> tuple[Scene, Members]:
     away = outside(mixtures, scene.M, H)
     if found is None or away > ROTARY.outside_span:
         reason = (
-            f"no {H} matrices of low rank make up what is written: heads write all dimensions there are, or gates act "
-            "beside attention"
+            "no matrices of low rank make it up"
             if found is None
-            else f"what single tokens write is no sum of what heads write before query tokens (off by {away:.1g})"
+            else f"what single tokens write is no sum of them (off by {away:.1g})"
         )
         raise NotIdentifiable(
-            f"the ranks of {H} heads add up to more than the {len(scene.written)} dimensions that they write, and "
-            f"{reason}.",
+            f"answers to a token before different query tokens span {H} dimensions, and {reason}: no count of heads "
+            f"explains them. A head writes all of the {len(scene.written)} dimensions, scores hang on distances alone "
+            "(a table of positions), small weights are dropped, or the query token acts beside attention (gates).",
             code=Code.OVERLAPPING,
         )
     return scene, found
@@ -204,8 +206,8 @@ def _values(scene: Scene, P: Array, fitted: Fitted | None) -> Asking[Values]:
     if fitted is None or fitted.residual > max(1e-10, ROTARY.settled_misfit * scene.noise):
         raise ModelMismatch(
             f"{len(P)} heads whose ranks add up to more than the {len(scene.written)} dimensions that they write are "
-            "told apart by steps, and scores that are linear in the tokens do not explain longer tokens: a soft cap, "
-            "norms of keys and queries, or another law of scores.",
+            "told apart by steps, and scores that are linear in the tokens do not explain longer tokens: norms of keys "
+            f"and queries, {OTHER_WEIGHTS}.",
             code=Code.LAW,
         )
     if not fitted.determined:

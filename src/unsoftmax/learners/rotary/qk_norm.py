@@ -24,13 +24,16 @@ from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.normed_features import Normed, fit_normed
 
+NORMED = "scores do not follow the length of tokens (norms of keys and queries, or positions far beyond the scores)"
+"""What scores of the law "normed" show, in words."""
+
 
 def read_normed(
     reader: Reader, begun: Start, plan: Plan, turning: bool, rng: np.random.Generator
 ) -> Asking[tuple[Turns, Keys, Queries]]:
     """Everything about scores behind norms of keys and queries."""
     s, d = reader.values.width, reader.scene.dim
-    require_quiet(reader, "norms of keys and queries")
+    require_quiet(reader, NORMED)
     if s * d > ROTARY.largest_map:
         raise DomainError(f"QK-norm is learned for maps of up to {ROTARY.largest_map} entries (got {s} x {d}).")
     try:

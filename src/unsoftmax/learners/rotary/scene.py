@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unsoftmax.errors import DomainError, ModelMismatch
-from unsoftmax.inversion import rounding_unit
+from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.core.settling import settle
@@ -147,7 +147,7 @@ def read_scene(
     U = on_grid(orthonormal(rng, d) * size, size, spec.dtype)
     y = yield _alone(np.vstack([np.zeros((int(empty is None), d)), U]), sinks, "values")
     constant, y = (y[0], y[1:]) if empty is None else (empty, y)
-    noise = max(spec.eps, rounding_unit(y))
+    noise = _rounding(y, spec)
     if norm is None:
         return (yield from _plain(spec, U, y - constant, constant, noise, sinks))
     residual = False
@@ -161,6 +161,12 @@ def read_scene(
     eps = yield from _eps(U[0], out[0], constant, residual and not sinks, sinks)
     M = np.linalg.solve(seen(U, eps), out).T
     return (yield from _scene(spec, eps, M, constant, residual, noise, sinks))
+
+
+def _rounding(y: Array, spec: OracleSpec) -> float:
+    """Rounding of these answers, relative to the largest: of their number format, of their decimals, or as declared."""
+    absolute = max(spec.tolerance, decimal_error(y))
+    return max(spec.eps, rounding_unit(y), absolute / max(float(np.abs(y).max()), 1e-300))
 
 
 def _alone(x: Array, sinks: bool, phase: str) -> Probes:
