@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import unsoftmax as us
-from unsoftmax.learners.core.base import RELATIVE_ERROR
+from unsoftmax.results.recovery import ERROR_OF_OTHERS, RELATIVE_ERROR
 
 
 def few_above(values: Sequence[float], bar: float, share: float) -> None:
@@ -15,8 +15,11 @@ def few_above(values: Sequence[float], bar: float, share: float) -> None:
 
 
 def within_promises(recovery: us.Recovery, target: us.models.Model, oracle: us.oracles.Oracle, learner: object) -> None:
-    """What every draw owes: an error below the stated one, and a bill below the largest foretold."""
-    stated = max(claim.bound for claim in recovery.certificate if claim.name == RELATIVE_ERROR)
+    """What every draw owes: an error below the stated one (the largest, where parts have errors of their own), and a
+    bill below the largest foretold."""
+    names = [claim.name for claim in recovery.certificate]
+    assert RELATIVE_ERROR in names or ERROR_OF_OTHERS in names
+    stated = max(c.bound for c in recovery.certificate if c.name == RELATIVE_ERROR or c.name.startswith("error of "))
     assert us.models.distance(recovery.model, target) <= stated
     upper = us.estimate(oracle, learner).upper
     assert upper is None or recovery.usage.billed <= upper
