@@ -190,6 +190,7 @@ def test_a_trained_layer_with_a_norm_in_single_precision(norm, error):
     assert layer_gaps(recovered(layer, "robust", "float32").model, layer)["W"] <= error
 
 
+@pytest.mark.long
 def test_a_trained_layer_whose_heads_nearly_meet_in_one_output_is_learned_in_single_precision():
     """A direction of all heads' outputs is 2e-5 of what orthonormal ones leave. It had been missed, so that one head
     or three were looked for, for minutes; and found, it had made W unknown."""

@@ -142,7 +142,8 @@ def test_noise_that_hides_which_head_is_which_is_no_other_class(limit, seed):
     assert us.models.distance(found.model, target) <= found.certificate.stated_error
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 2])
 def test_noise_that_hides_heads_at_one_query_token_is_no_other_class(seed):
     """One head explains the answers at one query token within the noise, where there are three."""
     noisy = us.oracles.Perturbed(us.oracle(us.models.MultiHead.random(8, 3, norm=2.0, seed=seed), max_norm=1.0), 1e-4)
