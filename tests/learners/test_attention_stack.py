@@ -237,7 +237,7 @@ def test_heads_of_two_layers_that_attend_alike_are_not_taken_for_one() -> None:
     [
         {"layers": 1},
         {},
-        {"network": 8},
+        pytest.param({"network": 8}, marks=pytest.mark.long),
         {"dim": 9, "final_norm": True, "norm": "rms"},
         pytest.param({"dim": 12, "final_norm": True, "norm": "rms"}, marks=pytest.mark.long),
     ],

@@ -70,7 +70,8 @@ def linearised(W: Array, v: Array, tokens: Array, copies: Array) -> tuple[Array,
         J_W[:, h] = np.einsum("nl,nld->nd", slope, tokens)[:, :, None] * q[:, None, :]
         size = np.einsum("nld,nd->nl", np.abs(tokens), np.abs(q) @ np.abs(W[h]).T)
         variance += ((slope * size) ** 2).sum(axis=1) + np.abs(slope).sum(axis=1) ** 2
-        variance += (alpha * np.abs(values)).sum(axis=1) ** 2
+        # Values that cancel keep the rounding of their summands: all that an isolated sequence shows of other heads.
+        variance += (alpha * np.sqrt(tokens**2 @ v[h] ** 2)).sum(axis=1) ** 2
     J = np.concatenate([J_W.reshape(n, -1), J_v.reshape(n, -1)], axis=1)
     return y, J, UNIT * np.sqrt(variance) + 1e-300
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import unsoftmax as us
+from tests.learners.rates import few_above
 from tests.weights import minilm_head
 from unsoftmax.learners.labels.cross import sparing_rounds
 
@@ -132,5 +133,6 @@ def test_directions_near_the_accuracy_are_seldom_overlooked(seeds: range) -> Non
         learner = us.learners.Membership(accuracy=ACCURACY, rank=None)
         model = us.recover(us.oracle(target, kind="membership"), learner, seed=seed).model
         errors.append(us.models.distance(model, target))
-    assert sum(error > ACCURACY for error in errors) <= len(errors) / 10
+    # Of twelve with a chance of one in ten each, more than three are beyond in one run of forty; of one, one may be.
+    few_above(errors, ACCURACY, max(1 / 4, 1 / len(errors)))
     assert max(errors) <= 10 * ACCURACY

@@ -142,7 +142,7 @@ def test_tokens_never_write_what_the_query_token_writes(seed):
     assert ratio(recovery, 64, 8, 2, 8) <= 2.0
 
 
-@pytest.mark.parametrize("rest", [{}, {"qk_norm": True}], ids=str)
+@pytest.mark.parametrize("rest", [{}, pytest.param({"qk_norm": True}, marks=pytest.mark.long)], ids=str)
 def test_heads_that_are_badly_conditioned_together_are_read_by_one_token_more(rest):
     """The condition of what all heads write together is 1e5, as lean takes it, and errors rise by it."""
     target = layer(seed=4, **rest)

@@ -85,7 +85,7 @@ def test_large_affine_terms_are_in_the_stated_error(offset, constant) -> None:
     )
     recovery = us.recover(us.oracle(target), us.learners.SingleHead(affine=True))
     stated = next(claim for claim in recovery.certificate.claims if claim.name == "relative parameter error")
-    assert us.models.distance(recovery.model, target) <= stated.bound <= 1e-4
+    assert us.models.distance(recovery.model, target) <= stated.bound <= 3e-4
 
 
 @pytest.mark.parametrize("decimals", [3, 6])
