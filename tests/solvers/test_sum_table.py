@@ -131,6 +131,16 @@ def test_turns_are_eigenvalues(still):
     assert found.off_circle < 1e-9
 
 
+def test_errors_move_turns_by_no_more_than_they_rise():
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        theta = np.array([1.0, 0.2, 0.01])
+        A, Xi = rng.standard_normal((8, 6)), rng.standard_normal((6, 7)) * 10.0 ** -np.arange(6)[:, None]
+        Y0, Y1 = A @ Xi, A @ rotation(theta, 1, 6) @ Xi
+        found = shift_operator(*(Y + 1e-9 * rng.standard_normal(Y.shape) for Y in (Y0, Y1)), 6, 1e-6)
+        assert found.off_circle <= 3e-9 * found.rise
+
+
 def test_ladders_are_recognised_and_others_kept():
     ladder = 5e5 ** (-np.arange(8) / 8)
     assert np.array_equal(on_ladder(ladder * (1 + 1e-9), 1e-5), ladder)

@@ -19,11 +19,14 @@ from unsoftmax.solvers.singular import svd
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """frequencies (r // 2,) falling, unrotated pairs last as 0; A (rows, r); off_circle: worst | |eigenvalue| - 1 |."""
+    """frequencies (r // 2,) falling, unrotated pairs last as 0; A (rows, r); off_circle: worst | |eigenvalue| - 1 |.
+
+    rise: by how much an error of every entry rises to eigenvalues at most (Bauer and Fike 1960)."""
 
     frequencies: Array
     A: Array
     off_circle: float
+    rise: float
 
 
 def rotation(theta: Array, distance: float, size: int) -> Array:
@@ -38,9 +41,12 @@ def shift_operator(Y0: Array, Y1: Array, rank: int, still: float) -> Turns:
     """Y0, Y1 (rows, columns); eigenvalues nearer to 1 than `still` belong to pairs that do not turn."""
     U = svd(np.hstack([Y0, Y1]), full_matrices=False)[0][:, :rank]
     X0, X1 = U.T @ Y0, U.T @ Y1
-    theta, basis, values = _canonical(X1 @ np.linalg.pinv(X0), still)
+    inverse = np.linalg.pinv(X0)
+    T = X1 @ inverse
+    theta, basis, values = _canonical(T, still)
     A, Xi = U @ basis, np.linalg.solve(basis, X0)
-    return Turns(theta, A * pair_sizes(Xi) / np.sqrt(Xi.shape[1]), float(np.abs(np.abs(values) - 1).max()))
+    rise = float(np.linalg.norm(inverse, 2) * np.linalg.cond(np.linalg.eig(T)[1]))
+    return Turns(theta, A * pair_sizes(Xi) / np.sqrt(Xi.shape[1]), float(np.abs(np.abs(values) - 1).max()), rise)
 
 
 def pair_sizes(rows: Array) -> Array:

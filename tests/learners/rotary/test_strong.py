@@ -162,10 +162,10 @@ def test_what_is_stated_of_weak_scores_is_no_less_than_what_is_off():
         assert us.models.distance(found.model, target) <= found.certificate.stated_error / 10
 
 
-@pytest.mark.parametrize("moved", [1.0, 0.0], ids=["lost", "known"])
-def test_logs_that_are_not_known_say_nothing_of_one_step_of_distance(moved):
+@pytest.mark.parametrize("error", [1.0, 0.0], ids=["lost", "known"])
+def test_weights_that_are_not_known_say_nothing_of_one_step_of_distance(error):
     """Trained heads that fill the space, known as steps show them before strong scores, had passed for none."""
     near, far = np.random.default_rng(0).standard_normal((2, 8, 1, 12))
-    with pytest.raises(us.errors.NotIdentifiable if moved else us.errors.ModelMismatch, match="one step") as refusal:
-        frequencies(near, far, np.array([0]), 4, ROUNDED, moved)
-    assert (refusal.value.code == us.errors.Code.NOISE) == bool(moved)
+    with pytest.raises(us.errors.NotIdentifiable if error else us.errors.ModelMismatch, match="one step") as refusal:
+        frequencies(near, far, np.array([0]), 4, ROUNDED, error)
+    assert (refusal.value.code == us.errors.Code.NOISE) == bool(error)

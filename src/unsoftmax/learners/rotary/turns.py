@@ -6,7 +6,7 @@ Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.presets import Plan
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
-from unsoftmax.solvers.shift_operator import on_ladder, shift_operator
+from unsoftmax.solvers import shift_operator as shift
 from unsoftmax.solvers.singular import svd
 
 
@@ -134,7 +134,7 @@ class Logs:
 
 def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array], Asking[list[Logs]]]) -> Asking[Turns]:
     """Who shares keys, and frequencies: before a few query tokens where heads that share values share keys too."""
-    s, limits, values = reader.values.width, _limits(reader), reader.values.group
+    s, limits, values = reader.values.width, reader.limits, reader.values.group
     for n in sorted({len(begun.weights), len(begun.q)}):
         blocks = yield from read(begun.q[:n])
         # Rows of equal error span the same space: of strong scores a few are known far worse than others.
@@ -146,16 +146,8 @@ def turns_of(reader: Reader, begun: Start, turning: bool, read: Callable[[Array]
         if group is not None:
             break
     assert group is not None
-    theta, A = frequencies(Y0, Y1, group, s, limits, ROTARY.moved_turns * reader.log_error)
+    theta, A = frequencies(Y0, Y1, group, s, limits, reader.weight_error)
     return Turns(begun.q[:n], A * errors[..., None], errors, theta, group, blocks, begun)
-
-
-def _limits(reader: Reader) -> Limits:
-    """Limits in which one step of distance may be off as far as errors of what heads write move its eigenvalues, and
-    never farther than in rounded answers."""
-    own, moved = reader.limits, ROTARY.moved_turns * reader.log_error
-    off_circle = max(own.off_circle, min(moved, ROUNDED.off_circle))
-    return replace(own, off_circle=off_circle, apart=max(own.apart, min(moved, ROUNDED.apart)))
 
 
 def _readable(reader: Reader, block: Array, q: Array) -> Asking[tuple[float, float, Array]]:
@@ -262,30 +254,42 @@ def shared(Y0: Array, Y1: Array, s: int, limits: Limits, together: Array) -> Arr
     return np.asarray(group[together])
 
 
-def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits, moved: float = 0.0) -> tuple[Array, Array]:
-    """theta (s // 2,) of all groups together and A (n, H, s) in its gauge; `moved`: how far errors may move them."""
+def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits, error: float) -> tuple[Array, Array]:
+    """theta (s // 2,) of all groups together and A (n, H, s) in its gauge, from rows whose entries have this error.
+
+    One step may be off as far as errors of what was read move its eigenvalues, and never farther than in rounded
+    answers: what follows from it is verified in the end."""
     n, H = Y0.shape[:2]
-    A, found, off = np.zeros((n, H, s)), [], 0.0
+    A, found = np.zeros((n, H, s)), list[shift.Turns]()
     for g in range(int(group.max()) + 1):
         heads = np.flatnonzero(group == g)
         rows = [np.vstack([Y[:, h] for h in heads]) for Y in (Y0, Y1)]
-        turns = shift_operator(rows[0], rows[1], s, limits.still)
-        found.append(turns.frequencies)
-        off = max(off, turns.off_circle)
-        A[:, heads] = turns.A.reshape(len(heads), n, s).transpose(1, 0, 2)
-    theta = np.median(found, axis=0)
-    spread = float(np.max([np.abs(t - theta).max() for t in found]))
-    if off > limits.off_circle or spread > limits.apart:
-        if moved > ROUNDED.off_circle:
+        found.append(shift.shift_operator(rows[0], rows[1], s, limits.still))
+        A[:, heads] = found[-1].A.reshape(len(heads), n, s).transpose(1, 0, 2)
+    each = np.array([turns.frequencies for turns in found])
+    # Frequencies count by their errors; rounding is one that all have.
+    moved = ROTARY.moved_turns * error * np.array([turns.rise for turns in found]) + np.finfo(float).eps
+    theta = np.average(each, axis=0, weights=moved**-2.0)
+    off, spread = np.array([turns.off_circle for turns in found]), np.abs(each - theta).max(axis=1, initial=0.0)
+    if (off > _widened(limits.off_circle, moved, ROUNDED.off_circle)).any() or (
+        spread > _widened(limits.apart, moved, ROUNDED.apart)
+    ).any():
+        if moved.max() > ROUNDED.off_circle:
             raise NotIdentifiable(
-                f"the logs of weights are known to {moved / ROTARY.moved_turns:.1g} only, which hides what one step of "
-                "distance does to scores: what heads write is not known well enough for scores as strong as these.",
+                f"errors of what heads write leave one step of distance off by up to {moved.max():.1g} before scores as "
+                "strong as these, which hides what it does to them.",
                 code=Code.NOISE,
             )
         raise ModelMismatch(
-            f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off:.1g}, "
-            f"frequencies apart by {spread:.1g}): learned tables of positions, heads with and without rotary "
+            f"one step of distance is no rotation that all heads share (eigenvalues off the circle by {off.max():.1g}, "
+            f"frequencies apart by {spread.max():.1g}): learned tables of positions, heads with and without rotary "
             "positions, a soft cap beside norms of keys, or scores that are not x'R W q."
         )
     theta = np.where(theta < limits.still / 10, 0.0, theta)
-    return on_ladder(theta, limits.ladder), A
+    together = float((moved**-2.0).sum() ** -0.5)
+    return shift.on_ladder(theta, float(_widened(limits.ladder, together, ROUNDED.ladder))), A
+
+
+def _widened(limit: float, moved: float | Array, most: float) -> Array:
+    """A limit where errors move what it is compared with."""
+    return np.maximum(limit, np.minimum(moved, most))

@@ -49,10 +49,10 @@ class Reader:
         return min(self.values.error, ROTARY.shown_error * max(self.left)) if self.left else self.values.error
 
     @property
-    def log_error(self) -> float:
-        """Typical error of the logs of the weights read so far, by that of answers and of what heads write."""
-        logs = float(np.sqrt(np.mean([log**2 for _, log in self.gain])))
-        return max(self.scene.noise, self.error) * logs
+    def weight_error(self) -> float:
+        """Typical error of the weights read so far, by that of answers and of what heads write."""
+        weights = float(np.sqrt(np.mean([weight**2 for weight, _ in self.gain])))
+        return max(self.scene.noise, self.error) * weights
 
     @property
     def absolute(self) -> bool:
