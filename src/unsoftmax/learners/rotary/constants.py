@@ -196,6 +196,12 @@ class Constants:
     show their weights: of 45 layers of the class in float32 those that were learned left up to 0.015, those whose
     weights contradicted each other 0.037 and more; layers outside the class that could be read 1e-4."""
 
+    faded: float = 2 / 3
+    """Share of the log of the least readable weight that slopes may take across a block, the rest being left to scores:
+    slopes of 1/2 left the farthest of 24 tokens a weight of 1e-6, however weak its score."""
+    sloped_tokens: int = 8
+    """Tokens that slopes are read from, at most: the steepest of 32 heads (0.84) leaves the eighth 3e-3."""
+
     # turns
     lost_weight: float = 0.03
     """Least weight of further blocks over the one that is readable: below it a block's tokens are shortened. Single

@@ -24,7 +24,7 @@ from unsoftmax.inversion import rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.readable import SATURATED, Steps, find_scale
 from unsoftmax.learners.rotary.constants import ROTARY
-from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.learners.rotary.weights import Reader, unread
 from unsoftmax.precision import SHORT_FORMAT
 from unsoftmax.probes.base import Array, Probes
 from unsoftmax.probes.scales import on_grid, power_of_two
@@ -247,8 +247,9 @@ def read_slopes(reader: Reader, m: int, rng: np.random.Generator) -> Asking[Arra
 
     yield from find_scale(look, 1.0, Steps(shorter=0.5, looks=ROTARY.shrinks))
     there, back, away = seen[-1]
-    if min(there.min(), back.min(), away.min()) <= 0:
-        raise ModelMismatch("attention weights outside (0, 1) were read before x = 0: heads are not explained.")
+    least = float(min(there.min(), back.min(), away.min()))
+    if least <= 0:
+        raise unread(reader, least, "before x = 0")
     there, back, away = np.log(there), np.log(back), np.log(away)
     change = (there - back) - (there - back).mean(axis=1, keepdims=True)
     # Token i stands m - i away, and i + 1 away when the block is turned around.

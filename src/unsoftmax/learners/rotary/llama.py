@@ -95,7 +95,7 @@ def heads_in(
 def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
     """What is left to know before keys and queries, once weights can be read."""
     if kind.order == "bias" and reader.scene.free:
-        reader.slopes = yield from read_slopes(reader, plan.slots(reader), rng)
+        reader.slopes = yield from read_slopes(reader, min(plan.slots(reader), ROTARY.sloped_tokens), rng)
     begun = yield from start(reader, plan, rng)
     law = yield from find_law(reader, begun)
     if law != "linear" and reader.slopes is not None:

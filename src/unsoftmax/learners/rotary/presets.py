@@ -43,12 +43,13 @@ class Plan:
 
     def slots(self, reader: Reader) -> int:
         """Tokens of a sequence; an empty one costs a slot where the query token writes."""
-        return self.filled(reader.slots, reader.scene.shown // len(reader.values.O) - (not reader.quiet))
+        most = reader.scene.shown // len(reader.values.O) - (not reader.quiet)
+        return self.filled(reader.slots, min(most, reader.near))
 
     def last_slots(self, reader: Reader) -> int:
         """Tokens of a sequence before a query token that writes; with sinks its own weight costs a slot."""
         most = reader.scene.shown // len(reader.values.O) - reader.absolute
-        return self.filled(reader.slots - reader.absolute, most, 2 - reader.absolute)
+        return self.filled(reader.slots - reader.absolute, min(most, reader.near), 2 - reader.absolute)
 
     def main_queries(self, d: int, H: int, G: int, s: int) -> int:
         """Closed form of the phase "main" for a layer of d outputs with G s < d and H s <= d."""

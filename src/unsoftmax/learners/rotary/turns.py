@@ -17,7 +17,7 @@ from unsoftmax.learners.core.constants import CORE
 from unsoftmax.learners.rotary.constants import ROTARY
 from unsoftmax.learners.rotary.limits import ROUNDED, Limits
 from unsoftmax.learners.rotary.presets import Plan
-from unsoftmax.learners.rotary.weights import Reader
+from unsoftmax.learners.rotary.weights import Reader, unread
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers import shift_operator as shift
 from unsoftmax.solvers.singular import svd
@@ -208,7 +208,7 @@ def read_block(
             return block, read
         del reader.gain[counted:]
         block, read, phase = CORE.shortened * block, [], "repair"
-    raise ModelMismatch("attention weights outside (0, 1) were read: the heads found do not explain the answers.")
+    raise unread(reader, min(map(_least, read)), "before query tokens")
 
 
 def weights_of(reader: Reader, block: Array, q: Array, empty: int, phase: str) -> Asking[Array]:
@@ -276,8 +276,8 @@ def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits, erro
     ).any():
         if moved.max() > ROUNDED.off_circle:
             raise NotIdentifiable(
-                f"errors of what heads write leave one step of distance off by up to {moved.max():.1g} before scores as "
-                "strong as these, which hides what it does to them.",
+                f"errors of what heads write leave one step of distance open (by {moved.max():.1g} before scores as "
+                "strong as these): whether it is a rotation cannot be seen.",
                 code=Code.NOISE,
             )
         raise ModelMismatch(

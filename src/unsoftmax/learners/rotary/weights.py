@@ -76,6 +76,13 @@ class Reader:
             min(self.values.narrow or self.values.width, self.scene.shown // len(self.values.O), self.scene.longest - 3)
         )
 
+    @property
+    def near(self) -> int:
+        """Tokens in a row, two at least, up to which slopes leave the farthest a weight that is readable."""
+        steepest = 0.0 if self.slopes is None else float(self.slopes.max())
+        most = -ROTARY.faded * np.log(self.limits.readable)
+        return max(2, int(most / steepest)) if steepest * self.slots > most else self.slots
+
     def before_quiet(self, z: Array, slots: int, phase: str, skipped: int = 0) -> Asking[Array]:
         """Weights (n, H, slots) of the first tokens of z (n, N, d), some `skipped`; all others write nothing."""
         y, seen = yield from self.scene.ask(z, phase)
@@ -204,6 +211,21 @@ def _hidden(reader: Reader) -> str | None:
         )
     split = values.error * raised(np.hstack(list(values.O)))
     return f"splitting an answer among them leaves {split:.1g} of it open" if split > ROTARY.open_split else None
+
+
+def unread(reader: Reader, least: float, where: str) -> ModelMismatch | NotIdentifiable:
+    """Why weights were read that are none, the least of them or of what they leave: heads that are known too roughly,
+    or that are none."""
+    open_by = max(reader.scene.noise, reader.error) * max(weight for weight, _ in reader.gain[-3:])
+    if least > -open_by and reader.error > ROTARY.rough_error:
+        return NotIdentifiable(
+            f"errors of what heads write leave attention weights open (by {open_by:.1g}): small ones cannot be read "
+            f"{where}.",
+            code=Code.NOISE,
+        )
+    return ModelMismatch(
+        f"attention weights outside (0, 1) were read {where}: the heads found do not explain the answers."
+    )
 
 
 def dual_values(values: Values, m: int, size: float, rng: np.random.Generator) -> Array:
