@@ -114,7 +114,7 @@ def _precision(reader: Reader, keys: Keys, queries: Queries, bend: float) -> Cla
             "bias per distance, frequencies that differ by head, a soft cap far beyond the scores, or another law)."
         )
     bound = max(ROTARY.stated_over_estimate, ROTARY.cap_bound * bend) * max(noise, written, keys.misfit)
-    bound = max(bound, ROTARY.stated_over_reached * reached)
+    bound = max(bound, reached)
     return Claim(RELATIVE_ERROR, bound, statement="from the noise of the answers and the conditioning of the probes")
 
 

@@ -262,9 +262,6 @@ class Constants:
     stated_over_estimate: float = 100.0
     """Bound over estimate: relative errors of long sequences are some ten times those of parameters, since averages of
     many tokens are short; ten more cover the spread of the reads."""
-    stated_over_reached: float = 4.0
-    """Bound over what an error of what heads write, which is a bound itself, leaves in the model: 0.55 was seen in 60
-    draws."""
     outside_law: float = 30.0
     """Misfit of the keys over what the answers' noise explains, beyond which scores follow another law: layers of this
     class were seen with 1 at most, and a learned table of 1e-6 beside rotary positions with 200."""
