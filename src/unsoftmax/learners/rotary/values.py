@@ -230,13 +230,14 @@ def _grouped(scene: Scene, found: Found, shares: Array) -> Values:
             "heads of unequal rank, or more than attention."
         )
     V = V.reshape(G, s, -1)
-    read = scene.noise * float(np.sqrt(np.mean(np.square(found.errors or 0.0))))
-    error = max(found.residual, float(miss), read, _disagreement(scene, O, V, group, shares))
+    error = max(found.residual, float(miss), _disagreement(scene, O, V, group, shares))
     for g in range(G):
         q, r = np.linalg.qr(V[g].T)
         V[g] = q.T
         O[group == g] = O[group == g] @ r.T
-    return Values(O, V, group, error)
+    # What is read of the tokens asked, as badly as these show the values of every group.
+    read = scene.noise * float(np.sqrt(np.mean(np.square(found.errors or 0.0))))
+    return Values(O, V, group, max(error, read * max(raised(found.tokens @ rows.T) for rows in V)))
 
 
 def _spanned(found: Found) -> Array:
