@@ -170,7 +170,7 @@ def test_no_draw_refuses_heads_that_fill_the_space(made, seed):
     target = made(seed)
     recovery = us.recover(us.oracle(target), us.learners.AttentionLayer())
     bound = next(claim.bound for claim in recovery.certificate.claims if claim.name == RELATIVE_ERROR)
-    assert us.models.distance(recovery.model, target) <= bound < 1e-3
+    assert us.models.distance(recovery.model, target) <= bound < 1e-2
 
 
 @pytest.mark.parametrize(

@@ -186,15 +186,15 @@ def by_these(reader: Reader, steps: Asking[_Told]) -> Asking[_Told]:
     the rounding and not against the class."""
     try:
         return (yield from steps)
-    except ModelMismatch as mismatch:
-        hidden = _hidden(reader)
+    except (ModelMismatch, NotIdentifiable) as refusal:
+        hidden = _hidden(reader) if isinstance(refusal, ModelMismatch) or refusal.code is Code.NOISE else None
         if hidden is None:
             raise
         raise NotIdentifiable(
             f"answers rounded to {reader.scene.noise:.1g} do not show what each head writes: {hidden}. Ask for answers "
             "in float64.",
             code=Code.NOISE,
-        ) from mismatch
+        ) from refusal
 
 
 def _hidden(reader: Reader) -> str | None:
