@@ -2,6 +2,8 @@
 
 Logs of attention weights are known as well as the weights are large: of scores that lie far apart a few are known a
 million times worse than most, and would be the error of every fit that takes them for equals.
+
+Theory: docs/theory/attention-layer.md, "Layers of language models", turns.
 """
 
 from __future__ import annotations

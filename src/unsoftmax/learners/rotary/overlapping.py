@@ -178,9 +178,11 @@ def _told_better(
     scene: Scene, fitted: Fitted | None, data: Above, before: Array, share: float
 ) -> Asking[Fitted | None]:
     """The fit, to half as many longer tokens more where those there hardly tell heads apart: equations that are hardly
-    more than unknowns are badly conditioned, and weak scores show little in them."""
+    more than unknowns are badly conditioned, and weak scores show little in them. Tokens that strong scores brought
+    near show no more in greater number."""
     n = len(data.E)
     poor = fitted is not None and fitted.determined and _error(scene, fitted) > ROTARY.fine_error * scene.noise
+    poor &= share == 1.0
     kept = yield from settle_list("heads hardly told apart", [data.E] * (poor and 3 * n <= 2 * ROTARY.largest_overlap))
     if fitted is None or not kept:
         return fitted
