@@ -187,3 +187,17 @@ def test_the_error_of_what_heads_write_is_no_less_than_it_is(monkeypatch):
         true = target.canonical().P
         gaps = np.linalg.norm(seen[-1].P[:, None] - true, axis=(2, 3)) / np.linalg.norm(true, axis=(1, 2))
         assert gaps.min(axis=1).max() <= 10 * seen[-1].error
+
+
+@pytest.mark.parametrize(("dim", "heads", "times", "norm"), [(24, 4, 30.0, None), (24, 8, 100.0, "rms")])
+def test_heads_that_fill_the_space_are_told_apart_before_shorter_tokens(dim, heads, times, norm):
+    """Before long ones they were saturated: trained heads with scores of 20 to 60 were no count of heads at all."""
+    rope = us.models.Rope.ladder(dim // heads)
+    rest = {"residual": norm is not None, "norm": norm, "head_dim": dim // heads, "positions": rope}
+    learned = []
+    for seed in range(3):
+        target = strong(dim, heads, times, seed, **rest)
+        found = us.recover(us.oracle(target), us.learners.AttentionLayer(), seed=seed)
+        assert us.models.distance(found.model, target) <= found.certificate.stated_error
+        learned.append(found.certificate.stated_error <= 1e-4)
+    assert sum(learned) >= 2

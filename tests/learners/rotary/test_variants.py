@@ -189,3 +189,12 @@ def test_scores_far_below_what_steps_of_distance_take_away_pass_for_no_norm(seed
     weak = replace(made, Q=0.03 * made.Q, c=0.03 * made.c)
     recovery = us.recover(us.oracle(weak))
     assert us.models.distance(recovery.model, weak) <= recovery.certificate.stated_error < 1e-6
+
+
+def test_sinks_beside_keys_of_an_odd_dimension():
+    """The last coordinate of a key has no partner to turn with."""
+    turning = Rope(1e4 ** (-np.arange(3) / 3))
+    usual = {"norm": "rms", "residual": True, "bias": False, "kv_groups": 2, "seed": 1, "scale": 2.0}
+    target = us.models.AttentionLayer.random(32, 4, 7, positions=turning, sinks=True, **usual)
+    recovery = us.recover(us.oracle(target), us.learners.AttentionLayer())
+    assert us.models.distance(recovery.model, target) <= recovery.certificate.stated_error < 1e-4

@@ -20,7 +20,7 @@ from unsoftmax.learners.rotary.turns import Logs, Start, Turns, turns_of
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.capped import cap_of, unbent
-from unsoftmax.solvers.shift_operator import rotation
+from unsoftmax.solvers.shift_operator import pair_sizes, rotation
 from unsoftmax.solvers.weighted import inverse_of, weighted
 
 
@@ -147,7 +147,7 @@ def linear_keys(reader: Reader, turns: Turns, read: Read) -> Keys:
     error = max(float(np.linalg.norm(inverse * e) / np.linalg.norm(k)) for k, inverse, e in told)
     A = turns.A.copy()
     for g in range(len(K)):
-        size = np.repeat(np.linalg.norm(K[g].reshape(s // 2, -1), axis=1), 2) / np.sqrt(2)
+        size = pair_sizes(K[g])
         K[g] /= size[:, None]
         A[:, turns.group == g] *= size
     few = [A[:, turns.group == g].reshape(-1, s) for g in range(len(K))]

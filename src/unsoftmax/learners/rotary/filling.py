@@ -63,13 +63,13 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
     """r + 4 queries or a few more, r dimensions being written: a Jacobian, and random tokens that are fitted together
     with its steps, whatever the law of scores. Unless values may be `rough`, known as well as steps show them, d + H +
     20 tokens in all. A residual without norm is found."""
-    bent = []
+    bent, length, looked = [], 1.0, False
     for attempt in range(ROTARY.tries):
         phase = "main" if attempt == 0 else "repair"
-        q = scene.draw(np.eye(scene.dim), 0.95, rng)
+        q = scene.draw(np.eye(scene.dim), 0.95 * length, rng)
         steps = orthonormal(rng, len(scene.written)) @ scene.written * (ROTARY.filling_step * scene.radius)
         E, Y = yield from above(scene, q + steps, q, phase)
-        squares = _squares(scene)
+        squares, stalled = _squares(scene), False
         for square in squares:
             J, M = square.ratio(E, Y)
             groups = equal_groups(np.linalg.eigvals(np.linalg.solve(M.T, J.T)))
@@ -77,27 +77,42 @@ def fill(scene: Scene, rough: bool, rng: np.random.Generator) -> Asking[tuple[Sc
                 continue
             ranges = np.linalg.inv(np.hstack(annihilators(J, M, groups, groups.rank, precise=True)).T)
             heads = np.split(ranges, len(groups.centres), axis=1)
-            values = yield from _refined(square, heads, q, (E, Y), rough, rng, phase)
+            values = yield from _refined(square, heads, q, length, (E, Y), rough, rng, phase)
+            if values is not None and values.linear:
+                return square.scene, values
+            stalled = True
             if values is None:
                 continue
-            bent += [] if values.linear else [values]
-            if values.linear:
-                return square.scene, values
+            bent.append(values)
             if len(bent) == ROTARY.stalled_fits:
-                return (yield from _nearer(scene, square.scene, values, rough, rng))
-        if attempt == 0 and (yield from _overlap(scene, squares, E, Y, rng)):
+                return (yield from _nearer(scene, square.scene, values, rough, length, rng))
+        if all(_saturated(*square.ratio(E, Y)) for square in squares):
+            length *= CORE.shortened**2
+            continue
+        if not looked and (yield from _overlap(scene, squares, E, Y, rng)):
             break
-    return (yield from tell_overlapping(scene, rng))
+        looked = True
+        # Heads are told apart, and tokens as long as these score too strongly for a fit.
+        length *= CORE.shortened**2 if stalled else 1.0
+    return (yield from tell_overlapping(scene, rng, length))
+
+
+def _saturated(J: Array, M: Array) -> bool:
+    """Whether heads are, whatever their ranks: their Jacobian over M has their weights for eigenvalues, or mixtures of
+    them."""
+    weights = np.linalg.eigvals(np.linalg.solve(M.T, J.T))
+    lost = np.minimum(np.abs(weights), np.abs(1 - weights)) < ROTARY.saturated_weight
+    return bool(lost.mean() > ROTARY.loud_share)
 
 
 def _nearer(
-    scene: Scene, seen: Scene, bent: Values, rough: bool, rng: np.random.Generator
+    scene: Scene, seen: Scene, bent: Values, rough: bool, length: float, rng: np.random.Generator
 ) -> Asking[tuple[Scene, Values]]:
     """Heads whose scores are so strong that fits to random tokens stall, by tokens brought near enough; else as steps
     show them, for what their scores follow to be named."""
     if not rough:
         try:
-            return (yield from relabelled(tell_overlapping(scene, rng), "repair"))
+            return (yield from relabelled(tell_overlapping(scene, rng, length), "repair"))
         except (ModelMismatch, NotIdentifiable):
             pass
     return seen, bent
@@ -143,16 +158,17 @@ def _refined(
     square: _Square,
     ranges: list[Array],
     q: Array,
+    length: float,
     steps: tuple[Array, Array],
     rough: bool,
     rng: np.random.Generator,
     phase: str,
 ) -> Asking[Values | None]:
     """Values by Newton from what heads write into, `ranges` (r, s): on steps and a few random tokens before q, then on
-    random tokens alone unless `rough`; None if that does not settle."""
+    random tokens as long as q alone unless `rough`; None if that does not settle."""
     scene, H, (r, s) = square.scene, len(ranges), ranges[0].shape
     few = min(-(-max(H * (r + 1) - r * s, 0) // (r - H)) + CORE.to_spare, r + 1)
-    x = scene.draw(np.eye(scene.dim), 0.95, rng, few if rough else scene.dim + H + ROTARY.spare_tokens)
+    x = scene.draw(np.eye(scene.dim), 0.95 * length, rng, few if rough else scene.dim + H + ROTARY.spare_tokens)
     E, Y = yield from above(scene, x[:few], q, phase)
     # Steps are lengthened: linear but for scores, they show heads as random tokens do. So few have any scores.
     mixing = _fitted(square, ranges, [(E, Y), (steps[0] / ROTARY.filling_step, steps[1] / ROTARY.filling_step)])

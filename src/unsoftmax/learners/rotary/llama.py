@@ -29,7 +29,7 @@ from unsoftmax.learners.rotary.presets import PLANS, Plan
 from unsoftmax.learners.rotary.qk_norm import NORMED, read_normed
 from unsoftmax.learners.rotary.queries import read_queries
 from unsoftmax.learners.rotary.scene import Scene, read_scene, require_alone
-from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, start, weights_before
+from unsoftmax.learners.rotary.turns import Start, Turns, read_turns, slots_of, start, weights_before
 from unsoftmax.learners.rotary.values import Values, read_values
 from unsoftmax.learners.rotary.weights import Reader, by_these
 from unsoftmax.models.attention_layer import AttentionLayer
@@ -95,7 +95,7 @@ def heads_in(
 def heads_of(reader: Reader, kind: Kind, plan: Plan, rng: np.random.Generator) -> Asking[Heads]:
     """What is left to know before keys and queries, once weights can be read."""
     if kind.order == "bias" and reader.scene.free:
-        reader.slopes = yield from read_slopes(reader, min(plan.slots(reader), ROTARY.sloped_tokens), rng)
+        reader.slopes = yield from read_slopes(reader, min(slots_of(reader, plan), ROTARY.sloped_tokens), rng)
     begun = yield from start(reader, plan, rng)
     law = yield from find_law(reader, begun)
     if law != "linear" and reader.slopes is not None:

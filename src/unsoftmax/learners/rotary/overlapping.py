@@ -40,16 +40,16 @@ def above(scene: Scene, x: Array, q: Array, phase: str) -> Asking[tuple[Array, A
     return z[:, 0] - z[:, 1], y - z[:, 1] @ scene.M.T
 
 
-def tell_overlapping(scene: Scene, rng: np.random.Generator) -> Asking[tuple[Scene, Values]]:
+def tell_overlapping(scene: Scene, rng: np.random.Generator, length: float = 1.0) -> Asking[tuple[Scene, Values]]:
     """`theory.overlapping_heads_queries` queries, and a few for every time that tokens are shortened; as many again
-    before shorter query tokens, where scores are so strong that heads are saturated before these. A residual without
-    norm is found."""
-    length = 1.0
+    before shorter query tokens than of this length, where scores are so strong that heads are saturated before these.
+    A residual without norm is found."""
+    whole = length
     for _ in range(ROTARY.saturated_tries - 1):
         shares: list[Array] = []
         try:
             told = _told(scene, length, shares, rng)
-            return (yield from (told if length == 1.0 else relabelled(told, "repair")))
+            return (yield from (told if length == whole else relabelled(told, "repair")))
         except (ModelMismatch, NotIdentifiable):
             saturated = [np.minimum(share, 1 - share) < ROTARY.saturated_weight for share in shares]
             if not saturated or saturated[0].mean() <= ROTARY.loud_share:

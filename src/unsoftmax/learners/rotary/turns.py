@@ -76,19 +76,25 @@ def start(reader: Reader, plan: Plan, rng: np.random.Generator) -> Asking[Start]
     n = s + (2 if reader.quiet or plan.rough else 4) + plan.beyond_fewest(reader, s)
     basis = scene.empty if reader.quiet else np.eye(scene.dim)
     q = scene.draw(basis, 0.95 if reader.quiet else 0.4, rng, n)
-    m = plan.slots(reader)
-    if not 2 <= m <= s:
-        raise NotIdentifiable(
-            f"{len(reader.values.O)} heads were found that write into {s} of {scene.shown} dimensions each: the "
-            "weights of two tokens in one sequence, which keys are read from, do not show together. Where answers are "
-            "rounded, more digits may show wider heads."
-        )
+    m = slots_of(reader, plan)
     tokens = scene.dim + 1 + plan.tokens + plan.beyond_fewest(reader, scene.dim // 2)
     blocks = reader.blocks(max(-(-tokens // m), -(-(s + 1) // (m - 1))), m, rng)
     few = theory.rotary_query_tokens(len(reader.values.O), len(reader.values.V), s)
     few = few if reader.quiet and scene.free and scene.exact and _even(reader.values.group) else n
     scale, size, weights = yield from _readable(reader, blocks[0], q[:few])
     return Start(scale * q, scale, [size * block for block in blocks], weights)
+
+
+def slots_of(reader: Reader, plan: Plan) -> int:
+    """Tokens of a sequence; refused where those that keys are read from do not show together."""
+    m, s = plan.slots(reader), reader.values.width
+    if not 2 <= m <= s:
+        raise NotIdentifiable(
+            f"{len(reader.values.O)} heads were found that write into {s} of {reader.scene.shown} dimensions each: the "
+            "weights of two tokens in one sequence, which keys are read from, do not show together. Where answers are "
+            "rounded, more digits may show wider heads."
+        )
+    return m
 
 
 def _even(group: Array) -> bool:
