@@ -38,8 +38,8 @@ class Constants:
     newton_steps: int = 2
     """Newton steps: from 1e-5 to 1e-10, and to rounding."""
     quiet_tokens: int = 6
-    """Tokens that write nothing on either side of a table, at first, and dimensions of them that it needs: fewer leave
-    no room for two sides."""
+    """Tokens that write nothing on either side of a table, at first; with the query token they need a dimension each:
+    fewer leave no room for two sides."""
 
     # table
     tables_tried: int = 4

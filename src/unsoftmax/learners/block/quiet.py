@@ -87,10 +87,10 @@ def find_quiet(far: Infinity, rng: np.random.Generator) -> Asking[Quiet]:
             "beside endless last tokens nothing shows of what heads write: what stands behind attention does not drop "
             "out there as a network of a block does (it grows faster than its token), or no head writes anything."
         )
-    if d - r < BLOCK.quiet_tokens:
+    if d - r <= BLOCK.quiet_tokens:
         raise NotIdentifiable(
             f"heads write {r} of {d} dimensions of tokens: behind a network they are told apart by tokens that write "
-            f"nothing, which takes {BLOCK.quiet_tokens} dimensions at least. Heads that share values leave them."
+            f"nothing, which takes {BLOCK.quiet_tokens + 1} dimensions at least. Heads that share values leave them."
         )
     Vt = np.linalg.svd(np.vstack(parts))[2]
     written, empty = yield from settle("tokens that write", Vt[d - r :], Vt[: d - r])

@@ -16,6 +16,7 @@ from unsoftmax.learners.rotary.turns import Turns, read_block
 from unsoftmax.learners.rotary.weights import Reader
 from unsoftmax.probes.base import Array
 from unsoftmax.solvers.shift_operator import pair_sizes, rotation
+from unsoftmax.solvers.singular import svd
 from unsoftmax.solvers.weighted import inverse_of, weighted
 
 
@@ -110,8 +111,15 @@ def _fit(turns: Turns, g: int, tokens: Array, logs: list[tuple[Array, Array]], s
     # Of the constant part, what tokens as long as those asked make of it.
     lengths = np.append(np.ones(tokens.shape[1]), 1 / scene.radius)
     told = np.linalg.norm(lengths[:, None] * inverse * errors)
-    told = np.hypot(told, np.linalg.norm(np.einsum("ajp,pk,j->ajk", Kp, np.linalg.pinv(E, rcond=cut), lengths)))
+    told = np.hypot(told, np.linalg.norm(lengths[:, None] * (Kp @ _half_covariance(E, cut))))
     return _Fit(whole[:, :-1], whole[:, -1], float(told / np.linalg.norm(whole * lengths)), float(misfit))
+
+
+def _half_covariance(E: Array, cut: float) -> Array:
+    """F (s, rank) with F F' the covariance of what least squares on E (n, s) tells, errors being 1."""
+    _, sizes, Vt = svd(E, full_matrices=False)
+    kept = sizes > cut * sizes[0]
+    return np.asarray(Vt[kept].T / sizes[kept])
 
 
 def _equations(turns: Turns, g: int, n: int) -> Array:

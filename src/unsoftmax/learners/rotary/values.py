@@ -169,12 +169,15 @@ def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, 
     # Whether it is asked may hang on last digits.
     if len((yield from settle_list("token turned around", [x] * bool(found.errors.max() > ROTARY.fine_error)))):
         yield from look(-1.0)
-        better = seen[-1].errors < found.errors
+        turned = seen[-1]
+        # A score beyond all that are looked for leaves the curve of its head far from the row space, and all columns off.
+        rooted = turned.residual <= ROTARY.as_near * max(found.residual, scene.noise)
+        better = (turned.errors < found.errors) & rooted
         found = replace(
             found,
-            columns=np.where(better, seen[-1].columns, found.columns),
-            errors=np.minimum(seen[-1].errors, found.errors),
-            residual=max(seen[-1].residual, found.residual),
+            columns=np.where(better, turned.columns, found.columns),
+            errors=np.where(better, turned.errors, found.errors),
+            residual=max(turned.residual, found.residual) if rooted else found.residual,
         )
     return found
 
