@@ -462,3 +462,22 @@ def test_scores_so_strong_that_tokens_have_no_weight_are_no_window(seed) -> None
     recovery = us.recover(us.oracle(layer), us.learners.AttentionLayer(norm="rms"), seed=seed)
     assert us.models.distance(recovery.model, layer) <= recovery.certificate.stated_error <= 1e-8
     assert recovery.usage.billed < 300
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_greatest_of_many_strong_scores_are_not_taken_for_all_of_them(seed):
+    """Beyond 64 tokens of full length the others had no weight anyway, and shorter ones had not been asked."""
+    drawn = us.models.AttentionLayer.random(12, 2, seed=seed, norm="post", residual=True)
+    layer = replace(drawn, Q=100 * drawn.Q, c=100 * drawn.c)
+
+    def kept(tokens):
+        scores = layer.scores(tokens)
+        least = np.sort(scores, axis=2)[..., -min(64, scores.shape[2]), None]
+        weights = np.where(scores >= least, np.exp(scores - scores.max(axis=2, keepdims=True)), 0.0)
+        weights /= weights.sum(axis=2, keepdims=True)
+        y = np.einsum("hbn,bnd,hod->bo", weights, tokens, layer.P) + layer.constant + tokens[:, -1]
+        y = y - y.mean(axis=1, keepdims=True)
+        return y / np.sqrt((y * y).mean(axis=1, keepdims=True) + layer.eps) * layer.gamma + layer.beta
+
+    with pytest.raises(us.errors.ModelMismatch, match="fresh queries contradict"):
+        us.recover(us.oracle(kept, 12, outputs=12), us.learners.AttentionLayer())

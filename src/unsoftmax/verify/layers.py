@@ -138,10 +138,11 @@ PLAN = Plan(exactly(queries), check)
 def _designs(
     model: Model, spec: OracleSpec, sizes: tuple[float, float], rng: np.random.Generator
 ) -> dict[str, list[Array]]:
-    """Tokens of every round by the name of its claim; random sequences are asked at both norms in turn."""
+    """Tokens of every round by the name of its claim; random sequences are asked at both norms in turn, the longest
+    where scores are of order one: strong ones leave few tokens a weight, and hide what becomes of the others."""
     counts, sides = lengths_for(model, spec)
     starts = np.cumsum([0, *counts.values()])
-    norms = np.resize(np.array(sizes), starts[-1])[:, None, None]
+    norms = np.resize(np.array(sizes), starts[-1])[::-1, None, None]
     empty = np.zeros((1, 1, spec.dim))
     beside = [np.concatenate([sphere(rng, (1, n - 1, spec.dim)) * sizes[0], empty], axis=1) for n in sides]
     made = spec.domain.length_limit >= VERIFY.tie_length

@@ -223,3 +223,20 @@ def test_weights_that_only_long_sequences_drop_are_said_to_hang_on_the_number_of
     monkeypatch.setitem(Foreign._head.__globals__, "softmax", weights)
     with pytest.raises(us.errors.ModelMismatch, match="number of tokens matters"):
         us.recover(us.oracle(Foreign(), D, outputs=D), us.learners.AttentionLayer(), seed=3)
+
+
+def test_gated_values_that_leave_a_token_too_few_are_refused():
+    """Behind a network, for which they pass, six quiet tokens and the query token had been made of six dimensions."""
+    layer = us.models.AttentionLayer.random(
+        16, 2, 5, seed=2, norm="rms", residual=True, bias=False, positions=us.models.Rope.ladder(5)
+    )
+
+    def gated(tokens):
+        z = layer.normalised(tokens)
+        scores = layer.scores(z)
+        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+        read = np.einsum("hbn,bnd,hsd->hbs", weights / weights.sum(axis=2, keepdims=True), z, layer.V)
+        return np.einsum("hbs,hos->bo", read * (1 + 1e-3 * np.tanh(read)), layer.O) + tokens[:, -1]
+
+    with pytest.raises((us.errors.ModelMismatch, us.errors.NotIdentifiable)):
+        us.recover(us.oracle(gated, 16, outputs=16))
