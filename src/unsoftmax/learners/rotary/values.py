@@ -170,7 +170,7 @@ def _written(scene: Scene, apart: Apart, cells: Array, x: Array, shares: Array, 
     if len((yield from settle_list("token turned around", [x] * bool(found.errors.max() > ROTARY.fine_error)))):
         yield from look(-1.0)
         turned = seen[-1]
-        # A score beyond all that are looked for leaves the curve of its head far from the row space, and all columns off.
+        # A score beyond all that are looked for leaves its curve far from the row space, and all columns off.
         rooted = turned.residual <= ROTARY.as_near * max(found.residual, scene.noise)
         better = (turned.errors < found.errors) & rooted
         found = replace(
