@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unsoftmax.errors import DomainError, ModelMismatch
+from unsoftmax.errors import Code, DomainError, ModelMismatch, NotIdentifiable
 from unsoftmax.inversion import decimal_error, rounding_unit
 from unsoftmax.learners.core.base import Asking
 from unsoftmax.learners.core.constants import CORE
@@ -251,6 +251,11 @@ def beside_token(M: Array) -> float:
 def writing(M: Array, noise: float) -> Asking[tuple[Array, Array]]:
     """Orthonormal bases (r, d), (d - r, d) of the tokens that write and of those that write nothing."""
     Vt, rank = svd(M)[2], _rank(M, noise)
+    if rank == 0:
+        raise NotIdentifiable(
+            f"single tokens show nothing of what heads write where answers are good to {noise:.1g} of their size.",
+            code=Code.NOISE,
+        )
     # Of tokens that write nothing any basis will do, and last digits choose which.
     written, empty = yield from settle("tokens that write", Vt[:rank], Vt[rank:])
     return written, empty

@@ -277,9 +277,8 @@ def frequencies(Y0: Array, Y1: Array, group: Array, s: int, limits: Limits, erro
     moved = ROTARY.moved_turns * error * np.array([turns.rise for turns in found]) + np.finfo(float).eps
     theta = np.average(each, axis=0, weights=moved**-2.0)
     off, spread = np.array([turns.off_circle for turns in found]), np.abs(each - theta).max(axis=1, initial=0.0)
-    if (off > _widened(limits.off_circle, moved, ROUNDED.off_circle)).any() or (
-        spread > _widened(limits.apart, moved, ROUNDED.apart)
-    ).any():
+    none = off > _widened(limits.off_circle, moved, ROUNDED.off_circle)
+    if (none | (spread > _widened(limits.apart, moved, ROUNDED.apart))).any():
         if moved.max() > ROUNDED.off_circle:
             raise NotIdentifiable(
                 f"errors of what heads write leave one step of distance open (by {moved.max():.1g} before scores as "
